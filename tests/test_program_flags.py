@@ -191,11 +191,11 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
         assert sizes.config(path, None) == tiny_config()
     with flagsaver.as_parsed(model_size="mini"):
         assert sizes.config(None, write("vocab.txt", "a\n"), found=path).hidden_size == 256
-    with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Either --bert_config_file or"):
+    with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass either --bert_config_file or"):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):
         sizes.config(None, None)
-    with pytest.raises(InputError, match="Either --bert_config_file or"):
+    with pytest.raises(InputError, match="Pass either --bert_config_file or"):
         sizes.config(None, "vocab.txt")
 
 

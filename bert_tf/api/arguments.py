@@ -23,7 +23,6 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
 
     Raises:
       InputError: if a value has the wrong type or is out of bounds; names the argument.
-      InputError: if a value has another type or is out of its bounds; names the argument.
       TypeError: if there is no such argument.
     """
     known = {name: field for field in _leaves(config) if field.name not in refused for name in _names(field)}

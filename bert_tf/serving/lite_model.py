@@ -54,7 +54,6 @@ class LiteModel(AnsweringModel):
 
     Raises:
       InputError: if there is no such model, it is damaged, or LiteRT is not installed.
-      InputError: if there is no such model, it is damaged, or LiteRT isn't installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:

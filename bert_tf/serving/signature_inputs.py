@@ -139,7 +139,6 @@ def in_parts(
 
     Returns:
       The concatenated values of all parts, or only those of the tokens in `kept`.
-      The values of all parts in order, or only those of the tokens that are needed.
     """
     total = tf.size(batch.lengths)
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)

@@ -1,6 +1,6 @@
-"""The tasks: reading of data, features, scores, prediction files, and served models.
+"""The tasks: reading data, features, scores, prediction files, and served models.
 
-    registry             which name of --task_name is which task, and how each task is exported
+    registry             maps names of --task_name to tasks, and tasks to their exports
     glue                 GLUE's nine tasks and XNLI
     glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
     text                 classification or regression of your own data, from files with named columns
@@ -8,15 +8,15 @@
     squad                SQuAD 1.1 and 2.0 (a folder)
     tagging              named entities and other tags of words (a folder)
     data_config          the settings of the tasks and their data
-    dev_split            a dev set that is drawn from the training file
+    dev_split            a dev set drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     sentence_features    features of sentences and pairs
     original             the functions and classes of the original programs, with their names
-    architectures        what a fine-tuned model computes, in the words of Hugging Face's files
+    architectures        the architecture of a fine-tuned model, in the terms of Hugging Face's files
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files
     graph_classifier     served models of sentence tasks and multiple choice
 
-`export`, `api` and the programs import this package. It imports `serving` and the layers below. The folders
-`squad` and `tagging` do not import other tasks.
+`export`, `api` and the programs import this package. It imports `serving` and lower layers. The folders `squad` and
+`tagging` do not import other tasks.
 """

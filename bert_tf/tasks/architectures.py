@@ -1,4 +1,4 @@
-"""What a fine-tuned model computes, in the words of Hugging Face's `config.json`."""
+"""The architecture of a fine-tuned model, in the terms of Hugging Face's `config.json`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,22 +14,22 @@ SEQUENCE, TOKENS, CHOICE, SPAN = (
     f"BertFor{task}"
     for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 )
-# By the values of --problem.
+# Maps the values of --problem to Hugging Face's terms.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
-# A run of `run_squad.py`, which has no --task_name, records this one.
+# The task that runs of `run_squad.py`, which has no --task_name, record.
 SQUAD = "squad"
 _HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
 
 
 def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
-    """The architecture of a task's model, and of a classifier of sequences its problem.
+    """Returns the architecture of a task's model and, for a sequence classifier, its problem.
 
     Args:
-      task: as a run records it.
+      task: the recorded name of the task.
       problem: the value of --problem, which only "text" has.
     """
     if task == SQUAD:
@@ -44,17 +44,17 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
 
 
 def hf_settings(source: CheckpointSource) -> dict[str, Any]:
-    """What Hugging Face's `config.json` says of an output layer, as far as the checkpoint's folder tells it.
+    """Returns the settings of an output layer in Hugging Face's `config.json`, as far as the checkpoint records them.
 
     Returns:
-      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; nothing for a checkpoint that is
+      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; empty for a checkpoint that is
       neither a run's nor Hugging Face's.
     """
     if source.kind == "hf":
         config = output_layers.hf_config(source)
         settings = {name: config[name] for name in _HEAD_KEYS if name in config}
         if SEQUENCE in (settings.get("architectures") or ()) and source.shapes.get("output_weights", ())[:1] == (1,):
-            settings["problem_type"] = PROBLEM_TYPES["regression"]  # as transformers computes the loss of one output
+            settings["problem_type"] = PROBLEM_TYPES["regression"]  # transformers uses this loss for one output
         return settings
     settings = run_directory.recorded(source.path)
     if "task" not in settings:
@@ -68,7 +68,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
 
 
 def named(classes: Sequence[str]) -> dict[str, Any]:
-    """The names of classes, as `config.json` holds them."""
+    """Returns the names of classes in the format of `config.json`."""
     return {
         "id2label": {str(number): name for number, name in enumerate(classes)},
         "label2id": {name: number for number, name in enumerate(classes)},
@@ -76,15 +76,15 @@ def named(classes: Sequence[str]) -> dict[str, Any]:
 
 
 def check(source: CheckpointSource, architecture: str, problem_type: str | None) -> None:
-    """Checks that an output layer was trained for what it is to be used for, as far as its folder tells.
+    """Checks that an output layer was trained for its intended use, as far as this is recorded.
 
     Args:
       source: the fine-tuned model.
-      architecture: what it is to be.
-      problem_type: of a classifier of sequences.
+      architecture: the intended architecture.
+      problem_type: the intended problem of a sequence classifier.
 
     Raises:
-      InputError: if it was trained for something else.
+      InputError: if it was trained for another use.
     """
     recorded = hf_settings(source)
     for found, expected in (
@@ -93,4 +93,4 @@ def check(source: CheckpointSource, architecture: str, problem_type: str | None)
     ):
         if found and expected and found not in (expected, "BertModel"):
             layer = f"from_pretrained(): the output layer of {source.path}"
-            raise InputError(f"{layer} was trained for {found}, not {expected}. Pass reset_head=True, and call fit().")
+            raise InputError(f"{layer} was trained for {found}, not {expected}. Pass reset_head=True and call fit().")

@@ -1,4 +1,4 @@
-"""A dev set that is drawn from the training set, for data that come without one."""
+"""A dev set drawn from the training set, for data without one."""
 
 import collections
 import functools
@@ -15,19 +15,19 @@ from bert_tf.tasks.tagging.conll import Sentence
 Examples = Callable[[str], list[Any]]
 Row = TypeVar("Row")
 Labels = str | tuple[str, ...] | None
-# The same rows are drawn whatever the seed of training is, so that scores of several seeds can be compared.
+# The drawn rows do not depend on the training seed, so scores of several seeds can be compared.
 _SEED = 12345
 
 
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
-    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file; see `divide`.
+    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file. See `divide`.
 
-    Documents of tagged sentences are not divided.
+    Documents of tagged sentences are kept together.
 
     Args:
       examples: returns the rows of a split.
-      fraction: the share of the rows, or documents, that are drawn.
-      has_classes: whether the labels are classes, and not numbers.
+      fraction: the fraction of the rows, or documents, to draw.
+      has_classes: whether the labels are classes; False for numbers.
 
     Raises:
       InputError: if the fraction is not between 0 and 1. The returned function also raises it if no row is drawn.
@@ -41,7 +41,7 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
         documents = [row.document if isinstance(row, Sentence) else None for row in rows]
         units = [number if document is None else (document,) for number, document in enumerate(documents)]
         train, dev = divide(rows, labels, fraction, units)
-        say(f"{len(dev)} of {len(rows)} examples of the training set are the dev set.")
+        say(f"Using {len(dev)} of {len(rows)} training examples as the dev set.")
         return {"train": train, "dev": dev}
 
     return lambda split: parts()[split] if split in ("train", "dev") else examples(split)
@@ -50,16 +50,19 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
 def divide(
     rows: Sequence[Row], labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | None = None
 ) -> tuple[list[Row], list[Row]]:
-    """Returns the rows to train on and those that are held out, both in their order.
+    """Divides rows into training rows and held-out rows, both in their original order.
 
-    The drawn rows are the same each time. Every class has about the same share in both parts, and every class, label or
-    type of entity stays among the rows that are not drawn.
+    The drawn rows are always the same. Every class has about the same fraction in both parts, and at least one row of
+    every class, label or entity type stays in the training part.
 
     Args:
       rows: the rows.
-      labels: of each row, its class, or a tuple of its labels or types of entities; None if it has none.
-      fraction: the share of the rows, or units, that are drawn.
-      units: successive rows with the same value are drawn together; by default each row alone.
+      labels: for each row its class, a tuple of its labels or entity types, or None.
+      fraction: the fraction of the rows, or units, to draw.
+      units: successive rows with the same value are drawn together; by default each row separately.
+
+    Returns:
+      The training rows and the held-out rows.
 
     Raises:
       InputError: if the fraction is not between 0 and 1, or no row is drawn.
@@ -71,10 +74,10 @@ def divide(
     left = collections.Counter(itertools.chain.from_iterable(kept))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
-    classes = [label if isinstance(label, str) else "" for label in labels]  # both parts have the same share of each
-    order.sort(key=lambda group: classes[groups[group][0]])  # of equal ones, the order stays random
+    classes = [label if isinstance(label, str) else "" for label in labels]  # stratify by these
+    order.sort(key=lambda group: classes[groups[group][0]])  # a stable sort, so the order within a class is random
     drawn: set[int] = set()
-    due = 1e-9  # the number of units to draw, not rounded; above 0 because sums of fractions may be too small
+    due = 1e-9  # number of units to draw, not rounded; above 0 because of rounding errors in the sum
     for group in order:
         due += fraction
         if due >= 1.0 and all(left[label] > 1 for label in kept[group]):
@@ -82,7 +85,9 @@ def divide(
             left.subtract(kept[group])
             drawn.update(groups[group])
     if not drawn:
-        raise InputError(f"--dev_fraction={fraction} of {len(labels)} examples is less than one. Use a larger share.")
+        raise InputError(
+            f"--dev_fraction={fraction} of {len(labels)} examples is less than one. Use a larger fraction."
+        )
     parts: tuple[list[Row], list[Row]] = [], []
     for number, row in enumerate(rows):
         parts[number in drawn].append(row)

@@ -1,6 +1,6 @@
-"""GLUE's nine tasks and XNLI, read from the published files; each task is defined by an entry of one table.
+"""GLUE's nine tasks and XNLI, read from the published files. Each task is an entry of one table.
 
-For CoLA, MNLI, MRPC and XNLI, texts, labels and guids are the same as those of the release's processors.
+For CoLA, MNLI, MRPC and XNLI, texts, labels and guids equal those of the original processors.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from bert_tf.tasks.tables import Row, SkippedRow
 
 BINARY = ("0", "1")
 INFERENCE = ("entailment", "not_entailment")
-NLI = ("contradiction", "entailment", "neutral")  # in the release's order
+NLI = ("contradiction", "entailment", "neutral")  # in the original order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +29,15 @@ class GlueDefinition:
       folder: GLUE's name of the task, and of its folder in the zip file.
       labels: the classes in the order of their ids; None for regression.
       metric: the function that computes the scores.
-      selection_metric: the score that is in the paper's Table 1.
+      selection_metric: the score in the paper's Table 1.
       text_a: the column of the first text: its name in the header, or its index in a file without one.
       text_b: the column of the second text; None for single sentences.
       label: the column of the label.
-      files: split and file names; the first one that exists is used. Models are chosen by the first split that is not
-        "train" or "test".
+      files: splits with file names; the first existing file is used. The first split other than "train" and "test"
+        selects models.
       has_header: whether train and dev files have a header; test files always have one.
       test_text_a: the column of the first text in test files, if it differs.
-      has_incomplete_rows: whether the published files have rows without a text or a column, which are skipped.
+      has_incomplete_rows: whether the published files have rows that lack a text or a column, which are skipped.
     """
 
     folder: str
@@ -97,7 +97,7 @@ DEFINITIONS: dict[str, GlueDefinition] = {
 
 # The label of pairs whose annotators did not agree.
 _NO_CONSENSUS = "-"
-# The usual names of GLUE's list of the MRPC pairs in the dev set; each row has the ids of the two texts.
+# The usual names of GLUE's list of the MRPC pairs in the dev set. Each row has the ids of the two texts.
 _MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
@@ -106,7 +106,7 @@ class GlueTask(SentenceTask):
 
     Args:
       name: a key of `DEFINITIONS`, in upper or lower case.
-      data_dir: the task's own folder, as in the release.
+      data_dir: the task's own folder, as in the original code.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
       language: the language of XNLI.
 
@@ -129,7 +129,7 @@ class GlueTask(SentenceTask):
 
     @property
     def dev_splits(self) -> list[str]:
-        """The labelled splits for evaluation: the one that models are chosen by, and others with existing files."""
+        """The labelled splits for evaluation: the one that selects models, and others with existing files."""
         return self._splits("dev")
 
     @property
@@ -142,13 +142,13 @@ class GlueTask(SentenceTask):
         return [first, *(split for split in others if files.exists(self.path(split)))]
 
     def path(self, split: str) -> str:
-        """Returns the first existing file of a split; if none exists, the first of its names."""
+        """Returns the first existing file of a split or, if none exists, its first name."""
         names = next(names for name, *names in self.definition.files if name == split)
         paths = [os.path.join(self.data_dir, name.format(language=self.language)) for name in names]
         return next(filter(files.exists, paths), paths[0])
 
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
-        """Returns whether a test split has labels; only XNLI's has, and the others' rows have the first class."""
+        """Returns whether a test split has labels. Only XNLI's has; the others' rows have the first class."""
         return self.definition.folder == "XNLI"
 
     def test_indices(self, split: str) -> list[str]:
@@ -160,7 +160,7 @@ class GlueTask(SentenceTask):
         ]
 
     def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split, whose columns are checked."""
+        """Returns the rows of a split, after checking the columns."""
         definition, path = self.definition, self.path(split)
         is_test = split.startswith("test")
         if definition.folder == "MRPC" and not files.exists(path):
@@ -176,15 +176,15 @@ class GlueTask(SentenceTask):
         return tables.read_tsv(path, has_header, needed)
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
-        """Reads MRPC in its original form: a training file, which also contains GLUE's dev pairs, and a test file.
+        """Reads MRPC's original files: a training file, which also contains GLUE's dev pairs, and a test file.
 
-        If the list of the dev pairs is missing, all pairs of the training file are used for training, and the test
-        file, which has labels, is the dev set.
+        If the list of the dev pairs is missing, all pairs of the training file are used for training, and the labelled
+        test file is the dev set.
         """
         folder = functools.partial(os.path.join, self.data_dir)
         dev_list = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
         if split == "dev" and dev_list is None:
-            say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}: evaluating on MRPC's labelled test pairs.")
+            say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}. Using MRPC's labelled test pairs for dev.")
         from_test = split == "test" or (split == "dev" and dev_list is None)
         path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
@@ -196,7 +196,7 @@ class GlueTask(SentenceTask):
         return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
 
     def example(self, row: Row, split: str) -> InputExample | None:
-        """Returns the example in a row; None for a row of XNLI in another language."""
+        """Returns the example in a row; None for an XNLI row in another language."""
         definition = self.definition
         is_test = split.startswith("test")
         if definition.has_incomplete_rows and len(row.cells) < len(row.columns):
@@ -208,7 +208,7 @@ class GlueTask(SentenceTask):
         guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
         text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
         text_b = None if definition.text_b is None else row[definition.text_b]
-        if is_test:  # the label is the first one, as in the release; even a row without text needs a prediction
+        if is_test:  # labels are the first class, as in the original; even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
         if definition.has_incomplete_rows and not (text_a.strip() and text_b.strip()):
             raise SkippedRow("a text is missing in the published file")

@@ -20,7 +20,7 @@ from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tokenization import FullTokenizer
 
-# The columns of the paper's Table 1: task, dev split, name of the column, score.
+# The columns of the paper's Table 1: task, dev split, column name, score.
 TABLE_1 = (
     ("mnli", "dev_matched", "MNLI-m", "eval_accuracy"),
     ("mnli", "dev_mismatched", "MNLI-mm", "eval_accuracy"),
@@ -32,7 +32,7 @@ TABLE_1 = (
     ("mrpc", "dev", "MRPC", "eval_f1"),
     ("rte", "dev", "RTE", "eval_accuracy"),
 )
-# The server's names of the files with the predictions of each task and split.
+# The server's file names for the predictions of each task and split.
 SUBMISSION = {
     ("cola", "test"): "CoLA.tsv",
     ("sst-2", "test"): "SST-2.tsv",
@@ -57,7 +57,7 @@ def task_folder(root: str | None, name: str) -> str:
       InputError: if the root folder is not given.
     """
     if not root:
-        raise InputError("--data_dir (GLUE's root folder) is needed, but it is not given.")
+        raise InputError("--data_dir is required. Pass GLUE's root folder.")
     return os.path.join(root, DEFINITIONS[name.lower()].folder)
 
 
@@ -66,12 +66,12 @@ def finetune_tasks(
 ) -> None:
     """Fine-tunes several tasks, each in its own folder, and writes their common results.
 
-    glue_results.json has the row of Table 1, and glue_submission.zip the predictions.
+    glue_results.json has the row of Table 1, and glue_submission.zip has the predictions.
 
     Args:
       names: the tasks.
       data: the settings of the data, with GLUE's root folder.
-      config: the settings that all tasks share, and the folder.
+      config: the settings that all tasks share, with the output folder.
       model: the encoder's config and the tokenizer.
     """
     output_dir, root = config.training.output_dir, data.data_dir
@@ -83,7 +83,7 @@ def finetune_tasks(
     submission = majority_predictions(GlueTask("wnli", task_folder(root, "wnli"))) if config.do_predict else {}
     first = FinetuningRun(tasks[0], config, model)
     runs = [first.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
-    for run in runs:  # the processes that tokenize can only be started before the first training
+    for run in runs:  # tokenizer processes can only be started before the first training
         workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for task, run in zip(tasks, runs, strict=True):
@@ -107,7 +107,7 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
     the others. As in the paper, the average is over all columns: MNLI has two, and WNLI none.
 
     Args:
-      results: task -> split -> the results in eval_results.txt.
+      results: maps tasks to splits to the results in eval_results.txt.
     """
     row = {
         column: round(100 * results[task][split][score], 1)
@@ -119,7 +119,7 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
 
 
 def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
-    """Predicts WNLI's most frequent training class for every test row, as the paper did; returns {} without WNLI."""
+    """Predicts WNLI's most frequent training class for every test row, like the paper. Returns {} without WNLI."""
     if not files.exists(wnli.path("train")):
         return {}
     labels = [example.label for example in wnli.examples("train")]
@@ -128,7 +128,7 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
 
 
 def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> dict[str, list[tuple[str, str]]]:
-    """Returns a task's predictions in the server's format: file -> index and label (or score) of each row."""
+    """Returns a task's predictions in the server's format: maps files to the index and label (or score) of each row."""
     submission = {}
     for split, values in outputs.items():
         if task.labels is None:
@@ -141,11 +141,11 @@ def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> d
 
 
 def write_submission(path: str, predictions: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Writes the zip file, and reports which of the server's files it does not contain.
+    """Writes the zip file, and reports the server's files that it does not contain.
 
     Args:
       path: the zip file.
-      predictions: file -> index and prediction of each row.
+      predictions: maps files to the index and prediction of each row.
     """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -41,7 +41,7 @@ class _Scores(tf.Module):
         self._output = OutputLayer(head)
 
     def __call__(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences [B] -> logits [B, C], float32."""
+        """Returns the logits [B, C], float32, of sequences [B]."""
         return in_parts(lambda part: self._output(self.encoder.pooled_output(part)), batch, self._output.width)
 
 
@@ -53,7 +53,7 @@ class ServedClassifier(tf.Module):
       head: the output layer.
       texts: the reader of its input texts.
       labels: the classes; None for regression.
-      threshold: if an example may have several labels, the least probability of one of them; otherwise None.
+      threshold: with several labels per example, lowest probability of a predicted label; otherwise None.
       inputs: the names of the inputs: one, or two for pairs.
     """
 
@@ -77,13 +77,13 @@ class ServedClassifier(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
 
-        - `serving_default` takes texts [B], and second texts [B] for pairs, under the names that the model was given.
-        - `ids` takes input_ids, input_mask and segment_ids [B, T].
+        - `serving_default` takes texts [B] and, for pairs, second texts [B], under the model's input names.
+        - `token_ids` takes input_ids, input_mask and segment_ids [B, T].
 
         Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns
-        `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], which are
-        equal in all rows; and `truncated` [B], whether the text was cut. The logits of a text that is read in windows
-        are the mean of their logits.
+        `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], the same
+        in all rows; and `truncated` [B], whether the text was truncated. The logits of a text that is read in windows
+        are the mean of its windows' logits.
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
@@ -120,7 +120,7 @@ class ServedClassifier(tf.Module):
 
 
 class ServedChooser(tf.Module):
-    """Chooses between endings of a prompt.
+    """Selects the best ending of a prompt.
 
     Args:
       encoder: the encoder.
@@ -136,11 +136,11 @@ class ServedChooser(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
 
-        - `serving_default` takes prompt [B] and endings [B, C]. It returns `choice` [B], the number of the best ending,
+        - `serving_default` takes prompt [B] and endings [B, C]. It returns `choice` [B], the index of the best ending,
           or -1 if there are no endings; `probabilities` [B, C]; and `truncated` [B, C]. Empty endings are padding for
           examples with fewer endings; their probability is 0.
-        - `ids` takes input_ids, input_mask and segment_ids [B, T] of sequences [CLS] prompt [SEP] ending [SEP]. It
-          returns `score` [B]; a softmax over the scores of an example gives its probabilities.
+        - `token_ids` takes input_ids, input_mask and segment_ids [B, T] of sequences [CLS] prompt [SEP] ending [SEP].
+          It returns `score` [B]. A softmax over the scores of an example gives its probabilities.
         """
         texts = dict(zip(CHOICE_INPUTS, (TEXTS, TEXT_LISTS), strict=True))
         return {
@@ -182,7 +182,7 @@ def exportable_glue(run: FinishedRun) -> Exportable:
 
 
 def exportable_text(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run of the task "text"; its inputs are named as the columns in training."""
+    """Returns the exportable model of a run of the task "text". Its inputs have the names of the training columns."""
     second = run.flags.get("text_b_column")
     columns = [run.settings.get("text_column", ""), *([second] if second else [])]
     inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
@@ -190,7 +190,7 @@ def exportable_text(run: FinishedRun) -> Exportable:
 
 
 def _may_name_input(column: str) -> bool:
-    """Whether TensorFlow takes the name of a column for the name of an input."""
+    """Returns whether TensorFlow accepts a column name as an input name."""
     is_name = column.isascii() and column.isidentifier() and not keyword.iskeyword(column)
     return is_name and not column.startswith("_") and column != "self"
 

@@ -10,7 +10,7 @@ from scipy import stats
 from seqeval.metrics import classification_report
 from sklearn import metrics as sklearn_metrics
 
-# A confusion matrix of more classes would take more memory than it is worth.
+# Confusion matrices of more classes would take too much memory.
 MAX_CONFUSION_CLASSES = 1000
 
 
@@ -18,8 +18,8 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.nda
     """Returns the counts of each true class (row) and predicted class (column) [C, C]; None for too many classes.
 
     Args:
-      labels: the numbers of the true classes.
-      predictions: the numbers of the predicted classes.
+      labels: the ids of the true classes.
+      predictions: the ids of the predicted classes.
       count: the number of classes (C).
     """
     if count > MAX_CONFUSION_CLASSES:
@@ -28,24 +28,24 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.nda
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns the share of correct predictions."""
+    """Returns the fraction of correct predictions."""
     return {"accuracy": float(np.mean(predictions == labels))}
 
 
 def accuracy_and_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns the accuracy, and F1 of class 1 (MRPC, QQP)."""
+    """Returns the accuracy and the F1 of class 1 (MRPC, QQP)."""
     f1 = sklearn_metrics.f1_score(labels, predictions, zero_division=0.0)
     return {"accuracy": float(np.mean(predictions == labels)), "f1": float(f1)}
 
 
 def accuracy_and_macro_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns the accuracy, and the mean of the classes' F1."""
+    """Returns the accuracy and the mean F1 of the classes."""
     f1 = sklearn_metrics.f1_score(labels, predictions, average="macro", zero_division=0.0)
     return {"accuracy": float(np.mean(predictions == labels)), "macro_f1": float(f1)}
 
 
 def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns F1 over all decisions, the mean of the classes' F1, and the share of rows without an error.
+    """Returns F1 over all decisions, the mean F1 of the classes, and the fraction of rows without an error.
 
     Predictions and labels are arrays [N, C] of 0 and 1.
     """
@@ -57,9 +57,9 @@ def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, flo
 
 
 def best_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the threshold of all classes that gives the best F1 over all decisions; 0.5 if no label is 1.
+    """Returns the threshold for all classes with the best F1 over all decisions; 0.5 if no label is 1.
 
-    It is halfway between two probabilities, so that rounding does not change a decision.
+    It is halfway between two probabilities, so rounding does not change a decision.
 
     Args:
       probabilities: [N, C].
@@ -74,7 +74,7 @@ def best_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns Matthews' correlation coefficient (CoLA), and the accuracy."""
+    """Returns Matthews' correlation coefficient (CoLA) and the accuracy."""
     return {
         "matthews_correlation": float(sklearn_metrics.matthews_corrcoef(labels, predictions)),
         "accuracy": float(np.mean(predictions == labels)),
@@ -92,7 +92,7 @@ def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[st
 
 
 def entity_scores(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Returns precision, recall and F1 of all entities and of each type, as the CoNLL evaluation counts them.
+    """Returns precision, recall and F1 of all entities and of each type, like the CoNLL evaluation.
 
     A predicted entity is correct if its first word, its last word and its type are correct.
 

@@ -1,6 +1,6 @@
 """Multiple choice: SWAG (paper, section 4.4), CODAH, and your own files with prompts and endings.
 
-Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score for each
+Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score per
 sequence, and a softmax over the scores of an example gives the probabilities of its endings.
 """
 
@@ -21,7 +21,7 @@ from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
 from bert_tf.tokenization import FullTokenizer
 
-# The names of each data set's files.
+# The file names of each data set.
 FILE_NAMES = {
     "swag": {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
@@ -40,7 +40,7 @@ class ChoiceExample:
       guid: a unique id.
       prompt: the first text of every sequence.
       endings: the second texts.
-      label: the number of the correct ending, as text; None for test examples.
+      label: the index of the correct ending, as text; None for test examples.
     """
 
     guid: str
@@ -50,7 +50,7 @@ class ChoiceExample:
 
 
 class MultipleChoiceTask(SentenceTask):
-    """The choice between several endings of a prompt.
+    """Selects one of several endings of a prompt.
 
     - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
     - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
@@ -59,9 +59,9 @@ class MultipleChoiceTask(SentenceTask):
 
     Args:
       name: "swag", "codah" or "multiple_choice".
-      paths: split ("train", "dev", "test") -> file, or examples in memory with their values by column.
+      paths: maps splits ("train", "dev", "test") to files, or to examples in memory with their values by column.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
-      delimiter: what separates the cells of your own tables; see `tables.read_table`.
+      delimiter: the cell delimiter of your own tables; see `tables.read_table`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The numbers of the endings; they are counted in the first valid row of the first existing split."""
+        """The indices of the endings, counted in the first valid row of the first existing split."""
         existing = (split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path))
         split = next(existing, "train")
         for row in self.rows(split):
@@ -84,10 +84,10 @@ class MultipleChoiceTask(SentenceTask):
             except InputError:
                 if self.on_bad_row != "skip":
                     raise
-        raise InputError(f"{tables.name_of(self.paths[split])}: there are no rows that can be used. Add some.")
+        raise InputError(f"{tables.name_of(self.paths[split])}: there are no usable rows. Add some.")
 
     def rows(self, split: str) -> Iterator[Row]:
-        """Returns the rows of a split, whose columns are checked."""
+        """Returns the rows of a split, after checking the columns."""
         if self.name == "codah":
             return tables.read_tsv(self.path(split), has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)
@@ -95,10 +95,12 @@ class MultipleChoiceTask(SentenceTask):
         return tables.read_table(self.path(split), needed, self._delimiter)
 
     def example(self, row: Row, split: str) -> ChoiceExample:
-        """Returns the example in a row; one of a test set has no label if its label is not valid."""
+        """Returns the example in a row. A test example has no label if its label is not valid."""
         endings = self._endings(row)
         if len(endings) != len(self.labels):
-            raise InputError(f"{row.where}: there are {len(endings)} endings. Give {len(self.labels)}, as elsewhere.")
+            raise InputError(
+                f"{row.where}: there are {len(endings)} endings. Use {len(self.labels)}, as in other rows."
+            )
         if self.name == "codah":
             prompt, label_column = row[1], 6
         else:
@@ -109,12 +111,12 @@ class MultipleChoiceTask(SentenceTask):
         if split == "test" and label not in self.labels:
             label = None
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
-            # What is only predicted may be blank, as in an exported model, which takes an empty ending for padding.
+            # Prediction accepts blank texts, as in an exported model, where an empty ending is padding.
             may_be_blank = split == "test" and (text or name == "prompt")
             if not isinstance(text, str) or not (text.strip() or may_be_blank):
                 raise InputError(f"{row.where}: the {name} is empty. Add it.")
         if label is not None and label not in self.labels:
-            raise InputError(f"{row.where}: the label {label!r} is no ending. Use 0 to {len(self.labels) - 1}.")
+            raise InputError(f"{row.where}: the label {label!r} is not an ending. Use 0 to {len(self.labels) - 1}.")
         if self.name == "swag":
             endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
         guid = (row["id"] if "id" in row.columns else "") or str(row.line)
@@ -125,7 +127,7 @@ class MultipleChoiceTask(SentenceTask):
             raise InputError(f"{row.where}: {row.problem}")
         count = len(self._endings(row))
         if count < 2:
-            raise InputError(f"{row.where}: there is no choice. Use columns ending0, ending1..., or a list 'endings'.")
+            raise InputError(f"{row.where}: there are no endings. Use columns ending0, ending1... or a list 'endings'.")
         return count
 
     def _endings(self, row: Row) -> tuple[str, ...]:
@@ -143,7 +145,7 @@ class MultipleChoiceTask(SentenceTask):
     def featurize(
         self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features; each example has one sequence per ending."""
+        """Returns the features, with one sequence per ending of each example."""
 
         def pack(example: ChoiceExample) -> list[tuple[list[int], list[int], bool]]:
             return [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
@@ -152,7 +154,7 @@ class MultipleChoiceTask(SentenceTask):
         return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
-        """Accepts every training set: even if all labels are equal, the model can learn from the endings' texts."""
+        """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a model with one score for each ending."""

@@ -1,7 +1,7 @@
 """The functions and classes of the original run_classifier.py and run_squad.py, with their names and arguments.
 
-Code that was written for the original only needs other imports. What the original reads from flags are arguments at the
-end. All functions are adapters: tokenization, windows and answers are those of the tasks.
+Code written for the original only needs other imports. Values that the original reads from flags are additional
+arguments. All functions are adapters of the tasks' tokenization, windows and answers.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def convert_single_example(
     """Returns an example's features.
 
     Args:
-      ex_index: the example's number, for messages.
+      ex_index: the example's index, for messages.
       example: the example.
       label_list: the labels in the order of their ids.
       max_seq_length: the length of the lists.
@@ -63,18 +63,19 @@ class SquadFeatures:
     """One window, with the positions of its tokens in the paragraph: `InputFeatures` of run_squad.py.
 
     Attributes:
-      unique_id: the window's number in the file; the first is 1,000,000,000.
-      example_index: the question's number in the file.
-      doc_span_index: the window's number among those of its question.
+      unique_id: the window's id in the file; the first is 1,000,000,000.
+      example_index: the question's index in the file.
+      doc_span_index: the window's index among those of its question.
       tokens: [CLS] question [SEP] window [SEP], without padding.
-      token_to_orig_map: position in `tokens` -> index of the paragraph's word.
-      token_is_max_context: position in `tokens` -> whether no other window shows more context around this token.
+      token_to_orig_map: maps positions in `tokens` to indices of the paragraph's words.
+      token_is_max_context: maps positions in `tokens` to whether no other window has more context around this token.
       input_ids: ids of `tokens`, padded.
       input_mask: 1 for tokens, 0 for padding.
       segment_ids: 1 for the window and its [SEP], 0 elsewhere.
-      start_position: the answer's first token; 0 if the window doesn't hold the answer, None when predicting.
-      end_position: the answer's last token.
-      is_impossible: the example's.
+      start_position: position of the answer's first token; 0 if the window does not contain the answer; None in
+        prediction.
+      end_position: position of the answer's last token.
+      is_impossible: whether the question has no answer.
     """
 
     unique_id: int
@@ -108,19 +109,19 @@ def convert_examples_to_features(
     is_training: bool,
     output_fn: Callable[[SquadFeatures], object],
 ) -> None:
-    """Cuts every example into windows and passes each window to `output_fn`.
+    """Splits every example into windows and passes each window to `output_fn`.
 
     Args:
       examples: see `read_squad_examples`.
-      tokenizer: the model's.
-      max_seq_length: tokens of a window, with padding.
-      doc_stride: tokens between the starts of two windows.
-      max_query_length: the longest question, in tokens; longer ones are cut at the end.
+      tokenizer: the model's tokenizer.
+      max_seq_length: length of a padded window in tokens.
+      doc_stride: number of tokens between the starts of two windows.
+      max_query_length: longest question in tokens; longer ones are truncated.
       is_training: whether the examples' answers are needed.
       output_fn: called with each window's features.
 
     Raises:
-      InputError: if a question leaves no room for text, or the windows don't advance.
+      InputError: if a question leaves no room for text.
     """
     examples = list(examples)
     windows = featurize(examples, tokenizer, SquadConfig(max_seq_length, doc_stride, max_query_length), is_training)
@@ -171,15 +172,15 @@ def write_predictions(
       all_examples: the questions.
       all_features: their windows.
       all_results: the logits of every window.
-      n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
-      max_answer_length: the longest answer, in tokens.
+      n_best_size: number of start and end positions of a window to combine, and of answers to list.
+      max_answer_length: longest answer in tokens.
       do_lower_case: whether the tokens are lower-cased.
-      output_prediction_file: JSON, id -> answer.
-      output_nbest_file: JSON, id -> answers with probabilities and logits.
-      output_null_log_odds_file: JSON, id -> score of no answer minus that of the best answer; written for 2.0 only.
+      output_prediction_file: JSON file that maps ids to answers.
+      output_nbest_file: JSON file that maps ids to answers with probabilities and logits.
+      output_null_log_odds_file: JSON file that maps ids to the score of no answer minus the best answer's; 2.0 only.
       version_2_with_negative: whether a question may have no answer.
       null_score_diff_threshold: odds above it mean that there is no answer.
-      verbose_logging: whether the log names answers that can't be aligned with the text.
+      verbose_logging: whether to log answers that can't be aligned with the text.
     """
     features = [feature for feature in all_features if feature.example_index < len(all_examples)]
     features.sort(key=lambda feature: feature.example_index)
@@ -213,7 +214,7 @@ def write_predictions(
 
 
 def _to_windows(features: Sequence[SquadFeatures]) -> SquadWindows:
-    """Returns the windows as `answer_questions` needs them: without ids and documents."""
+    """Returns the windows for `answer_questions`, without ids and documents."""
     is_max_context = [f.token_is_max_context.get(i, False) for f in features for i in range(len(f.tokens))]
     return SquadWindows(
         input_ids=np.zeros(0, np.int32),

@@ -1,4 +1,4 @@
-"""The tasks by their names in --task_name, and the exportable model of each."""
+"""Maps the names of --task_name to tasks, and tasks to their exportable models."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
 
-# The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
+# Maps settings of `DataConfig` that only some tasks have to these tasks. GLUE's files have fixed names.
 _TASKS_OF_SETTINGS = {
     **dict.fromkeys(
         ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
@@ -41,7 +41,7 @@ def build_task(
 
     Args:
       config: the task and its data.
-      output_dir: the folder of the run; without training, the classes are read from it.
+      output_dir: the run directory. Without training, the classes are read from it.
       do_train: whether the model is trained.
       feature_based: the settings of feature-based tagging; None to fine-tune.
 
@@ -49,11 +49,11 @@ def build_task(
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
     task = _build(config, output_dir, do_train, feature_based)
-    if isinstance(config.test_file, str):  # predictions of another file must not replace those of the first
+    if isinstance(config.test_file, str):  # predictions of another file must not overwrite earlier ones
         task.output_names = {"test": os.path.splitext(os.path.basename(config.test_file))[0]}
     if config.dev_fraction:
         if config.dev_file:
-            raise InputError("--dev_fraction: --dev_file is given too. Give one of them.")
+            raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
         task.examples = dev_split.with_held_out_dev(
             task.examples, config.dev_fraction, has_classes=config.problem != "regression"
         )
@@ -69,16 +69,16 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
     name = check_name(config.task_name)
     _check_settings(config, name)
     if feature_based and name != TAGGING:
-        raise InputError(f"--feature_layers: not used by --task_name={name}, only by {TAGGING}. Omit it.")
+        raise InputError(f"--feature_layers: only for --task_name={TAGGING}, not {name}. Omit it.")
     if name in DEFINITIONS:
         if not config.data_dir:
-            raise InputError("--data_dir is needed. Name the folder of the task's files.")
+            raise InputError("--data_dir is required. Pass the folder of the task's files.")
         return GlueTask(name, config.data_dir, config.on_bad_row, config.xnli_language)
     recorded = None if do_train else run_directory.recorded_labels(output_dir)
     if config.labels and recorded and list(config.labels) != recorded:
         raise InputError(f"--labels: the run in {output_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
-        raise InputError(f"--labels: one occurs twice in {', '.join(config.labels)}. Remove it.")
+        raise InputError(f"--labels: {', '.join(config.labels)} has duplicates. Remove them.")
     labels = config.labels or recorded
     if name == TEXT:
         text_task = TextTask(
@@ -86,7 +86,7 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
             config.columns,
             problem=config.problem,
             labels=labels,
-            class_weights=config.class_weights if do_train else "",  # they are used in training only
+            class_weights=config.class_weights if do_train else "",  # used in training only
             on_bad_row=config.on_bad_row,
             delimiter=config.delimiter,
             label_threshold=config.label_threshold,
@@ -110,26 +110,24 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
 
 
 def _check_settings(config: DataConfig, name: str) -> None:
-    """Raises an InputError if a setting is given that this task does not have."""
+    """Raises an InputError if a setting is given that the task does not have."""
     defaults = DataConfig(config.task_name)
     for setting, tasks in _TASKS_OF_SETTINGS.items():
         if name not in tasks and getattr(config, setting) != getattr(defaults, setting):
             flag = {"columns": "text_column", "documents": "long_documents"}.get(setting, setting)
-            raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
+            raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}, not {name}. Omit it.")
 
 
 def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:
-    """Returns the file of each split: the given file, or else the one of the names that is in the folder.
-
-    Splits that have no file are missing in the result.
+    """Returns the file of each split: the given one, or the one in the folder. Splits without a file are missing.
 
     Raises:
       InputError: if neither a folder nor a file is given, a given file is missing or empty, or the folder has several
-        files of a split.
+        files for a split.
     """
     given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
     if not config.data_dir and not any(given.values()):
-        raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file. Name your files.")
+        raise InputError("--data_dir is required. Pass it, or --train_file, --dev_file and --test_file.")
     paths: dict[str, Source] = {}
     for split, candidates in names.items():
         if source := given[split]:
@@ -162,5 +160,5 @@ def exportable(run: FinishedRun) -> Exportable:
     name = run.settings["task"]
     if name not in _EXPORTABLES:
         names = ", ".join(_EXPORTABLES)
-        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {names} is expected.")
+        raise InputError(f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: {names}.")
     return _EXPORTABLES[name](run)

@@ -1,4 +1,4 @@
-"""Examples that are sentences or pairs: their features, and the checks of their texts and labels."""
+"""Examples that are sentences or pairs: features, and checks of texts and labels."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ class InputExample:
 
     Attributes:
       guid: a unique id.
-      text_a: the first, or only, text.
+      text_a: the first or only text.
       text_b: the second text of a pair.
       label: the label; a tuple of labels in multi-label tasks; None for test examples without one.
     """
@@ -35,10 +35,10 @@ class InputExample:
 
 @dataclasses.dataclass(frozen=True)
 class WeightedExample(InputExample):
-    """A training row that counts more or less than others.
+    """A training row with a weight.
 
     Attributes:
-      weight: the factor of its loss, at least 0.
+      weight: the factor of its loss, >= 0.
     """
 
     weight: float = 1.0
@@ -57,12 +57,12 @@ def featurize(
     """Returns the features of a whole data set.
 
     Args:
-      examples: the rows; a row without a label gets label 0, or no label in multi-label tasks.
+      examples: the rows. A row without a label gets label 0 or, in multi-label tasks, no label.
       labels: the classes in the order of their ids; None for regression, where labels are numbers.
-      max_seq_length: the length of the longest sequences.
+      max_seq_length: the largest number of tokens in a sequence.
       tokenizer: the model's tokenizer.
       num_workers: see `parallel.map_chunks`.
-      multi_label: whether an example may have any number of labels; then label_ids [N, C] are 1.0 for its labels, and
+      multi_label: whether an example may have any number of labels. Then label_ids [N, C] are 1.0 for its labels and
         0.0 for the others.
       documents: how longer texts are read.
     """
@@ -114,7 +114,7 @@ def pack_data_set(
 
 
 def check_texts(example: InputExample, where: str) -> None:
-    """Checks that no text of an example is empty or only white space.
+    """Checks that no text of an example is empty or white space.
 
     Args:
       example: the row.
@@ -124,9 +124,9 @@ def check_texts(example: InputExample, where: str) -> None:
       InputError: if a text is empty.
     """
     if not example.text_a.strip():
-        raise InputError(f"{where}: the text is empty.")
+        raise InputError(f"{where}: the text is empty. Add it, or remove the row.")
     if example.text_b is not None and not example.text_b.strip():
-        raise InputError(f"{where}: the second text is empty.")
+        raise InputError(f"{where}: the second text is empty. Add it, or remove the row.")
 
 
 def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
@@ -148,23 +148,23 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
 
 
 def all_labels_or_none(examples: list[Any], source: tables.Source) -> list[Any]:
-    """Returns the rows of a test set, with labels only if these can be used to score predictions.
+    """Returns the rows of a test set. If the labels can't be used to score predictions, they are removed.
 
     Args:
-      examples: the rows; `label` is None where there is none, or it is not one of the model's.
-      source: where the rows come from, for the message.
+      examples: the rows. `label` is None if it is missing or unknown to the model.
+      source: the source of the rows, for the message.
     """
     labels = {example.label for example in examples}
     if labels == {None} or (None not in labels and len(labels) > 1):
         return examples
     missing = sum(example.label is None for example in examples)
-    reason = f"{missing} rows have no label that the model knows" if missing else "all rows have the same label"
-    say(f"{tables.name_of(source)}: the predictions are not scored, because {reason}.")
+    reason = f"{missing} rows have no known label" if missing else "all rows have the same label"
+    say(f"{tables.name_of(source)}: predictions are not scored, because {reason}.")
     return [dataclasses.replace(example, label=None) for example in examples]
 
 
 def is_number(text: str | None) -> bool:
-    """Returns whether a text is a number that float32 can hold."""
+    """Returns whether a text is a number in the range of float32."""
     try:
         return abs(float(text or "none")) <= float(np.finfo(np.float32).max)
     except ValueError:

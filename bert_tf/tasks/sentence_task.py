@@ -1,4 +1,4 @@
-"""The common part of all sentence tasks: labels, features, scores and prediction files."""
+"""The base of all sentence tasks: labels, features, scores and prediction files."""
 
 import abc
 import os
@@ -24,22 +24,22 @@ Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 class SentenceTask(ReportingTask):
-    """A classification or regression of sentences or pairs; subclasses read the rows.
+    """A classification or regression of sentences or pairs. Subclasses read the rows.
 
     Args:
       name: the task's name.
       labels: the classes in the order of their ids; None for regression.
       metric: computes the scores from predicted classes (or numbers) and labels.
-      selection_metric: the score that models are chosen by; higher is better.
+      selection_metric: the score that selects models; higher is better.
       problem: "classification", "regression" or "multi_label".
     """
 
     on_bad_row = "error"
-    label_threshold = LABEL_THRESHOLD  # with several labels, the least probability of one that is predicted
-    for_server = False  # whether each row of a test set needs a prediction, and has no label of its own
+    label_threshold = LABEL_THRESHOLD  # with several labels, the lowest probability of a predicted one
+    for_server = False  # if True, each row of a test set needs a prediction and has no label
     documents = TRUNCATED
     paths: Mapping[str, Source] = {}
-    file_names: Mapping[str, Sequence[str]] = {}  # what the files of the splits may be called in --data_dir
+    file_names: Mapping[str, Sequence[str]] = {}  # possible file names of each split in --data_dir
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SentenceTask(ReportingTask):
 
     @property
     def metric_names(self) -> list[str]:
-        """The scores that models can be chosen by."""
+        """The scores that can select models."""
         values = np.eye(2) if self.problem == "multi_label" else np.arange(2)
         return list(self.metric(values, values))
 
@@ -75,7 +75,7 @@ class SentenceTask(ReportingTask):
         return tables.split_source(self.paths, split, self.file_names)
 
     def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split; those of a test set have labels only if all of them are valid.
+        """Returns the examples of a split. Test examples have labels only if all labels are valid.
 
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
@@ -108,7 +108,7 @@ class SentenceTask(ReportingTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features; see `sentence_features.featurize`."""
+        """Returns the features. See `sentence_features.featurize`."""
         multi_label = self.problem == "multi_label"
         return sentence_features.featurize(
             examples,
@@ -131,21 +131,21 @@ class SentenceTask(ReportingTask):
         return ClassifierModel(config, outputs, self.problem, classes=self.labels, **options)
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Returns class numbers, scores for regression, or with several labels 0 or 1 for each class."""
+        """Returns class ids or, for regression, scores or, with several labels, 0 or 1 for each class."""
         if self.problem == "multi_label":
             return (outputs["probabilities"] >= self.label_threshold).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the task's scores, and the mean loss."""
+        """Returns the task's scores and the mean loss."""
         scores = self.metric(self.predictions(outputs), features.document_values("label_ids"))
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
-        """Returns the scores under the names of the original's eval_results.txt.
+        """Returns the scores under the names of the original eval_results.txt.
 
         `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the file's order, where
-        the last batch may be smaller. (On TPU the original fills it up with padding and includes it in the mean.)
+        the last batch may be smaller. (On TPU the original pads the last batch and includes the padding in the mean.)
         """
         losses = outputs["per_example_loss"]
         batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
@@ -153,7 +153,7 @@ class SentenceTask(ReportingTask):
         return scores | {"loss": float(np.mean(batches))}
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
+        """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
         if self.labels is None or self.problem != "classification":
             return None
         labels, count = features.document_values("label_ids"), len(self.labels)
@@ -172,7 +172,7 @@ class SentenceTask(ReportingTask):
     ) -> list[str]:
         """Writes test_results.tsv: for each example the probabilities of the classes, or the score.
 
-        With `original_format` there is no header, as in the original.
+        With `original_format` there is no header, as in the original code.
         """
         own_name = self.output_names.get(split, split)
         name = f"test_results{split.removeprefix('test')}" if own_name == split else f"{own_name}_results"

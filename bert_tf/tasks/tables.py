@@ -1,4 +1,4 @@
-"""Reads the rows of TSV, CSV and JSON-lines files with their line numbers, and writes such files."""
+"""Reads the rows of TSV, CSV and JSON-lines files with line numbers, and writes such files."""
 
 import csv
 import dataclasses
@@ -14,17 +14,17 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is a text; in JSON lines and in memory it may also be a list of texts, an object, or missing.
+# A cell is a text. In JSON lines and in memory it may also be a list of texts, an object, or missing.
 Cell = str | tuple[str, ...] | dict[str, Any] | None
-# A file, or examples in memory, each with its values by column.
+# A file, or examples in memory with their values by column.
 Source = str | Sequence[Mapping[str, Any]]
 
 ON_BAD_ROW = ("error", "skip")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
-# --delimiter: "auto", the name of a character that shells make hard to type, or any character.
+# --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
 AUTO = "auto"
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-# So many bad rows are printed; the others are only counted.
+# The largest number of bad rows to print. Others are only counted.
 _MAX_PRINTED = 10
 
 
@@ -34,10 +34,10 @@ class Row:
 
     Attributes:
       path: the file; "" for an example in memory.
-      line: the number of the row's first line, counted from 1; of an example in memory, its number counted from 1.
+      line: the 1-based number of the row's first line, or of an example in memory.
       cells: the values of the row.
-      columns: name -> index; empty without a header.
-      problem: the reason why the whole row can't be used; "" if it can be used.
+      columns: maps names to indices; empty without a header.
+      problem: the reason why the row can't be used; "" if it can.
     """
 
     path: str
@@ -48,11 +48,11 @@ class Row:
 
     @property
     def where(self) -> str:
-        """File and line, or the number of the example counted from 0, for messages."""
+        """File and line, or the index of an example in memory, for messages."""
         return f"{self.path}, line {self.line}" if self.path else f"example {self.line - 1}"
 
     def __getitem__(self, column: str | int) -> Cell:
-        """Returns the cell of a column, by its name in the header or its index (counted from the end if negative).
+        """Returns the cell of a column, by name or index (counted from the end if negative).
 
         Raises:
           InputError: if the row is too short.
@@ -65,11 +65,11 @@ class Row:
 
 
 class SkippedRow(Exception):
-    """A known faulty row of a published file, which is skipped; the message is the reason."""
+    """A known faulty row of a published file, which is skipped. The message is the reason."""
 
 
 def name_of(source: Source) -> str:
-    """Returns the name of a source in messages."""
+    """Returns the name of a source for messages."""
     return source if isinstance(source, str) else "the examples"
 
 
@@ -77,9 +77,9 @@ def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source
     """Converts rows to examples.
 
     Args:
-      rows: the rows, or sentences, which have `where` and `problem` too.
-      convert: returns the converted row, or None to omit it; raises SkippedRow or InputError if it can't be used.
-      source: where the rows come from, for messages.
+      rows: the rows, or sentences, which also have `where` and `problem`.
+      convert: returns the converted row, or None to omit it. Raises SkippedRow or InputError if it can't be used.
+      source: the source of the rows, for messages.
       on_bad_row: "error" raises the InputError of a row; "skip" prints it, and skips and counts the row.
 
     Raises:
@@ -100,14 +100,14 @@ def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source
                 raise
             skipped["bad rows"] = skipped.get("bad rows", 0) + 1
             if skipped["bad rows"] <= _MAX_PRINTED:
-                say(f"skipped: {error}")
+                say(f"Skipped: {error}")
             continue
         if converted is not None:
             result.append(converted)
     for reason, count in skipped.items():
         say(f"{name_of(source)}: {count} rows skipped ({reason}).")
     if not result:
-        raise InputError(f"{name_of(source)}: there are no rows{' that can be used' if skipped else ''}. Add some.")
+        raise InputError(f"{name_of(source)}: there are no {'usable ' if skipped else ''}rows. Add some.")
     if isinstance(source, str):
         say(f"Read {len(result)} examples from {source}.")
     return result
@@ -127,7 +127,7 @@ class UniqueIds:
         """
         first = self._lines.setdefault(row_id, row.line)
         if first != row.line:
-            raise InputError(f"{row.where}: the id {row_id!r} is that of line {first} too. Use another id.")
+            raise InputError(f"{row.where}: the id {row_id!r} is already used in line {first}. Use another id.")
         return row_id
 
 
@@ -135,32 +135,30 @@ def split_source(sources: Mapping[str, Source], split: str, names: Mapping[str, 
     """Returns the source of a split.
 
     Args:
-      sources: split -> source.
+      sources: maps splits to sources.
       split: "train", "dev" or "test".
-      names: split -> the names that its file may have in --data_dir.
+      names: maps splits to the possible names of their files in --data_dir.
 
     Raises:
-      InputError: if the split has none.
+      InputError: if the split has no source.
     """
     if split not in sources:
         choices = ", ".join(names[split])
-        raise InputError(
-            f"there is no {split} file. Name it with --{split}_file, or as one of {choices} in --data_dir."
-        )
+        raise InputError(f"there is no {split} file. Pass --{split}_file, or add one of {choices} to --data_dir.")
     return sources[split]
 
 
 def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width: bool = False) -> Iterator[Row]:
     """Yields the rows of a tab-separated file without quoting, like GLUE's files.
 
-    Only a newline ends a line; a cell may contain Unicode's other line separators. A carriage return before the
-    newline and a byte-order mark at the start of the file are removed, and blank lines are skipped.
+    Only a newline ends a line; a cell may contain Unicode's other line separators. Carriage returns before newlines and
+    a byte-order mark at the start of the file are removed. Blank lines are skipped.
 
     Args:
       path: the file.
-      has_header: whether the first line has the names of the columns; it is not yielded.
+      has_header: whether the first line has the names of the columns. It is not yielded.
       needed: columns that the header must have.
-      same_width: whether a row must have as many cells as the first line.
+      same_width: whether each row must have as many cells as the first line.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
@@ -187,8 +185,8 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     Args:
       path: the file.
       needed: columns that the header must have.
-      delimiter: the character between cells, or its name; "auto" takes the first of comma, semicolon, tab and pipe by
-        which the header has all needed columns, or else the comma.
+      delimiter: the character between cells, or its name. "auto" selects the first of comma, semicolon, tab and pipe
+        for which the header has all needed columns, or else the comma.
 
     Raises:
       InputError: if the file is missing, empty or not text, a needed column is missing, or a quote is not closed.
@@ -215,7 +213,7 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
 
 
 def _detected(text: str, needed: Sequence[str]) -> str:
-    """Returns the delimiter of a quoted table, see `read_csv`."""
+    """Returns the delimiter of a quoted table. See `read_csv`."""
     for delimiter in _DELIMITERS.values():
         header = next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), [])
         if {cell.strip() for cell in header} >= set(needed):
@@ -227,7 +225,7 @@ def read_jsonl(path: str) -> Iterator[Row]:
     """Yields the rows of a file with one JSON object per line.
 
     Numbers and booleans are converted to text, null to a missing cell (in a list: to an empty text), and a list to a
-    tuple of texts. A row with half of a surrogate pair, which no UTF-8 file can hold, can't be used.
+    tuple of texts. A row with half of a surrogate pair, which is not valid UTF-8, can't be used.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
@@ -244,7 +242,7 @@ def read_jsonl(path: str) -> Iterator[Row]:
         if isinstance(value, dict):
             yield _row(path, number, value)
         else:
-            yield Row(path, number, (), {}, "a JSON object ({...}) is expected.")
+            yield Row(path, number, (), {}, "the line is not a JSON object. Use {...}.")
 
 
 def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
@@ -252,12 +250,12 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
 
 
 def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a source with named columns; a file is read in the format of its suffix.
+    """Returns the rows of a source with named columns. The suffix of a file determines its format.
 
-    With a delimiter, the file is read by `read_csv` whatever its suffix.
+    With a delimiter, the file is read by `read_csv`, regardless of its suffix.
 
     Raises:
-      InputError: see `read_tsv`, `read_csv`, `read_jsonl`; and if the file has another suffix.
+      InputError: see `read_tsv`, `read_csv` and `read_jsonl`; also if the suffix is unknown.
     """
     if not isinstance(source, str):
         return (_row("", number, values) for number, values in enumerate(source, start=1))
@@ -273,13 +271,13 @@ def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> 
         return read_csv(path, needed)
     if suffix == ".jsonl":
         return read_jsonl(path)
-    raise InputError(f"{path}: the format is unknown. Use a name that ends with one of {', '.join(SUFFIXES)}.")
+    raise InputError(f"{path}: unknown file format. Use a name that ends with {', '.join(SUFFIXES)}.")
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows with the same keys in the format of the file's suffix; an incomplete file is never left.
+    """Writes rows with the same keys in the format of the file's suffix. The file appears completely or not at all.
 
-    TSV has no quoting, so tabs and line ends in a cell are replaced by spaces.
+    TSV has no quoting, so tabs and line ends in cells are replaced by spaces.
     """
     with files.replacing(path) as writer:
         if path.endswith(".jsonl"):
@@ -300,17 +298,17 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(
-            f"{path}, line {line}: the column {missing[0]!r} is missing among {', '.join(map(repr, columns))}. "
-            "Name yours with a flag such as --text_column, or the separator of the cells with --delimiter."
+            f"{path}, line {line}: the column {missing[0]!r} is missing. Found: {', '.join(map(repr, columns))}. "
+            "Pass your column's name with a flag such as --text_column, or the cell separator with --delimiter."
         )
     repeated = [name for name in needed if names.count(name) > 1]
     if repeated:
-        raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename some of them.")
+        raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename them.")
     return columns
 
 
 def _width_problem(width: int, expected: int) -> str:
-    return "" if width == expected else f"the row has {width} columns, but the header has {expected}."
+    return "" if width == expected else f"the row has {width} columns, but the header has {expected}. Correct the row."
 
 
 def _json_cell(value: object) -> Cell:

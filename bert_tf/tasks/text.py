@@ -22,14 +22,14 @@ from bert_tf.tasks.tables import Cell, Row, Source
 from bert_tf.tokenization import FullTokenizer
 
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
-# --class_weights: every class has the same total weight in the loss, however many examples it has.
+# --class_weights: every class has the same total weight in the loss, regardless of its number of examples.
 BALANCED = "balanced"
-# --label_threshold: the one with the best F1 on the dev set.
+# --label_threshold: use the threshold with the best F1 on the dev set.
 TUNE = "tune"
-# The cells of a column that says whether each example has a label; pandas writes numbers and bools in other ways.
+# The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _MISSING = ("nan", "<na>", "nat")
-_SEPARATORS = ",;|"  # which tables have between the labels in a cell
+_SEPARATORS = ",;|"  # common separators between the labels in a cell
 
 _METRICS = {
     "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
@@ -42,15 +42,16 @@ class TextTask(SentenceTask):
     """A task on your own data.
 
     Args:
-      paths: split ("train", "dev", "test") -> file, or examples in memory with their values by column.
-      columns: the columns of all splits; the test set needs no label, and is scored if every row has a valid one.
+      paths: maps splits ("train", "dev", "test") to files, or to examples in memory with their values by column.
+      columns: the columns of all splits. The test set needs no label; it is scored if every row has a valid one.
       problem: "classification", "regression" or "multi_label".
-      labels: the classes; None to take them from the training file.
+      labels: the classes; None to use those in the training file.
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
         "balanced", or "class=weight,...".
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
-      delimiter: what separates the cells of the files; see `tables.read_table`.
-      label_threshold: with several labels, the least probability of one; "tune" for the best F1 on the dev set.
+      delimiter: the cell delimiter of the files; see `tables.read_table`.
+      label_threshold: with several labels, lowest probability of a predicted one; "tune" for the best F1 on the dev
+        set.
       documents: how long texts are read.
 
     Raises:
@@ -83,9 +84,11 @@ class TextTask(SentenceTask):
                 raise InputError(f"--{flag}: not used with --problem={problem}. Omit it.")
         names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise InputError(f"--text_column and other flags name the column {repeated[0]!r}. Use another for each.")
+            raise InputError(
+                f"--text_column and other flags use the column {repeated[0]!r} twice. Use different columns."
+            )
         if not columns.label_separator:
-            raise InputError("--label_separator is empty. Give the text between two labels.")
+            raise InputError("--label_separator is empty. Pass the text between two labels.")
         if documents.has_windows and columns.text_b:
             raise InputError("--long_documents=windows: pairs of texts have no windows. Use head_tail or truncate.")
         metric, selection_metric = _METRICS[problem]
@@ -106,7 +109,7 @@ class TextTask(SentenceTask):
             if not sentence_features.is_number(label_threshold) or not 0 < float(label_threshold) < 1:
                 raise InputError(f"--label_threshold is {label_threshold!r}. Use a number between 0 and 1, or {TUNE}.")
             self.label_threshold = float(label_threshold)
-        self._has_lists = False  # whether labels were read that need no separator
+        self._has_lists = False  # whether some labels were lists, which need no separator
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property
@@ -125,7 +128,7 @@ class TextTask(SentenceTask):
 
     @property
     def _training_set(self) -> str:
-        """The name of the training set in messages."""
+        """The name of the training set for messages."""
         return tables.name_of(self.paths["train"])
 
     @property
@@ -133,18 +136,18 @@ class TextTask(SentenceTask):
         return self.problem != "regression" and self._labels is None
 
     def input_settings(self) -> dict[str, Any]:
-        """Returns the problem, the classes, how texts are read, and the columns under the names of their flags."""
+        """Returns the problem, the classes, how texts are read, and the columns by the names of their flags."""
         columns = {f"{name}_column": getattr(self.columns, name) for name in ("text", "text_b", "label")}
         separator = {"label_separator": self.columns.label_separator} if self.problem == "multi_label" else {}
         return super().input_settings() | {"problem": self.problem} | columns | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the weights of the classes, and the column of the rows' weights if there is one."""
+        """Returns also the class weights, and the column of the row weights if there is one."""
         weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
         return self.input_settings() | {"class_weights": self._class_weights} | weights
 
     def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split, whose columns are checked."""
+        """Returns the rows of a split, after checking the columns."""
         columns = self.columns
         labels = self._flags or [columns.label]
         others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
@@ -152,12 +155,12 @@ class TextTask(SentenceTask):
         return tables.read_table(self.path(split), needed, self.delimiter)
 
     def example(self, row: Row, split: str) -> InputExample:
-        """Returns the example in a row; one of a test set has no label if its label is not valid."""
+        """Returns the example in a row. A test example has no label if its label is not valid."""
         columns = self.columns
         row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
         text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
         example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
-        if split != "test":  # what is only predicted may be blank, as in an exported model
+        if split != "test":  # prediction accepts blank texts, as in an exported model
             sentence_features.check_texts(example, row.where)
         try:
             labelled = dataclasses.replace(example, label=self._label(row))
@@ -190,19 +193,19 @@ class TextTask(SentenceTask):
         return label
 
     def _check_class(self, label: str, row: Row) -> None:
-        """Raises an InputError if a label that is to become a class looks like a missing value or a number."""
+        """Raises an InputError if the label of a new class looks like a missing value or a number."""
         if not self._learns_labels:
             return
         if label.lower() in _MISSING:
             raise InputError(f"{row.where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
         is_fraction = sentence_features.is_number(label) and not label.lstrip("+-").isdecimal()
         if self.problem == "classification" and is_fraction:
-            raise InputError(f"{row.where}: the label {label!r} is no class. Pass --problem=regression, or --labels.")
+            raise InputError(f"{row.where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if no row has a weight above 0, or no labels can be told from each other."""
+        """Raises an InputError if all weights are 0, or if nothing can be learned from the labels."""
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
-            raise InputError(f"{self._training_set}: every row has the weight 0. Give some a weight above 0.")
+            raise InputError(f"{self._training_set}: every row has weight 0. Give some rows a weight above 0.")
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and self._learns_labels and not self._has_lists:
@@ -210,14 +213,14 @@ class TextTask(SentenceTask):
             labels = () if has_several else sorted({label for example in examples for label in example.label})
             if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
                 raise InputError(
-                    f"{self._training_set}: the label {found!r} may be several, but every row has one at most. Pass "
-                    "their --label_separator, or all --labels."
+                    f"{self._training_set}: {found!r} may be several labels, but every row has at most one. Pass "
+                    "--label_separator, or all --labels."
                 )
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features; see `sentence_features.featurize`. Weighted rows have `sample_weights` [N] too."""
+        """Returns the features (see `sentence_features.featurize`). Weighted rows also have `sample_weights` [N]."""
         features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
         return features.with_values(sample_weights=np.array(weights, np.float32)) if weights else features
@@ -227,12 +230,12 @@ class TextTask(SentenceTask):
         return super().build_model(config, class_weights=self.weights(), **options)
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the threshold with the best F1, which is used from then on."""
+        """Returns the threshold with the best F1, and uses it from then on."""
         self.label_threshold = metrics.best_threshold(outputs["probabilities"], features.document_values("label_ids"))
         return {"label_threshold": self.label_threshold}
 
     def weights(self) -> list[float] | None:
-        """Returns the weight of each class's examples in the training loss; None for equal weights.
+        """Returns the weight of each class in the training loss; None for equal weights.
 
         Raises:
           InputError: if --class_weights names an unknown class, or a weight is not a number above 0.
@@ -243,11 +246,11 @@ class TextTask(SentenceTask):
             labels = [example.label for example in self.examples("train")]
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
-        for part in re.sub(r"(=[^=,]*),", r"\1\n", self._class_weights).split("\n"):  # a class may have commas
+        for part in re.sub(r"(=[^=,]*),", r"\1\n", self._class_weights).split("\n"):  # a class may contain commas
             label, _, weight = part.rpartition("=")
             if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
                 classes = ", ".join(self.labels)
-                raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes}, and numbers above 0.")
+                raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes} and numbers above 0.")
             weights[label] = float(weight)
         return list(weights.values())
 
@@ -263,8 +266,8 @@ class TextTask(SentenceTask):
     ) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
-        test_predictions has the id, the texts, the file's other columns, and either the label and each class's
-        probability, or the score. Columns of the file that have the name of one of these are there as given_NAME.
+        test_predictions has the id, the texts, the file's other columns, and either the label and the probability of
+        each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
         """
         written = super().write_predictions(
             output_dir, split, examples, outputs, features, original_format=original_format
@@ -275,7 +278,7 @@ class TextTask(SentenceTask):
         rows = []
         for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
             cells = others.get(example.guid, {})
-            # A column "id" is kept as it is, though nothing asks for it; its values may be missing, or not unique.
+            # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.
             own_id = None if self.columns.id else cells.pop("id", None)
             row: dict[str, object] = {"id": own_id or example.guid, "text": example.text_a}
             if example.text_b is not None:
@@ -294,7 +297,7 @@ class TextTask(SentenceTask):
         return [*written, path]
 
     def _other_cells(self, path: str) -> dict[str, dict[str, Cell]]:
-        """Returns the cells of a file's columns that no example is made of, by the ids of the rows."""
+        """Returns the cells of a file's unused columns, by row id."""
         columns = self.columns
         used = ("", columns.text, columns.text_b, columns.id)
         return {
@@ -332,5 +335,5 @@ def _is_set(row: Row, column: str) -> bool:
 def _weight(row: Row, column: str) -> float:
     cell = _text(row, column, "weight").strip()
     if not sentence_features.is_number(cell) or float(cell) < 0:
-        raise InputError(f"{row.where}: the weight ({column!r}) is {cell!r}. Use a number of at least 0.")
+        raise InputError(f"{row.where}: the weight ({column!r}) is {cell!r}. Use a number >= 0.")
     return float(cell)

@@ -114,7 +114,7 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
         ({}, {"sample_weight": [1.0] * 23}, "24 examples, but 23 weights"),
         ({}, {"sample_weight": [1.0] * 23 + [-1]}, r"the weight of example 23 is '-1' \(int\)"),
         ({}, {"sample_weight": [1.0] * 23 + [float("nan")]}, "the weight of example 23 is 'nan'"),
-        ({}, {"sample_weight": [0.0] * 24}, "every row has the weight 0"),
+        ({}, {"sample_weight": [0.0] * 24}, "every row has weight 0"),
     ],
 )
 def test_bad_settings_are_named(pretrained, settings, fit, message):
@@ -161,7 +161,7 @@ def test_the_name_of_a_tpu_is_an_argument(monkeypatch, pretrained, tmp_path):
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
     data, lengths = programs.write_pretraining_data(tmp_path / "data"), {"max_seq_length": 12}
     tpu = {"distribution_strategy": "tpu", "tpu_name": "our-tpu"}
-    with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu' .*On a TPU VM, give --tpu_name=local"):
+    with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu' .*On a TPU VM, pass --tpu_name=local"):
         bert_tf.Classifier.from_pretrained(pretrained, **tpu, **lengths).fit(TEXTS, LABELS, **FIT)
     with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu'"):
         bert_tf.Pretrainer("tiny", f"{pretrained}/vocab.txt", **tpu).fit(data, num_train_steps=1, **lengths)

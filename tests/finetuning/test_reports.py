@@ -26,7 +26,7 @@ def test_windows_are_counted_beside_the_examples(capsys):
     reports.announce_training(config, 28, 28)
     assert "Num examples = 28\n  Batch size = 4\n  Num steps = 7\n" in capsys.readouterr().err
     reports.announce_training(config, 28, 90)
-    assert "Num examples = 28\n  Num windows = 90, into which" in capsys.readouterr().err
+    assert "Num examples = 28\n  Num windows = 90 (long texts" in capsys.readouterr().err
 
 
 def test_results_are_written_before_the_picture(tmp_path, monkeypatch):

@@ -72,4 +72,4 @@ def test_a_message_of_the_reader_reaches_the_user_without_a_traceback(shard):
     data = TrainingData(lambda step, context: records)
     with pytest.raises(InputError) as raised, explain_errors(data, "out", lambda: 3):
         next(iter(records))
-    assert re.fullmatch(r"--input_file: .* holds 4 records, .* The last checkpoint is intact\.", str(raised.value))
+    assert re.fullmatch(r"--input_file: .* has 4 records .* The last checkpoint is intact\.", str(raised.value))

@@ -67,8 +67,8 @@ def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("first", "lengths", "message"),
     [
-        (1, {"length": 6}, "input_ids has 5 numbers, but 6"),
-        (1, {"predictions": 1}, "masked_lm_positions has 2 numbers, but 1"),
+        (1, {"length": 6}, "input_ids has 5 numbers instead of 6"),
+        (1, {"predictions": 1}, "masked_lm_positions has 2 numbers instead of 1"),
         (VOCAB, {}, "the id 1000"),
     ],
 )
@@ -104,7 +104,7 @@ def test_damaged_files_are_refused(tmp_path, write):
     with pytest.raises(InputError, match="matches no file"):
         find(tmp_path / "*.txt")
     for content, message in (
-        (b"", "is empty"),
+        (b"", "only empty files"),
         (whole[:-5], "ends inside its record 3"),
         (whole[:30] + bytes([whole[30] ^ 255]) + whole[31:], "record 1 of .* is damaged"),
         (b"no records here, just text, and not much of it\n", "is not a TFRecord file"),

@@ -78,7 +78,7 @@ def test_threads_get_the_answers_of_one_thread(exported):
 
 def test_invalid_examples_are_refused_with_their_numbers(exported):
     model = export.load(exported["pairs"], engine="litert")
-    with pytest.raises(InputError, match=r"example 1: the field 'other' is missing: .* gets \['review'\]\."):
+    with pytest.raises(InputError, match=r"example 1: the field 'other' is missing. .* given: \['review'\]\."):
         model.predict([PAIRS[0], {"text_a": "a"}])
     with pytest.raises(InputError, match="'endings' must be a list of text, not 'b'"):
         export.load(exported["choice"], engine="litert").predict([{"prompt": "a", "endings": "b"}])

@@ -84,7 +84,7 @@ def test_mrpc_without_the_list_of_dev_pairs_evaluates_on_its_test_pairs(write, c
     task = rows(write, "MRPC", "msr_paraphrase_train.txt", header + "1\t11\t12\ta\tb\n0\t13\t14\tc\td\n")
     assert [e.text_a for e in task.examples("train")] == ["a", "c"]
     assert [(e.text_a, e.label) for e in task.examples("dev")] == [("e", "1")]
-    assert "evaluating on MRPC's labelled test pairs" in capsys.readouterr().err
+    assert "Using MRPC's labelled test pairs" in capsys.readouterr().err
     write("MRPC/dev_ids.tsv", "13\t14\n")
     assert [e.text_a for e in task.examples("dev")] == ["c"]
 

@@ -95,11 +95,11 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
     ):
         task = build_task(DataConfig(name, None, write(file, text)), str(tmp_path), do_train=True)
         assert len(task.examples("train")) >= 1
-        with pytest.raises(InputError, match=r"there is no dev file.*--dev_file, or as one of dev"):
+        with pytest.raises(InputError, match=r"there is no dev file.*--dev_file, or add one of dev"):
             task.examples("dev")
     only_test = DataConfig("text", None, test_file=write("test.csv", "text\na\n"))
     with pytest.raises(
-        InputError, match=r"there is no train file.*--train_file, or as one of train.tsv, train.csv, train.jsonl"
+        InputError, match=r"there is no train file.*--train_file, or add one of train.tsv, train.csv, train.jsonl"
     ):
         _ = build_task(only_test, str(tmp_path), do_train=False).labels
     tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
@@ -126,20 +126,20 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
     ("name", "folder", "settings", "message"),
     [
         ("sst2", ".", {}, "--task_name is 'sst2'"),
-        ("mnli", None, {}, "--data_dir is needed"),
+        ("mnli", None, {}, "--data_dir is required"),
         ("text", None, {}, "--data_dir .* --train_file"),
         ("text", None, {"test_file": "a.csv", "dev_file": "missing.csv"}, r"--dev_file: .* 'missing\.csv'"),
         ("text", ".", {"selection_metric": "f1"}, "--selection_metric: .* f1.* accuracy, macro_f1"),
-        ("cola", ".", {"train_file": "own.tsv"}, "--train_file: not used by --task_name=cola, only by swag, "),
+        ("cola", ".", {"train_file": "own.tsv"}, "--train_file: only for --task_name=swag, .*, not cola"),
         ("mnli", ".", {"labels": ["a", "b"]}, "--labels: .*, only by text, ner"),
         ("mnli", ".", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
         ("ner", ".", {"columns": Columns(text="word")}, "--text_column: .*, only by text"),
-        ("text", ".", {"columns": Columns(text="label")}, "--text_column and other flags name the column 'label'"),
+        ("text", ".", {"columns": Columns(text="label")}, "--text_column and other flags use the column 'label'"),
         ("text", ".", {"tag_scheme": "plain"}, "--tag_scheme: .*, only by ner"),
         ("swag", ".", {"delimiter": ";"}, "--delimiter: .*, only by text, multiple_choice"),
         ("swag", ".", {"problem": "regression"}, "--problem: .*, only by text"),
         ("text", ".", {"document_context": False}, "--document_context: .*, only by ner"),
-        ("ner", ".", {"labels": ["X", "X"]}, "--labels: one occurs twice"),
+        ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
     ],
 )
 def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, folder, settings, message):

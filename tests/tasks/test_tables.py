@@ -34,7 +34,7 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
             cells("a.csv", "text;label\na;x\n", delimiter)
     with pytest.raises(InputError, match=r"--delimiter is ';', but .*a\.jsonl is JSON lines"):
         cells("a.jsonl", "{}\n", ";")
-    with pytest.raises(InputError, match=r"line 1: the column 'text' is missing among 'text;label'.*--delimiter"):
+    with pytest.raises(InputError, match=r"line 1: the column 'text' is missing. Found: 'text;label'.*--delimiter"):
         cells("a.tsv", "text;label\na;x\n")
 
 
@@ -65,13 +65,13 @@ def test_texts_of_a_million_characters_are_read(write):
         ("a.tsv", "text\tlabel\na\tx\nb\n", "line 3: the row has 1 columns, but the header has 2"),
         ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
         ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \("),
-        ("a.csv", "words,label\n", "line 1: the column 'text' is missing among 'words', 'label'"),
+        ("a.csv", "words,label\n", "line 1: the column 'text' is missing. Found: 'words', 'label'"),
         ("a.csv", "text,label,text\na,x,b\n", "line 1: several columns have the name 'text'"),
         ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: several columns have the name 'text'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
-        ("a.jsonl", '["a"]\n', "line 1: a JSON object"),
+        ("a.jsonl", '["a"]\n', "line 1: the line is not a JSON object"),
         ("a.jsonl", '{"label": "x"}\n', "line 1: there is no column 'text'"),
-        ("a.txt", "a\n", "a.txt: the format is unknown"),
+        ("a.txt", "a\n", "a.txt: unknown file format"),
         ("a.tsv", "text\tlabel\n", "there are no rows"),
     ],
 )
@@ -93,7 +93,7 @@ def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):
 
     assert tables.convert_rows(tables.read_table(path, ()), convert, path, "skip") == ["good"]
     printed = capsys.readouterr().err
-    assert printed.count("skipped: ") == 10
+    assert printed.count("Skipped: ") == 10
     assert "12 rows skipped (bad rows)" in printed
     assert "1 rows skipped (as published)" in printed
 

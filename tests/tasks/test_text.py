@@ -48,7 +48,7 @@ def test_test_sets_have_labels_only_if_all_are_valid(write, capsys):
     assert labels_of_test(train) == ["x", "y"]
     assert "not scored" not in capsys.readouterr().err
     assert labels_of_test("text\tlabel\na\tx\nb\t?\n") == [None, None]
-    assert "not scored, because 1 rows have no label that the model knows" in capsys.readouterr().err
+    assert "not scored, because 1 rows have no known label" in capsys.readouterr().err
     assert labels_of_test("text\tlabel\na\tx\nb\tx\n") == [None, None]
     assert "because all rows have the same label" in capsys.readouterr().err
     assert labels_of_test("text\tlabel\na\t\nb\t\n") == [None, None]
@@ -163,7 +163,7 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
     assert fingerprint(weighted) != fingerprint(even)
     # The rows' fingerprint in run.json is that of rows without weights, as before there were any.
     assert repr(even[0]) == "InputExample(guid='2', text_a='a', text_b=None, label='x')"
-    with pytest.raises(InputError, match="every row has the weight 0"):
+    with pytest.raises(InputError, match="every row has weight 0"):
         task.check_training_set([dataclasses.replace(row, weight=0.0) for row in weighted])
 
 

@@ -1,17 +1,17 @@
-"""SQuAD 1.1 and 2.0: the functions of the program; the original's functions are in `bert_tf.tasks.original`.
+"""SQuAD 1.1 and 2.0. The original functions are in `bert_tf.tasks.original`.
 
 From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
 answers -> `evaluate`.
 
-    questions      questions and paragraphs from SQuAD files
-    rules          the settings, and the rules of windows and answers that arrays and the served graph share
-    windows        questions and paragraphs -> windows, as arrays
-    decoding       logits -> ranked answers, as written in the paragraph
-    predictions    the answers to a file's questions, and the files of answers
-    graph_answerer windows and answers inside a TensorFlow graph, for the SavedModel
-    evaluation     scores, and the threshold for no answer
-    squad_task     the task of the fine-tuning loop, the models that answer, and the files of answers
-    typed_questions answers to typed questions
+    questions        questions and paragraphs from SQuAD files
+    rules            the settings, and the rules of windows and answers, shared by arrays and the served graph
+    windows          questions and paragraphs -> windows, as arrays
+    decoding         logits -> ranked answers, as written in the paragraph
+    predictions      the answers to a file's questions, and the files of answers
+    graph_answerer   windows and answers inside a TensorFlow graph, for the SavedModel
+    evaluation       scores, and the no-answer threshold
+    squad_task       the task of the fine-tuning loop, the models that answer, and the files of answers
+    typed_questions  answers to typed questions
 """
 
 from bert_tf.runtime import extras

@@ -1,17 +1,18 @@
-"""From logits to answers, for all questions of a file at once.
+"""Decodes logits to answers, for all questions of a file at once.
 
-In each window the `n_best_size` highest start logits and end logits are paired; of equal logits the first position is
-taken. `rules.pairs_fit` says which pairs are candidates. The candidates of all windows of a question are ranked by the
-sum of their two logits; of equal ones the earlier window, then the better start, then the better end comes first.
+In each window the `n_best_size` highest start logits and end logits are paired. If logits are equal, the first
+position is used. `rules.pairs_fit` selects the candidates among the pairs. The candidates of all windows of a question
+are ranked by the sum of their two logits. Ties are broken by the earlier window, then the better start, then the better
+end.
 
-Tokens are lower-cased, stripped of accents and separated from punctuation, so an answer made of tokens isn't yet the
-paragraph's own text. As in the original, the words around the answer are tokenized, the answer is found there, and
-characters without spaces are counted to get from the tokenized words to the original ones. Where the counts differ,
-those words are kept whole.
+Tokens are lower-cased, without accents and separated from punctuation, so joined tokens may differ from the text of the
+paragraph. As in the original code, the words around the answer are tokenized, the answer is found there, and characters
+other than spaces are counted to map the tokenized words to the original ones. If the counts differ, complete words are
+used.
 
 `graph_answerer.py` does the same inside a TensorFlow graph.
 
-Axis letters: W windows, T tokens, K positions that are paired, C candidates.
+Axis letters: W windows, T tokens, K paired positions, C candidates.
 """
 
 import bisect
@@ -29,12 +30,12 @@ from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
-# The largest number of pairs of positions that are compared at once, which bounds the memory.
+# The largest number of pairs of positions to compare at once, to limit the memory.
 _CHUNK_PAIRS = 1 << 21
-# The number of candidates that are prepared at once; an n-best list rarely needs more.
+# The number of candidates to prepare at once. An n-best list rarely needs more.
 _RANKED_AT_ONCE = 32
 
-# Returns the text of a span: (window, position of its first token, position of its last token) -> text.
+# Returns the text of a span, given the window and the positions of its first and last token.
 TextOfSpan = Callable[[int, int, int], str]
 
 
@@ -51,11 +52,11 @@ def decode(
 
     Args:
       examples: the questions.
-      windows: made from them, with the same config.
+      windows: the windows of the questions, made with the same config.
       start_logits: [W, T].
       end_logits: [W, T].
-      tokenizer: the one that made the windows.
-      config: the rules; those of windows are not used.
+      tokenizer: the tokenizer that made the windows.
+      config: the rules for answers.
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
     Raises:
@@ -87,7 +88,7 @@ def answer_questions(
     config: SquadConfig,
     null_score_diff_threshold: float,
 ) -> SquadPredictions:
-    """Answers every question with the texts that `text` returns; the other arguments are those of `decode`."""
+    """Answers every question with the texts that `text` returns. For the other arguments see `decode`."""
     candidates = _find_candidates(qas_ids, windows, start_logits, end_logits, config)
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]], axis=1).astype(np.float64)  # [W, 2]
     bounds = np.arange(len(qas_ids) + 1)
@@ -100,21 +101,21 @@ def answer_questions(
         null = None
         if config.version_2_with_negative:
             null = _null_answer(null_logits[window_bounds[i] : window_bounds[i + 1]])
-            # The null answer comes after all candidates that score as much or more.
+            # The null answer comes after all candidates with the same or a higher score.
             ranked = heapq.merge(ranked, [null], key=lambda answer: -(answer[1] + answer[2]))
         predictions.add(qas_id, ranked, config.n_best_size, null, null_score_diff_threshold)
     return predictions
 
 
 def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """The logarithm of the runs' mean probability of each position; it is decoded like logits.
+    """Returns the logarithm of the runs' mean probability of each position, which is decoded like logits.
 
     Args:
-      logits: for each run [W, T], start or end logits of the same windows.
-      lengths: [W] tokens of each window; the logits of padding are ignored.
+      logits: for each run the start or end logits [W, T] of the same windows.
+      lengths: [W], number of tokens of each window; the logits of padding are ignored.
 
     Returns:
-      [W, T] float64, minus infinity for padding. The mean probabilities of a window add up to 1.
+      float64 [W, T], minus infinity for padding. The mean probabilities of a window sum to 1.
     """
     total = np.full(logits[0].shape, -np.inf)
     is_token = np.arange(total.shape[1]) < lengths[:, None]
@@ -124,7 +125,7 @@ def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> 
 
 
 class _Candidates(NamedTuple):
-    """[C] each: the window, the positions in it of the span's first and last token, and their logits."""
+    """Candidates, [C] each: the window, the positions of the span's first and last token in it, and their logits."""
 
     window: np.ndarray
     start: np.ndarray
@@ -140,7 +141,7 @@ def _find_candidates(
     end_logits: np.ndarray,
     config: SquadConfig,
 ) -> _Candidates:
-    """The candidates of all windows, window after window, in each by the rank of the start, then of the end."""
+    """Returns the candidates of all windows, ordered by window, then by the rank of the start and of the end."""
     n_best_size, rank_padding = config.n_best_size, config.pad_to_max_seq_length
     chunk_windows = max(1, _CHUNK_PAIRS // min(n_best_size, start_logits.shape[1]) ** 2)
     chunks = []
@@ -175,13 +176,13 @@ def _find_candidates(
 
 
 def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of the highest logits [W, T] -> [W, K], best first, of equal ones the first; and these logits."""
+    """Returns the positions of the highest logits of [W, T], best first (ties: the first), and the logits, [W, K]."""
     rows, length = logits.shape
     count = min(count, length)
-    lowest = np.partition(logits, length - count, axis=1)[:, length - count, None]  # the lowest that is taken
+    lowest = np.partition(logits, length - count, axis=1)[:, length - count, None]  # the lowest selected logit
     above = logits > lowest
     equal = logits == lowest
-    left = count - above.sum(axis=1, keepdims=True)  # how many of the equal ones are taken
+    left = count - above.sum(axis=1, keepdims=True)  # how many logits equal to the lowest are selected
     taken = above | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= left))
     positions = np.nonzero(taken)[1].reshape(rows, count)
     best = np.take_along_axis(logits, positions, axis=1)
@@ -190,7 +191,7 @@ def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
 
 
 def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, float, float]]:
-    """Yields a question's candidates, best first; a text is computed when it is needed."""
+    """Yields a question's candidates, best first. Texts are computed on demand."""
     order = np.argsort(-(candidates.start_logit + candidates.end_logit), kind="stable")
     for i in range(0, len(order), _RANKED_AT_ONCE):
         some = order[i : i + _RANKED_AT_ONCE]
@@ -199,43 +200,43 @@ def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, floa
 
 
 def _null_answer(logits: np.ndarray) -> ScoredText:
-    """The lowest score of [CLS] over a question's windows [W, 2]: no answer only if every window says so."""
+    """Returns the lowest score of [CLS] over a question's windows [W, 2], so all windows must agree on no answer."""
     if not len(logits):
         return ScoredText("", 0.0, 0.0)
     return ScoredText("", *logits[logits.sum(axis=1).argmin()].tolist())
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """Joins pieces to basic tokens, with spaces between the tokens."""
+    """Joins word pieces to basic tokens, with spaces between the tokens."""
     return " ".join(pieces).replace(" ##", "").replace("##", "")
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_logging: bool = False) -> str:
     """Returns the part of the original words that matches a predicted text.
 
-    The words "Steve Smith's" and the prediction "steve smith" give "Steve Smith".
+    For the words "Steve Smith's" and the prediction "steve smith", it returns "Steve Smith".
 
     Args:
-      pred_text: the predicted pieces, joined to basic tokens.
+      pred_text: the predicted word pieces, joined to basic tokens.
       orig_text: the words of the paragraph that the pieces come from.
       do_lower_case: whether the pieces are lower-cased.
-      verbose_logging: whether the log names predictions that can't be aligned.
+      verbose_logging: whether to log predictions that can't be aligned.
 
     Returns:
-      The part of `orig_text`. If the prediction isn't found in the tokenized words, or these differ from the original
-      words in more than spaces, the whole of `orig_text`.
+      The part of `orig_text`. If the prediction is not found in the tokenized words, or these differ from the original
+      words in more than spaces, all of `orig_text`.
     """
     return final_text(pred_text, orig_text, BasicTokenizer(do_lower_case=do_lower_case), verbose_logging)
 
 
 def final_text(pred_text: str, orig_text: str, tokenizer: BasicTokenizer, verbose_logging: bool) -> str:
-    """Does the work of `get_final_text`, with a tokenizer that has seen most of the words."""
+    """Implements `get_final_text`, with a tokenizer whose cache contains most of the words."""
     tokenized_text = " ".join(tokenizer.tokenize(orig_text))
     start = tokenized_text.find(pred_text)
     is_text = bool(pred_text) and pred_text == pred_text.strip(" ")
     if start < 0 or not is_text or _count_solid(orig_text) != _count_solid(tokenized_text):
         if verbose_logging:
-            logging.info("Can't align the prediction %r with the words %r; they are kept whole.", pred_text, orig_text)
+            logging.info("Can't align the prediction %r with the words %r. Using all the words.", pred_text, orig_text)
         return orig_text
     first = _find_solid(orig_text, _count_solid(tokenized_text, start), 0)
     last = _find_solid(orig_text, _count_solid(pred_text) - 1, first)
@@ -243,13 +244,13 @@ def final_text(pred_text: str, orig_text: str, tokenizer: BasicTokenizer, verbos
 
 
 def _count_solid(text: str, end: int | None = None) -> int:
-    """The number of characters before `end` that aren't spaces."""
+    """Returns the number of characters before `end` other than spaces."""
     end = len(text) if end is None else end
     return end - text.count(" ", 0, end)
 
 
 def _find_solid(text: str, number: int, begin: int) -> int:
-    """Returns the position of the character with `number` characters, without spaces, between `begin` and itself."""
+    """Returns the position of the character that has `number` non-space characters between `begin` and itself."""
     place = begin + number
     while place != (further := begin + number + text.count(" ", begin, place + 1)):
         place = further

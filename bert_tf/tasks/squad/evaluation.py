@@ -1,6 +1,6 @@
-"""Exact match and F1 of answers, by the official evaluators, and the best threshold for no answer.
+"""Exact match and F1 by the official evaluation scripts, and the best no-answer threshold.
 
-All scores are percentages, named as in the official scripts. The evaluators are tf-models-official's copies.
+All scores are percentages, named as in the official scripts. The scripts are tf-models-official's copies.
 """
 
 import math
@@ -15,14 +15,14 @@ from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.questions import paragraphs, question_name
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
-# Stands for a missing answer; no right answer is like it.
+# The value for a missing answer, which differs from all right answers.
 _WRONG = "\uffff"
 
 Articles = Sequence[Mapping[str, Any]]
 
 
 def has_answers(articles: Articles) -> bool:
-    """Whether the file has the right answer to any question, and can therefore be evaluated."""
+    """Returns whether the file has the right answer to any question, so it can be evaluated."""
     return any(
         question.get("answers") or question.get("is_impossible")
         for _, questions in paragraphs(articles)
@@ -31,26 +31,26 @@ def has_answers(articles: Articles) -> bool:
 
 
 def official_evaluator(version_2_with_negative: bool) -> ModuleType:
-    """The official evaluation script of SQuAD 2.0 or 1.1.
+    """Returns the official evaluation script of SQuAD 2.0 or 1.1.
 
     Raises:
-      InputError: if tf-models-official isn't installed.
+      InputError: if tf-models-official is not installed.
     """
     version = "v2_0" if version_2_with_negative else "v1_1"
     return extras.require(f"official.nlp.tools.squad_evaluate_{version}", "Evaluating answers to SQuAD")
 
 
 def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_negative: bool) -> dict[str, float]:
-    """The scores of a file's answers.
+    """Returns the scores of a file's answers.
 
     Args:
       articles: the file's "data".
       predictions: the answers.
-      version_2_with_negative: whether a question may have no answer; if so, the scores of the best thresholds are
+      version_2_with_negative: whether a question may have no answer. If True, the scores of the best thresholds are
         added.
 
     Raises:
-      InputError: if a question's right answers aren't known, or none was answered (2.0).
+      InputError: if a question's right answers are unknown, or no question was answered (2.0).
     """
     if not version_2_with_negative:
         return evaluate_v1(articles, predictions.answers)
@@ -58,9 +58,9 @@ def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_n
 
 
 def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, float]:
-    """SQuAD 1.1's `exact_match` and `f1`; a question without an entry counts as wrong.
+    """Returns SQuAD 1.1's `exact_match` and `f1`. A question without an entry counts as wrong.
 
-    `missing`, the number of questions without an entry, is added if there are any.
+    If there are questions without an entry, `missing` is their number.
 
     Raises:
       InputError: if a question has no right answer.
@@ -71,7 +71,7 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
             where = question_name("--predict_file", qas_id)
             raise InputError(f"{where} has no right answer (SQuAD 2.0). Set --version_2_with_negative=True.")
     if not questions:
-        raise InputError("--predict_file has no questions to evaluate.")
+        raise InputError("--predict_file has no questions to evaluate. Add some.")
     results = official_evaluator(False).evaluate(articles, answers)
     scores = {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
     return scores | _count_missing(questions, answers)
@@ -80,21 +80,21 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
 def evaluate_v2(
     articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """SQuAD 2.0's scores; questions without an entry count as wrong, and entries for other questions are left out.
+    """Returns SQuAD 2.0's scores. Questions without an entry count as wrong. Entries for other questions are ignored.
 
     Args:
       articles: the file's "data".
-      answers: id -> answer, "" for none.
-      null_odds: id -> a number that is higher where an answer is less likely.
+      answers: maps ids to answers, "" for none.
+      null_odds: maps ids to odds for no answer; higher if an answer is less likely.
 
     Returns:
       `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`); `missing`,
       the number of questions without an entry, if there are any. With `null_odds`, as in the official script, these
-      scores take odds above 1 as no answer; the best scores of all thresholds (`best_exact`, `best_f1` and `_thresh`)
+      scores treat odds above 1 as no answer; the best scores of all thresholds (`best_exact`, `best_f1` and `_thresh`)
       and average precisions (`pr_exact_ap`...) are added.
 
     Raises:
-      InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
+      InputError: if a question's answers are unknown, no question has an entry, or an answered one has no odds.
     """
     questions = _questions(articles)
     if not questions.keys() & answers.keys():
@@ -104,7 +104,7 @@ def evaluate_v2(
     if null_odds is None:
         results = official_evaluator(True).evaluate(articles, answers)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))} | counted
-    lowest = min(null_odds.values()) - 1  # a missing answer is one that is always given
+    lowest = min(null_odds.values()) - 1  # so that a missing answer is never replaced by "no answer"
     odds = {qas_id: null_odds.get(qas_id, lowest) for qas_id in questions}
     results = official_evaluator(True).evaluate(articles, answers, odds)
     return {name.replace("final_", "best_"): value for name, value in results.items()} | counted
@@ -115,16 +115,16 @@ def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> 
     missing = [qas_id for qas_id in questions if qas_id not in answers]
     if not missing:
         return {}
-    say(f"Warning: {len(missing)} of {len(questions)} questions have no entry, such as {missing[0]!r}; they are wrong.")
+    say(f"Warning: {len(missing)} of {len(questions)} questions have no entry and count as wrong, e.g. {missing[0]!r}.")
     return {"missing": len(missing)}
 
 
 def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:
-    """The thresholds that give the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
+    """Returns the thresholds with the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
 
-    Every question is judged by its best answer that isn't empty. The release judges the answers that remain after the
+    Every question is judged by its best non-empty answer. The original code judges the answers that remain after the
     default threshold, so it can't find that a higher threshold is better. If it is best never to answer, the official
-    script reports 0; here the threshold is one that has this effect.
+    script reports 0; here the threshold is one with this effect.
 
     Args:
       articles: the file's "data".
@@ -147,6 +147,6 @@ def _questions(articles: Articles) -> dict[str, list[str]]:
         for question in questions:
             if "answers" not in question:
                 where = question_name("--predict_file", question["id"])
-                raise InputError(f"{where} has no 'answers'. Add them, or remove all answers.")
+                raise InputError(f"{where} has no 'answers'. Add them, or remove all answers from the file.")
             found[question["id"]] = [answer["text"] for answer in question["answers"]]
     return found

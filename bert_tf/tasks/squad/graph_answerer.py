@@ -1,10 +1,9 @@
-"""The served model: from a question and its context to the answer's text and its place, inside a TensorFlow graph.
+"""The served model: from a question and its context to the answer's text and position, inside a TensorFlow graph.
 
-The functions do what `windows.featurize` and `decoding.decode` do with `answer_text="offsets"`, by the same `rules.py`.
+The functions do the same as `windows.featurize` and `decoding.decode` with `answer_text="offsets"`, by the same rules.
 
-Axis letters: B questions, W windows of all questions, S windows of a question, T tokens of the longest window,
-n tokens of all windows, E pieces of all windows' texts, K positions that are paired, M spans that are compared,
-N answers that are listed.
+Axis letters: B questions, W windows of all questions, S windows of a question, T tokens of the longest window, n tokens
+of all windows, E tokens of all windows' texts, K paired positions, M compared spans, N listed answers.
 """
 
 from typing import NamedTuple
@@ -32,9 +31,9 @@ from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 
-# The odds are summed in another order than in Python, so odds that equal the threshold may seem to be above it.
+# The odds are summed in a different order than in Python, so odds equal to the threshold may be slightly above it.
 _ROUNDING = 1e-5
-# So many spans are compared for each answer that is listed, because several spans may have the same text.
+# The number of spans to compare for each listed answer, because several spans may have the same text.
 _SPANS_PER_ANSWER = 8
 _NOWHERE = -1
 
@@ -43,11 +42,11 @@ class GraphWindows(NamedTuple):
     """The windows of all questions, all windows of the first question first.
 
     Attributes:
-      counts: [B] the number of each question's windows.
-      text_start: [W] the context's piece with which a window's text begins.
-      first_lengths: [W] the position in the window at which the text begins.
-      is_max_context: [n] whether a token is a piece of the text, and `shows_most_context` is true.
-      is_text: [n] whether a token is a piece of the text.
+      counts: [B], the number of windows of each question.
+      text_start: [W], index in the context of the first token of a window's text.
+      first_lengths: [W], position in the window at which the text begins.
+      is_max_context: [n], whether a token belongs to the text and `shows_most_context` is true.
+      is_text: [n], whether a token belongs to the text.
       tokens: the model's input.
     """
 
@@ -60,11 +59,11 @@ class GraphWindows(NamedTuple):
 
 
 class BestSpans(NamedTuple):
-    """The best spans of each question [B, M], best first; M is the same for all, and scores are -inf after the last.
+    """The best spans of each question [B, M], best first. M is the same for all; unused scores are -inf.
 
     Attributes:
-      first_piece: the first piece of the context.
-      last_piece: the last piece of the context.
+      first_piece: index of the first token in the context.
+      last_piece: index of the last token in the context.
       score: the sum of the two logits.
     """
 
@@ -79,8 +78,8 @@ class ServedAnswerer(tf.Module):
     Args:
       encoder: the model.
       head: its output layer.
-      tokenizer: the model's.
-      config: how windows are cut and answers are found.
+      tokenizer: the model's tokenizer.
+      config: the rules for windows and answers.
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
     Raises:
@@ -105,16 +104,16 @@ class ServedAnswerer(tf.Module):
         self.null_score_diff_threshold = null_score_diff_threshold
 
     def signatures(self) -> dict[str, Signature]:
-        """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
+        """Returns the signatures: `serving_default` (question, context [B]) and `token_ids` (three inputs [B, T]).
 
         From texts, [B] each: `answer`, as written in the context, or "" for none; `start` and `end`, its characters
-        [start, end) in the context, counted in code points, -1 for none; `score`, the sum of the two logits of the
-        best span, even if the answer is none, and the lowest float if there is no span; `null_score`, the same sum for
-        [CLS], the lowest of all windows. The n best answers, best first: `answers`, `answer_starts`, `answer_ends`,
+        [start, end) in the context, in code points, or -1 for none; `score`, the sum of the two logits of the best
+        span, even if there is no answer, or the lowest float if there is no span; `null_score`, the same sum for [CLS],
+        the lowest of all windows. The n best answers, best first: `answers`, `answer_starts`, `answer_ends`,
         `answer_scores` and `answer_probabilities` [B, N], padded after the first `num_answers` [B]. Probabilities are a
         softmax over the listed scores, as in nbest_predictions.json. For SQuAD 2.0 they include the null score's,
-        `null_probability` [B]; the answer is none if `null_score` minus `score` is above `null_threshold` [B].
-        From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
+        `null_probability` [B]; there is no answer if `null_score` minus `score` is above `null_threshold` [B].
+        From input_ids, input_mask and segment_ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
@@ -138,14 +137,14 @@ class ServedAnswerer(tf.Module):
         return place_answers(context, pieces, spans, null_score, n_best_size=size, threshold=threshold)
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> [n, 2], for start and end."""
+        """Returns the start and end logits [n, 2] of sequences."""
         return self._output(self._encoder.token_states(batch))
 
 
 def cut_windows(
     query: tf.RaggedTensor, context: tf.RaggedTensor, cls: int, sep: int, config: SquadConfig
 ) -> GraphWindows:
-    """Ids [B, (pieces)] of questions and contexts -> windows; see `windows.featurize`."""
+    """Splits contexts into windows, for ids [B, (tokens)] of questions and contexts. See `windows.featurize`."""
     query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
     spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
@@ -171,7 +170,7 @@ def cut_windows(
 
 
 def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor:
-    """[E] `shows_most_context` for the pieces [W, (pieces)] of all windows, which are numbered through all contexts."""
+    """Returns `shows_most_context` [E] for the tokens [W, (tokens)] of all windows (indices in all contexts)."""
 
     def highest_of_piece(values: tf.Tensor) -> tf.Tensor:
         return tf.gather(tf.math.unsorted_segment_max(values, places.flat_values, num_pieces), places.flat_values)
@@ -182,12 +181,12 @@ def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor
 
 
 def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) -> BestSpans:
-    """Windows with their logits [n, 2] -> each question's best spans; see `decoding.decode`."""
+    """Returns each question's best spans for windows with their logits [n, 2]. See `decoding.decode`."""
     tokens = windows.tokens
     longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
     padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
     count = tf.minimum(config.n_best_size, longest)
-    start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], of equal ones the first
+    start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], ties: the first
     end_logits, ends = tf.math.top_k(padded[..., 1], count)
     start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
     end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
@@ -195,7 +194,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
     kept = tf.minimum(config.n_best_size * _SPANS_PER_ANSWER, count * count)
-    score, best = tf.math.top_k(scores, kept)  # [W, M], of equal ones the first
+    score, best = tf.math.top_k(scores, kept)  # [W, M], ties: the first
     to_piece = tf.cast(windows.text_start - windows.first_lengths, tf.int64)[:, tf.newaxis]
     first = tf.cast(tf.gather(starts, best // count, batch_dims=1), tf.int64) + to_piece
     last = tf.cast(tf.gather(ends, best % count, batch_dims=1), tf.int64) + to_piece
@@ -205,7 +204,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
 
 
 def null_scores(windows: GraphWindows, logits: tf.Tensor) -> tf.Tensor:
-    """[B] the lowest score of [CLS] in a question's windows: no answer only if every window says so; else 0."""
+    """Returns the lowest score of [CLS] in each question's windows [B] (all must agree on no answer); 0 without any."""
     scores = tf.reduce_sum(tf.cast(windows.tokens.first(logits), tf.float64), axis=1)
     lowest = tf.reduce_min(_by_question(scores[:, tf.newaxis], windows.counts, float("inf")), axis=1)
     return tf.where(windows.counts > 0, lowest, 0.0)
@@ -220,11 +219,11 @@ def place_answers(
     n_best_size: int,
     threshold: float | None,
 ) -> dict[str, tf.Tensor]:
-    """The outputs of `serving_default`, see `ServedAnswerer.signatures`; `threshold` is None for SQuAD 1.1."""
+    """Returns the outputs of `serving_default` (see `ServedAnswerer.signatures`). Without `threshold`: SQuAD 1.1."""
     is_span = spans.score > -float("inf")
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
-        """[B, (pieces)], [B, M] -> [B, M]; 0 where there is no span: there `piece` may lie outside the context."""
+        """Returns the values [B, M] of tokens [B, (tokens)] at indices [B, M]; 0 if there is no span."""
         values = tf.pad(places.flat_values, [[1, 0]])
         return tf.gather(values, tf.where(is_span, places.row_starts()[:, tf.newaxis] + piece + 1, 0))
 
@@ -235,13 +234,13 @@ def place_answers(
     rank = tf.cumsum(tf.cast(is_listed, tf.int32), axis=1)  # 1 for the best text
     size = tf.fill([tf.shape(context)[0]], n_best_size)
     if threshold is not None:
-        # As in the release's lists, no answer takes a place, or comes in addition if it is not among the best.
+        # As in the original lists, "no answer" is one of the n best, or is added if it is not among them.
         better = tf.math.count_nonzero(is_listed & (spans.score >= null_score[:, tf.newaxis]), axis=1, dtype=tf.int32)
         size = tf.where(better >= n_best_size, size, size - 1)
     is_listed &= rank <= size[:, tf.newaxis]
 
     def listed(values: tf.Tensor, padding: str | float) -> tf.Tensor:
-        """[B, M] -> [B, N], the values of the listed spans."""
+        """Returns the values of the listed spans, [B, M] -> [B, N]."""
         return tf.ragged.boolean_mask(values, is_listed).to_tensor(tf.constant(padding, values.dtype))
 
     starts = tf.cast(at(pieces.starts, spans.first_piece), tf.int32)
@@ -252,7 +251,7 @@ def place_answers(
     if threshold is not None:
         probabilities = tf.nn.softmax(tf.concat([scores, null_score[:, tf.newaxis]], axis=1))
         is_answer &= ~means_no_answer(null_score - spans.score[:, 0], threshold + _ROUNDING)
-        if n_best_size == 1:  # an n-best list of one has no answer beside the null answer
+        if n_best_size == 1:  # an n-best list of one has no other answer besides the null answer
             is_answer &= spans.score[:, 0] >= null_score
         outputs["null_probability"] = tf.cast(probabilities[:, -1], tf.float32)
         outputs["null_threshold"] = tf.fill(tf.shape(null_score), tf.constant(threshold, tf.float32))
@@ -273,7 +272,7 @@ def place_answers(
 
 
 def _is_first(texts: tf.Tensor) -> tf.Tensor:
-    """Whether a text [B, M] differs from all texts before it in its row."""
+    """Returns whether a text [B, M] differs from all previous texts in its row."""
     equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis, :]
     count = tf.shape(texts)[1]
     before = tf.range(count)[tf.newaxis, :] < tf.range(count)[:, tf.newaxis]
@@ -281,7 +280,7 @@ def _is_first(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
-    """[W, M] -> [B, S*M], the values of all windows of a question; S is at least 1."""
+    """Groups the values of all windows by question, [W, M] -> [B, S*M]; S is at least 1."""
     rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
     padded = tf.pad(rows.to_tensor(padding), [[0, 0], [0, 1], [0, 0]], constant_values=tf.cast(padding, values.dtype))
     shape = tf.shape(padded)
@@ -289,7 +288,7 @@ def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Ten
 
 
 def exportable(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a SQuAD run; it answers like run_squad.py with --answer_text=offsets."""
+    """Returns the exportable model of a SQuAD run, which answers like run_squad.py with --answer_text=offsets."""
     model = SpanModel(run.config, causal=run.causal)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}

@@ -1,4 +1,4 @@
-"""From ranked candidates to a question's answer; writes, reads and merges the files of predictions."""
+"""Selects a question's answer from ranked candidates; writes, reads and merges prediction files."""
 
 import dataclasses
 import json
@@ -10,14 +10,14 @@ from bert_tf.runtime import files, json_files
 from bert_tf.tasks.squad.questions import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
-# The release's null score before it sees a window; as odds it means that there is no answer, whatever the threshold.
+# The original null score before any window. As odds, it means that there is no answer, for any threshold.
 NO_WINDOW_SCORE = 1_000_000.0
-# The release's answer to a question of SQuAD 1.1 without a candidate, for example if the context has no tokens.
+# The original answer to a SQuAD 1.1 question without a candidate, for example if the context has no tokens.
 PLACEHOLDER = "empty"
 
 
 class ScoredText(NamedTuple):
-    """A possible answer; its score is the sum of the two logits."""
+    """A possible answer. Its score is the sum of the two logits."""
 
     text: str
     start_logit: float
@@ -38,10 +38,10 @@ class SquadPredictions:
     """The answers to a file's questions, by id.
 
     Attributes:
-      answers: `predictions.json`: the answer, "" for none.
-      n_best: `nbest_predictions.json`: best first, each a text with its probability and its two logits.
-      null_odds: `null_odds.json`: score of no answer minus score of the best answer; 2.0 only.
-      best_non_null: the best answer that isn't empty, or else ""; 2.0 only. Thresholds are tuned on these.
+      answers: content of `predictions.json`: the answer, "" for none.
+      n_best: content of `nbest_predictions.json`: texts with probability and two logits, best first.
+      null_odds: content of `null_odds.json`: score of no answer minus the best answer's score; 2.0 only.
+      best_non_null: the best non-empty answer, or else ""; 2.0 only. Thresholds are tuned on these.
       without_candidates: ids of the questions without a span of the text among the n best.
     """
 
@@ -61,14 +61,14 @@ class SquadPredictions:
     ) -> None:
         """Answers a question.
 
-        As in the release, the n-best list of 2.0 always has the null answer, if necessary as an additional entry. If
-        the list has no other answer, the release crashes; here the odds for no answer are `NO_WINDOW_SCORE`.
+        As in the original code, the n-best list of 2.0 always has the null answer, if necessary as an additional entry.
+        If the list has no other answer, the original code crashes; here the odds for no answer are `NO_WINDOW_SCORE`.
 
         Args:
           qas_id: the question's id.
-          ranked: texts of candidates with their two logits, best first, including the null answer in 2.0; read only
-            as far as necessary.
-          n_best_size: how many different texts are kept.
+          ranked: texts of candidates with their two logits, best first, including the null answer in 2.0. Only the
+            necessary ones are read.
+          n_best_size: the number of different texts to keep.
           null: the null answer, in 2.0.
           null_score_diff_threshold: odds above it mean that there is no answer.
         """
@@ -100,7 +100,7 @@ class SquadPredictions:
         self.answers[qas_id] = answer
 
     def report(self) -> list[str]:
-        """Lines that count and name the questions without a span of the text among the n best."""
+        """Returns lines that count and name the questions without a span of the text among the n best."""
         ids, total = self.without_candidates, len(self.answers)
         answer = "no answer" if self.null_odds else f"the answer {PLACEHOLDER!r}"
         what = f"have no candidate among the n best, and get {answer}"
@@ -109,7 +109,7 @@ class SquadPredictions:
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None
     ) -> None:
-        """Writes the bytes that the original writes; null odds only if their file is named."""
+        """Writes the same bytes as the original code. Null odds are written only if their file is given."""
         contents = {output_prediction_file: self.answers, output_nbest_file: self.n_best}
         if output_null_log_odds_file is not None:
             contents[output_null_log_odds_file] = self.null_odds
@@ -119,7 +119,7 @@ class SquadPredictions:
 
 
 def threshold_answer(text: str, null_odds: float, null_score_diff_threshold: float) -> str:
-    """The answer, or "" if the odds for none are above the threshold."""
+    """Returns the answer, or "" if the odds for no answer are above the threshold."""
     return "" if means_no_answer(null_odds, null_score_diff_threshold) else text
 
 
@@ -131,13 +131,14 @@ def merge_n_best(
 ) -> SquadPredictions:
     """Ranks the answers in several runs' n-best lists by their mean probability.
 
-    A run that doesn't list an answer gives it probability 0. Of equally probable answers the one that is listed first
-    wins. An entry's logits are the means over the runs that list it.
+    If a run does not list an answer, its probability in this run is 0. If probabilities are equal, the answer that is
+    listed first wins. An entry's logits are the means over the runs that list it.
 
     Args:
-      n_best_of_runs: for each run, id -> entries, as in `nbest_predictions.json`; all runs have the same questions.
-      n_best_size: how many answers are kept.
-      null_odds_of_runs: for each run, id -> odds, as in `null_odds.json`; the mean is used. For 2.0 only.
+      n_best_of_runs: for each run, maps ids to entries, as in `nbest_predictions.json`. All runs have the same
+        questions.
+      n_best_size: the number of answers to keep.
+      null_odds_of_runs: for each run, maps ids to odds, as in `null_odds.json`. The mean is used. For 2.0 only.
       null_score_diff_threshold: odds above it mean that there is no answer.
     """
     merged = SquadPredictions()
@@ -177,7 +178,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
-    """Probabilities from scores."""
+    """Returns probabilities for scores."""
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
     total = sum(exponentials)
@@ -185,7 +186,7 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 
 def read_answers(path: str) -> dict[str, str]:
-    """Reads a `predictions.json`, which may come from any system.
+    """Reads a `predictions.json`, which any system may have written.
 
     Raises:
       InputError: if it isn't a JSON object of strings.

@@ -1,7 +1,7 @@
-"""Reads SQuAD files, 1.1 and 2.0, as the release does, and reports the questions that can't be used.
+"""Reads SQuAD files, 1.1 and 2.0, like the original code, and reports the questions that can't be used.
 
 A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}`. Only 2.0 has `is_impossible`, and a file to be predicted need not have `answers`.
+"is_impossible"}]}]}]}`. Only 2.0 has `is_impossible`. A file to predict need not have `answers`.
 """
 
 import dataclasses
@@ -15,9 +15,9 @@ from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.rules import SquadConfig
 
-# The release's white space in a context; the no-break space and the ideographic space don't belong to it.
+# The original white space in a context, which excludes the no-break space and the ideographic space.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# The number of ids that a message names.
+# The largest number of ids in a message.
 _NAMED_IDS = 10
 
 
@@ -39,7 +39,7 @@ class _Paragraph(TypedDict):
 
 
 class Article(TypedDict):
-    """An article of a file's "data"; only the keys that are read."""
+    """An article of a file's "data", with only the keys that this project reads."""
 
     paragraphs: list[_Paragraph]
 
@@ -55,13 +55,13 @@ class SquadExample:
     Attributes:
       qas_id: the question's id.
       question_text: the question.
-      doc_tokens: the paragraph's words; questions of one paragraph share one list.
-      orig_answer_text: the answer; "" if there is none, None when predicting.
-      start_position: index of the answer's first word; -1 if there is none, None when predicting.
-      end_position: index of its last word.
-      is_impossible: whether the paragraph doesn't have the answer (2.0; False when predicting).
+      doc_tokens: the paragraph's words. Questions of one paragraph share one list.
+      orig_answer_text: the answer; "" if there is none, None in prediction.
+      start_position: index of the answer's first word; -1 if there is none, None in prediction.
+      end_position: index of the answer's last word.
+      is_impossible: whether the paragraph does not contain the answer (2.0; False in prediction).
       context: the paragraph as written in the file; None if only its words are known.
-      answer_offset: the answer's first character in `context`; None where there is no answer.
+      answer_offset: index of the answer's first character in `context`; None without an answer.
     """
 
     qas_id: str
@@ -80,11 +80,11 @@ class SquadData:
     """The content of a file.
 
     Attributes:
-      examples: the questions that can be used, in order.
-      articles: the file's unchanged "data", for the evaluators.
-      dropped: id -> reason, of the training questions with an answer that isn't at the place given in the file.
-      realigned: ids with an answer that was found at another place than the file gives.
-      blank: ids without a question or without a context; they are used.
+      examples: the usable questions, in order.
+      articles: the file's unchanged "data", for the evaluation scripts.
+      dropped: maps ids to reasons, for training questions whose answer is not at the position in the file.
+      realigned: ids of questions whose answer was found at another position.
+      blank: ids of examples whose question or context is empty. They are kept.
     """
 
     examples: list[SquadExample]
@@ -94,7 +94,7 @@ class SquadData:
     blank: list[str] = dataclasses.field(default_factory=list)
 
     def report(self) -> list[str]:
-        """Lines that count and name the questions that are dropped or corrected."""
+        """Returns lines that count and name the dropped or corrected questions."""
         groups: dict[str, list[str]] = {}
         for qas_id, reason in self.dropped.items():
             groups.setdefault(f"dropped, because {reason}", []).append(qas_id)
@@ -105,35 +105,36 @@ class SquadData:
 
 
 def name_ids(ids: list[str]) -> str:
-    """The first few ids, for a message."""
+    """Returns the first few ids, for a message."""
     more = f" and {len(ids) - _NAMED_IDS} more" if len(ids) > _NAMED_IDS else ""
     return ", ".join(ids[:_NAMED_IDS]) + more
 
 
 def split_context(context: str) -> list[str]:
-    """A context's words, as the release splits it."""
+    """Splits a context into words, like the original code."""
     return _WORD.findall(context)
 
 
 def make_example(qas_id: str, question_text: str, context: str) -> SquadExample:
-    """A question to be answered, without a file."""
+    """Returns a question without a file."""
     return SquadExample(qas_id, question_text, split_context(context), context=context)
 
 
 def read_squad_examples(
     input_file: str, is_training: bool, version_2_with_negative: bool = False
 ) -> list[SquadExample]:
-    """Reads a file as the release does.
+    """Reads a file like the original code.
 
-    A training question is dropped (and named in the log) if the words at its answer's place don't include the answer.
+    A training question is dropped, and named in the log, if the words at its answer's position do not include the
+    answer.
 
     Args:
       input_file: the JSON file.
-      is_training: whether the answers are read; each question must then have exactly one.
+      is_training: whether to read the answers; each question must then have exactly one.
       version_2_with_negative: whether some questions may be marked as impossible.
 
     Raises:
-      InputError: see `read_squad`; but as in the release, a file to be predicted may be of either version.
+      InputError: see `read_squad`. As in the original code, a file to predict may be of either version.
     """
     articles = load_articles(input_file, _file_flag(is_training))
     if is_training:
@@ -145,25 +146,25 @@ def read_squad_examples(
 
 
 def read_squad(input_file: str | list[Article], is_training: bool, config: SquadConfig = SquadConfig()) -> SquadData:
-    """Reads a file, and keeps a record of the questions that are dropped or corrected.
+    """Reads a file, and records the questions that are dropped or corrected.
 
     Args:
       input_file: the JSON file, or its "data".
-      is_training: whether the answers are read; each question must then have exactly one.
-      config: with `answer_text="original"` the same training questions are kept as in the release, with "offsets" those
-        with an answer that is in the context, character by character, at the place given in the file. With
-        `fix_answer_offsets` an answer at another place is used; if there are several places, the nearest one.
+      is_training: whether to read the answers; each question must then have exactly one.
+      config: with `answer_text="original"`, the same training questions are kept as in the original code. With
+        "offsets", a question is kept if its answer is in the context, character by character, at the position in the
+        file. With `fix_answer_offsets`, an answer at another position is used (the nearest one).
 
     Raises:
-      InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id occurs twice, a training
-        question doesn't have exactly one answer, or no question can be used.
+      InputError: if the file is not JSON in SQuAD's format, is of the other version, an id occurs twice, a training
+        question does not have exactly one answer, or no question can be used.
     """
     flag = _file_flag(is_training)
     articles = load_articles(input_file, flag) if isinstance(input_file, str) else input_file
     _check_versions(articles, config.version_2_with_negative, flag)
     data = _read(articles, is_training, config)
     if not data.examples:
-        raise InputError("\n".join([f"{flag}: there is no question that can be used. Add some.", *data.report()]))
+        raise InputError("\n".join([f"{flag}: there is no usable question. Add some.", *data.report()]))
     return data
 
 
@@ -188,14 +189,14 @@ def load_articles(input_file: str, what: str) -> list[Article]:
 
 
 def paragraphs(articles: Iterable[Article]) -> Iterator[tuple[str, list[_Question]]]:
-    """Every context of a file's "data", with its questions."""
+    """Yields every context of a file's "data", with its questions."""
     for article in articles:
         for paragraph in article["paragraphs"]:
             yield paragraph["context"], paragraph["qas"]
 
 
 def question_name(what: str, qas_id: str) -> str:
-    """A question's name in messages."""
+    """Returns a question's name for messages."""
     return f"{what}: question {qas_id!r}"
 
 
@@ -237,7 +238,7 @@ def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> Sq
 
 
 def _word_of_character(context: str) -> list[int]:
-    """For each character the index of its word; white space belongs to the word before it, at the start to -1."""
+    """Returns the index of each character's word. White space belongs to the previous word, at the start to -1."""
     words: list[int] = []
     count = 0
     for count, match in enumerate(_WORD.finditer(context), start=1):
@@ -247,11 +248,11 @@ def _word_of_character(context: str) -> list[int]:
 
 
 def _read_answer(example: SquadExample, question: _Question, config: SquadConfig) -> int:
-    """Puts a training answer into its example, and returns the offset that the file gives."""
+    """Stores a training answer in its example, and returns the offset in the file."""
     answers = question.get("answers", [])
     if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
         where = question_name(_file_flag(is_training=True), example.qas_id)
-        raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Give one with 'text' and 'answer_start'.")
+        raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Pass one with 'text' and 'answer_start'.")
     text, offset = answers[0]["text"], answers[0]["answer_start"]
     example.orig_answer_text = text
     example.answer_offset = _nearest_offset(example.context, text, offset) if config.fix_answer_offsets else offset
@@ -259,16 +260,16 @@ def _read_answer(example: SquadExample, question: _Question, config: SquadConfig
 
 
 def _find_words(example: SquadExample, word_of_character: list[int], config: SquadConfig) -> str:
-    """Sets the positions of the answer's words; returns the reason why the question can't be used, or ""."""
+    """Sets the positions of the answer's words. Returns the reason why the question can't be used, or ""."""
     text, offset = example.orig_answer_text, example.answer_offset
     if not example.doc_tokens:
         return "the context has no words"
     try:
-        # A negative offset counts from the end, as it does in the original.
+        # As in the original code, a negative offset counts from the end.
         example.start_position = word_of_character[offset]
         example.end_position = word_of_character[offset + len(text) - 1]
     except IndexError:
-        return "the answer's place is outside the context"
+        return "the answer's position is outside the context"
     if config.by_offsets:
         is_there = offset >= 0 and example.context.startswith(text, offset)
     else:
@@ -276,10 +277,10 @@ def _find_words(example: SquadExample, word_of_character: list[int], config: Squ
             example.doc_tokens[example.start_position : example.end_position + 1]
         )
     hint = "" if config.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
-    return "" if is_there else f"the answer isn't at its place{hint}"
+    return "" if is_there else f"the answer isn't at its position{hint}"
 
 
 def _nearest_offset(context: str, text: str, offset: int) -> int:
-    """The place of `text` nearest to `offset`, the first of two equally near ones; `offset` if there is none."""
+    """Returns the position of `text` nearest to `offset`, or the first of two; `offset` if there is none."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
     return min(places, key=lambda place: abs(place - offset), default=offset)

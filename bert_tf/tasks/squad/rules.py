@@ -1,10 +1,9 @@
-"""The rules of windows and answers, each stated once for its two modes: Python's arrays and TensorFlow's graph.
+"""The rules of windows and answers, shared by Python arrays and TensorFlow graphs.
 
-A function that takes `ops` works on NumPy arrays with the module `numpy`, and on tensors with the module `tensorflow`.
-`windows.py` and `decoding.py` apply the rules to arrays, and `graph_answerer.py` applies them in the graph of a
-SavedModel.
+Functions with the argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
+`windows.py` and `decoding.py` apply the rules to arrays, and `graph_answerer.py` in the graph of a SavedModel.
 
-Axis letters: Q questions, W windows, E pieces of all windows' texts, K positions that are paired.
+Axis letters: Q questions, W windows, E tokens of all windows' texts, K paired positions.
 """
 
 import math
@@ -21,7 +20,7 @@ ANSWER_TEXTS = ("original", "offsets")
 ENSEMBLE_METHODS = ("distributions", "nbest")
 # The split of the questions to answer.
 PREDICT_SPLIT = "predict"
-# No position and no answer's length comes near to it.
+# Larger than any position or answer length.
 _FAR = 1 << 29
 
 # A NumPy array or a TensorFlow tensor.
@@ -29,45 +28,45 @@ Array = Any
 
 
 class SquadConfig(Settings, frozen=True):
-    """How questions are read, cut into windows and answered.
+    """How questions are read, split into windows and answered.
 
     Attributes:
-      max_seq_length: the longest window, in tokens; the flag is the one of all tasks.
-      n_best_size: also the number of start and of end positions of a window that are paired.
-      answer_text: with "original", training looks for an answer's tokens within its words, and predicting takes the
-        text that `get_final_text` finds. With "offsets", training takes the tokens that share a character with the
-        answer, and predicting takes the context's characters from the first token to the last.
-      pad_to_max_seq_length: whether every window is padded to `max_seq_length`, so that positions after a window's end
-        take places among the n best, as they do in the original. The flag is the one of all tasks.
+      max_seq_length: longest window in tokens. Its flag is common to all tasks.
+      n_best_size: also the number of start and end positions of a window that are paired.
+      answer_text: with "original", training searches for an answer's tokens within its words, and prediction returns
+        the text found by `get_final_text`. With "offsets", training uses the tokens that share a character with the
+        answer, and prediction returns the context's characters from the first token to the last.
+      pad_to_max_seq_length: whether every window is padded to `max_seq_length`. Padding positions are then candidates
+        for the n best, as in the original code. Its flag is common to all tasks.
     """
 
     max_seq_length: int = 384
     doc_stride: Annotated[
         int, about("Number of tokens between the starts of two windows.", ge=1, group="Windows and answers")
     ] = 128
-    max_query_length: Annotated[int, about("Longer questions are truncated.", ge=0)] = 64
-    n_best_size: Annotated[int, about("Number of answers in the n-best list of each question.", ge=1)] = 20
-    max_answer_length: Annotated[int, about("Largest length of an answer in tokens.", ge=1)] = 30
+    max_query_length: Annotated[int, about("Longest question in tokens; longer ones are truncated.", ge=0)] = 64
+    n_best_size: Annotated[int, about("Number of answers in each question's n-best list.", ge=1)] = 20
+    max_answer_length: Annotated[int, about("Longest answer in tokens.", ge=1)] = 30
     version_2_with_negative: Annotated[bool, about("SQuAD 2.0: some questions have no answer.")] = False
     answer_text: Annotated[
-        Literal[ANSWER_TEXTS], about("Find the text of answers by the original's alignment, or by offsets.")
+        Literal[ANSWER_TEXTS], about("How to find answer texts: by the original alignment, or by offsets.")
     ] = "original"
     fix_answer_offsets: Annotated[
-        bool, about("Use the nearest occurrence of a training answer that is not at its file's position.")
+        bool, about("Correct a wrong training answer offset to the answer's nearest occurrence.")
     ] = False
     pad_to_max_seq_length: bool = False
     verbose_logging: Annotated[bool, about("Report answers that can't be aligned with the text.")] = False
 
     @property
     def by_offsets(self) -> bool:
-        """Whether answers are found by the characters of their pieces."""
+        """Whether answers are found by the characters of their tokens."""
         return self.answer_text == "offsets"
 
     def check_lengths(self) -> None:
-        """Checks that the longest question has room, before anything is read.
+        """Checks that the longest question leaves room for text, before any file is read.
 
         Raises:
-          InputError: if a question of `max_query_length` leaves no room for text.
+          InputError: if a question of `max_query_length` tokens leaves no room for text.
         """
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
@@ -75,10 +74,10 @@ class SquadConfig(Settings, frozen=True):
 
 
 class AnswerConfig(Settings, frozen=True):
-    """The models that answer, and how they decide that there is no answer.
+    """The models that answer, and their no-answer threshold.
 
     Attributes:
-      null_score_diff_threshold: None for the threshold that was tuned for the model, or else 0.
+      null_score_diff_threshold: None for the threshold tuned for the model, or else 0.
       tune_null_threshold: None to tune it if none was tuned for the model.
       ensemble_method: "distributions" averages the models' distributions before decoding. "nbest" merges the n-best
         lists that the runs have written.
@@ -87,15 +86,15 @@ class AnswerConfig(Settings, frozen=True):
     null_score_diff_threshold: Annotated[
         float | None,
         about(
-            "SQuAD 2.0: no answer if its score exceeds the best answer's by more; by default the tuned one, or 0.",
+            "SQuAD 2.0: predict no answer if its score minus the best exceeds this. Default: tuned, or 0.",
             group="Windows and answers",
         ),
     ] = None
     tune_null_threshold: Annotated[
-        bool | None, about("SQuAD 2.0: tune the threshold for no answer; by default if none was tuned.")
+        bool | None, about("SQuAD 2.0: tune the no-answer threshold. Default: only if none was tuned.")
     ] = None
     ensemble_dirs: Annotated[
-        tuple[str, ...], about("Directories of finished runs, which are used as an ensemble.", group="Ensembles")
+        tuple[str, ...], about("Directories of finished runs to use as an ensemble.", group="Ensembles")
     ] = ()
     ensemble_method: Annotated[
         Literal[ENSEMBLE_METHODS], about("Average the models' distributions, or merge their n-best lists.")
@@ -104,41 +103,41 @@ class AnswerConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.merges_lists and not self.ensemble_dirs:
-            raise InputError("--ensemble_method=nbest: --ensemble_dirs is not given. Name the finished runs to merge.")
+            raise InputError("--ensemble_method=nbest: requires --ensemble_dirs. Pass the finished runs to merge.")
 
     @property
     def merges_lists(self) -> bool:
-        """Whether existing n-best lists are merged; then no model is needed."""
+        """Whether existing n-best lists are merged, which needs no model."""
         return self.ensemble_method == "nbest"
 
 
 def text_room(query_length: Array, max_seq_length: int) -> Array:
-    """The number of the paragraph's pieces that fit into a window with the question."""
+    """Returns the number of the paragraph's tokens that fit into a window with the question."""
     return max_seq_length - SPECIAL_TOKENS - query_length
 
 
 def first_text_position(query_length: Array) -> Array:
-    """The position at which a window's text begins: after [CLS] question [SEP]."""
+    """Returns the position at which a window's text begins: after [CLS] question [SEP]."""
     return query_length + 2
 
 
 def shows_most_context(
     left: Array, length: Array, window: Array, highest_of_piece: Callable[[Array], Array], ops: ModuleType
 ) -> Array:
-    """Whether a window shows more context around a piece than any other window of the same question.
+    """Returns whether a window has more context around a token than any other window of the same question.
 
-    The context of a piece is the number of its neighbours on the left or on the right, whichever is smaller. A
-    hundredth of the window's length is added, so the longer of two windows wins; of equal windows the first wins.
+    The context of a token is the number of its neighbours on the left or on the right, whichever is smaller. A
+    hundredth of the window's length is added, so the longer of two windows wins. If they are equal, the first wins.
 
     Args:
-      left: [E] the number of neighbours on the left (float64).
-      length: [E] the length of the window's text (float64).
-      window: [E] the number of the window (float64).
-      highest_of_piece: values [E] -> [E] the highest value among all windows that show the same piece.
+      left: [E], the number of neighbours on the left (float64).
+      length: [E], the length of the window's text (float64).
+      window: [E], the index of the window (float64).
+      highest_of_piece: maps values [E] to the highest value among all windows with the same token [E].
       ops: `numpy` or `tensorflow`.
 
     Returns:
-      [E].
+      bool [E].
     """
     context = ops.minimum(left, length - 1 - left) + 0.01 * length
     is_most = context == highest_of_piece(context)
@@ -148,28 +147,28 @@ def shows_most_context(
 def pairs_fit(
     starts: Array, ends: Array, start_fits: Array, end_fits: Array, max_answer_length: int, ops: ModuleType
 ) -> Array:
-    """Which pairs of a start and an end are candidates for an answer.
+    """Returns which pairs of a start and an end are candidates for an answer.
 
-    The start must have its maximal context in this window, which implies that it is in the text. The end must be in
-    the text, but its maximal context doesn't matter. The end must not be before the start.
+    The start must have its maximal context in this window, which implies that it is in the text. The end must be in the
+    text, but need not have its maximal context there. The end must not be before the start.
 
     Args:
       starts: [W, K] positions.
       ends: [W, K] positions.
-      start_fits: [W, K] whether a start has its maximal context in this window.
-      end_fits: [W, K] whether an end lies in the text.
-      max_answer_length: the longest answer, in pieces.
+      start_fits: [W, K], whether a start has its maximal context in this window.
+      end_fits: [W, K], whether an end is in the text.
+      max_answer_length: longest answer in tokens.
       ops: `numpy` or `tensorflow`.
 
     Returns:
-      [W, K, K] for each start and each end.
+      bool [W, K, K], for each start and each end.
     """
-    # A position that doesn't fit is moved out of reach, which is faster than to combine the conditions of all pairs.
+    # Positions that do not fit are moved out of reach. This is faster than combining the conditions of all pairs.
     ends = ops.where(end_fits, ends, _FAR)
     more_pieces = ends[:, None, :] - ops.where(start_fits, starts, 2 * _FAR)[:, :, None]
     return (more_pieces >= 0) & (more_pieces < max_answer_length)
 
 
 def means_no_answer(null_odds: Array, null_score_diff_threshold: float) -> Array:
-    """Whether there is no answer, because the odds for none are above the threshold."""
+    """Returns whether there is no answer, because the odds for none are above the threshold."""
     return null_odds > null_score_diff_threshold

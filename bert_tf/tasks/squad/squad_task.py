@@ -1,6 +1,6 @@
-"""The task of questions and answers: its training, the models that answer, and the files of answers.
+"""The question-answering task: its training, the models that answer, and the files of answers.
 
-`run_squad.py` lists the files that are written.
+See `run_squad.py` for the files that are written.
 """
 
 import functools
@@ -31,18 +31,18 @@ from bert_tf.tokenization import Tokenizer
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-# The file of a run directory with the tuned threshold.
+# The file with the tuned threshold in a run directory.
 NULL_THRESHOLD_FILE = "null_threshold.json"
 THRESHOLD_KEY = "null_score_diff_threshold"
 
 
 class SquadTask(Task):
-    """Files of questions, and the steps from a question to an answer.
+    """The SQuAD task: files of questions, and the steps from a question to an answer.
 
     Args:
       config: how questions are read and answered.
-      train_files: the files to train on, in turn, or their "data".
-      predict_file: the file to be answered, or its "data".
+      train_files: the files to train on one after another, or their "data".
+      predict_file: the file to answer, or its "data".
       answer_config: the models that answer, and their settings.
 
     Raises:
@@ -72,21 +72,21 @@ class SquadTask(Task):
     def train_splits(self) -> list[str]:
         """The names of the training files' splits."""
         if not self._train_files:
-            raise InputError("--train_file is needed with --do_train. Name the questions to train on.")
+            raise InputError("--train_file is required with --do_train. Pass the questions to train on.")
         return list(self._train_files)
 
     @property
     def selection_metric(self) -> str:
-        """The score that weights are chosen by: the F1; of SQuAD 2.0, that with the best threshold."""
+        """The score that selects weights: F1, or for SQuAD 2.0 the F1 with the best threshold."""
         return "best_f1" if self.config.version_2_with_negative else "f1"
 
     @property
     def articles(self) -> list[dict[str, Any]]:
-        """The "data" of the file to be answered."""
+        """The "data" of the file to answer."""
         return self._predict_data.articles
 
     def examples(self, split: str) -> list[SquadExample]:
-        """The questions of a training file, or of the file to be answered."""
+        """Returns the questions of a training file, or of the file to answer."""
         if split == PREDICT_SPLIT:
             return self._predict_data.examples
         return self._read(self._train_files[split], is_training=True).examples
@@ -94,7 +94,7 @@ class SquadTask(Task):
     def featurize(
         self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> SquadWindows:
-        """The windows of some questions, with the positions of the answers if the answers were read."""
+        """Returns the windows of questions, with the positions of the answers if the answers were read."""
         self._tokenizer = tokenizer
         is_training = any(example.start_position is not None for example in examples)
         config = self.config.replace(max_seq_length=max_seq_length)
@@ -104,11 +104,11 @@ class SquadTask(Task):
         return windows
 
     def build_model(self, config: BertConfig, **options) -> SpanModel:
-        """The encoder with a layer that gives two scores for each token."""
+        """Returns the encoder with a layer that computes two scores for each token."""
         return SpanModel(config, **options)
 
     def input_settings(self) -> dict[str, Any]:
-        """The settings that change windows without answers."""
+        """Returns the settings that influence windows without answers."""
         names = ("version_2_with_negative", "doc_stride", "max_query_length")
         return {name: getattr(self.config, name) for name in names}
 
@@ -118,13 +118,13 @@ class SquadTask(Task):
         return self.input_settings() | of_answers
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
-        """The scores of the best answers; of SQuAD 2.0 with the threshold 0, and with the best one."""
+        """Returns the scores of the best answers; for SQuAD 2.0 with the threshold 0 and with the best one."""
         logits = outputs["start_logits"], outputs["end_logits"]
         predictions = decode(self.examples(PREDICT_SPLIT), features, *logits, self._tokenizer, self.config)
         return evaluate(self.articles, predictions, self.config.version_2_with_negative)
 
     def finish(self, run: FinetuningRun, output_dir: str) -> dict[str, dict]:
-        """Answers the file with questions; see `answer_file`."""
+        """Answers the file of questions. See `answer_file`."""
         settings = run.settings
         is_answered = settings.do_predict or settings.do_eval
         return {"eval": {PREDICT_SPLIT: answer_file(run, self.answer_config, output_dir)}} if is_answered else {}
@@ -132,10 +132,10 @@ class SquadTask(Task):
     @functools.cached_property
     def _predict_data(self) -> SquadData:
         if not self._predict_file:
-            raise InputError("--predict_file is needed. Name the questions to answer.")
+            raise InputError("--predict_file is required. Pass the questions to answer.")
         data = self._read(self._predict_file, is_training=False)
         if has_answers(data.articles):
-            official_evaluator(self.config.version_2_with_negative)  # which must be installed
+            official_evaluator(self.config.version_2_with_negative)  # raises an error if it is not installed
         return data
 
     def _read(self, source: str | list[Article], is_training: bool) -> SquadData:
@@ -159,23 +159,23 @@ class Answerer:
     The distributions of several models over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
 
     Args:
-      run: has the task, and the model unless the configuration names an ensemble.
+      run: provides the task, and the model unless the configuration has an ensemble.
       config: the models that answer, and their settings.
 
     Attributes:
       model: a description of the models.
-      null_score_diff_threshold: the threshold for no answer.
+      null_score_diff_threshold: the no-answer threshold.
 
     Raises:
-      InputError: if there is no such model, the vocabulary isn't the model's, or n-best lists are to be merged.
+      InputError: if there is no such model, the vocabulary does not match the model, or n-best lists are to be merged.
     """
 
     def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
         if config.merges_lists:
-            raise InputError("--ensemble_method=nbest: merged lists can't answer what is typed. Use distributions.")
+            raise InputError("--ensemble_method=nbest: can't answer typed questions. Use distributions.")
         self.run = run
         if config.ensemble_dirs and run.settings.pad_to_max_seq_length:
-            raise InputError("--pad_to_max_seq_length: ensembles ignore padding. Omit it with --ensemble_dirs.")
+            raise InputError("--pad_to_max_seq_length: not supported by ensembles. Omit it with --ensemble_dirs.")
         self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
         folders = list(config.ensemble_dirs) or [run.model_folder]
         for folder in folders:
@@ -188,7 +188,7 @@ class Answerer:
         )
 
     def _outputs(self, windows: SquadWindows, shown: bool) -> ModelOutputs:
-        """`start_logits` and `end_logits` [W, T]; those of an ensemble are logarithms of mean probabilities."""
+        """Returns `start_logits` and `end_logits` [W, T]; for an ensemble, logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
         each = [member.predict(windows, self.run.settings.predict_batch_size, shown=shown) for member in self._members]
@@ -197,26 +197,26 @@ class Answerer:
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
 
     def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, shown: bool = True) -> SquadPredictions:
-        """Answers questions from their windows; with `shown`, there is a progress bar."""
+        """Answers questions from their windows. If `shown` is True, a progress bar is shown."""
         outputs, task = self._outputs(windows, shown), self.run.task
         logits = outputs["start_logits"], outputs["end_logits"]
         return decode(examples, windows, *logits, self.run.tokenizer, task.config, self.null_score_diff_threshold)
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
-    """A run with the model of another folder, which may have another size."""
+    """Returns a run with the model of another folder, which may have another size."""
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
     return run.with_settings(run.settings.starting_from(None, folder).replace(bilstm_layers=0), config)
 
 
 def describe_model(step: int, model: SpanModel) -> str:
-    """A description of a model: its step, and a few digits that change with its weights."""
+    """Returns a description of a model: its step, and a few digits that change with its weights."""
     digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
     return f"step {step} ({digest[:8]})"
 
 
 def read_null_threshold(folder: str) -> TunedThreshold | None:
-    """Returns the threshold that is stored in a run directory; None if there is none.
+    """Returns the threshold stored in a run directory; None if there is none.
 
     Raises:
       InputError: if the file is damaged.
@@ -226,26 +226,26 @@ def read_null_threshold(folder: str) -> TunedThreshold | None:
 
 
 def find_null_threshold(folders: Sequence[str], model: str) -> float:
-    """Returns the threshold that was tuned for a model, from the first run directory that has one; 0 if none has."""
+    """Returns the threshold tuned for a model, from the first run directory that has one; 0 if none has."""
     for folder in folders:
         if tuned := read_null_threshold(folder):
             if tuned["model"] == model:
-                say(f"Using the threshold {tuned[THRESHOLD_KEY]} of {folder}/{NULL_THRESHOLD_FILE}.")
+                say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {folder}/{NULL_THRESHOLD_FILE}.")
                 return tuned[THRESHOLD_KEY]
-            say(f"Warning: {folder}/{NULL_THRESHOLD_FILE} was tuned for another model ({tuned['model']}) and not used.")
+            say(f"Warning: {folder}/{NULL_THRESHOLD_FILE} was tuned for another model ({tuned['model']}). Ignoring it.")
     return 0.0
 
 
 def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> dict[str, float]:
-    """Answers a file, writes the release's files, and evaluates the answers if the right ones are known.
+    """Answers a file, writes the original code's files, and evaluates the answers if the right ones are known.
 
     Args:
-      run: its task names the file.
+      run: its task has the file.
       config: the models that answer, and their settings.
       output_dir: the directory for the results.
 
     Returns:
-      The scores; empty if the right answers aren't known.
+      The scores; empty if the right answers are unknown.
     """
     examples = run.examples(PREDICT_SPLIT)
     if config.merges_lists:
@@ -262,7 +262,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     predictions.write(*paths)
     say(f"Wrote {', '.join(paths)}.")
     if not has_answers(run.task.articles):
-        say("The file to be answered has no right answers, so there is nothing to evaluate.")
+        say("The file has no right answers, so the answers are not evaluated.")
         return {}
     results = evaluate(run.task.articles, predictions, is_version_2)
     shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {})
@@ -273,7 +273,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
 
 
 def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, float]:
-    """Evaluates a `predictions.json`, which may come from any system."""
+    """Evaluates a `predictions.json`, which any system may have written."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
     results = judge(task.articles, read_answers(path))
     reports.report_evaluation(output_dir, "", results, None)
@@ -281,7 +281,7 @@ def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, floa
 
 
 def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, str, float]:
-    """The answers from several finished runs' n-best lists, a description of the models, and the threshold."""
+    """Returns the merged answers of several finished runs' n-best lists, the models' description, the threshold."""
     is_version_2 = run.task.config.version_2_with_negative
     model = f"{config.ensemble_method} of {', '.join(map(_describe_member, config.ensemble_dirs))}"
     threshold = config.null_score_diff_threshold
@@ -294,26 +294,26 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     for folder, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(
-                f"--ensemble_dirs: {folder} has answers to another file than --predict_file: question {different[0]!r} "
-                f"(one of {len(different)}) differs. Answer this file with every run first."
+                f"--ensemble_dirs: {folder} has answers to another file than --predict_file. {len(different)} "
+                f"questions differ, such as {different[0]!r}. Answer this file with every run first."
             )
     return merge_n_best(n_best, run.task.config.n_best_size, odds, threshold), model, threshold
 
 
 def _describe_member(folder: str) -> str:
-    """A finished run's folder, and a few digits that change with its weights, for which a threshold is tuned."""
+    """Returns a description of a run for its tuned threshold: the folder, and digits that change with its weights."""
     checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(folder))
     if not checkpoint:
         return folder
-    with files.open_file(f"{checkpoint}.index", "rb") as reader:  # has the checksums of the weights
+    with files.open_file(f"{checkpoint}.index", "rb") as reader:  # contains the checksums of the weights
         return f"{folder} ({hashlib.sha256(reader.read()).hexdigest()[:12]})"
 
 
 def _keep_threshold(output_dir: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
-    """Stores the tuned threshold; by default a threshold that was already tuned for this model is kept."""
+    """Stores the tuned threshold. By default, an existing threshold of this model is kept."""
     stored = read_null_threshold(output_dir)
     is_tuned = stored is not None and stored["model"] == model
     if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
         path, threshold = os.path.join(output_dir, NULL_THRESHOLD_FILE), results["best_f1_thresh"]
         files.write_json(path, {THRESHOLD_KEY: threshold, "best_f1": results["best_f1"], "model": model})
-        say(f"Wrote {path}: from now on the threshold is {threshold}.")
+        say(f"Wrote {path}: the threshold is now {threshold}.")

@@ -7,28 +7,28 @@ from bert_tf.runtime.program import say, typed_lines
 from bert_tf.tasks.squad.questions import make_example
 from bert_tf.tasks.squad.squad_task import Answerer
 
-# The number of answers to a question that are shown.
+# The number of answers to show for each question.
 _SHOWN_ANSWERS = 5
 
 
 def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
     """Reads typed paragraphs with their questions, and prints the best answers to standard output.
 
-    A paragraph ends at an empty line. Then every line is a question, until an empty line ends the questions of this
-    paragraph. More empty lines before a paragraph are ignored.
+    An empty line ends a paragraph. Each following line is a question, until an empty line ends the questions. Further
+    empty lines before a paragraph are ignored.
 
     Args:
-      answerer: gives the answers.
-      lines: the typed lines; the standard input by default.
+      answerer: the models that answer.
+      lines: the typed lines; by default standard input.
     """
     typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
     while True:
-        say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")
+        say("Paragraph (end it with an empty line; exit with Ctrl-D):")
         first = next((line for line in typed if line.strip()), None)
         if first is None:
             return
         context = "\n".join([first, *_up_to_empty_line(typed)])
-        say("Questions (an empty line begins another paragraph):")
+        say("Questions (enter an empty line for another paragraph):")
         for question in _up_to_empty_line(typed):
             print("\n".join(answer_lines(answerer, context, question)), flush=True)
 
@@ -41,9 +41,9 @@ def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
 
 
 def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
-    """A table of the best answers: probability among the n best, score (sum of the two logits), text.
+    """Returns a table of the best answers: probability among the n best, score (sum of the two logits), text.
 
-    With SQuAD 2.0 a line follows with the odds for no answer, the threshold, and the resulting answer.
+    For SQuAD 2.0, another line has the odds for no answer, the threshold, and the resulting answer.
     """
     task, run = answerer.run.task, answerer.run
     example = make_example("typed", question, context)

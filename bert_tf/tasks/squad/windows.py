@@ -1,12 +1,12 @@
-"""From questions and paragraphs to the windows that the model reads.
+"""Splits questions and paragraphs into the model's input windows.
 
-A long paragraph is cut into overlapping windows, and each window is put after the question:
-[CLS] question [SEP] window [SEP]. Each paragraph is tokenized once, not once for each of its questions. Windows are
-stored end to end, without padding. Several processes may share the work, and the result is the same.
+A long paragraph is split into overlapping windows, and each window follows the question:
+[CLS] question [SEP] window [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
+Several processes may share the work, and the result is the same.
 
-`graph_answerer.py` does the same inside a TensorFlow graph; `rules.py` has the rules that both follow.
+`graph_answerer.py` does the same inside a TensorFlow graph; `rules.py` has the common rules.
 
-Axis letters: W windows, T tokens, P pieces of a paragraph, Q questions, E pieces of all windows' texts.
+Axis letters: W windows, T tokens, P tokens of a paragraph, Q questions, E tokens of all windows' texts.
 """
 
 import dataclasses
@@ -30,24 +30,24 @@ from bert_tf.tasks.squad.rules import (
 )
 from bert_tf.tokenization import FullTokenizer
 
-# The release numbers all windows of a file from here on.
+# The id of a file's first window in the original code.
 FIRST_UNIQUE_ID = 1_000_000_000
-# No window contains this span, so questions without an answer point at [CLS].
+# No window contains this span, so questions without an answer point to [CLS].
 _NO_ANSWER = (-1, -1)
-# A further process is started for at least so many paragraphs.
+# The smallest number of paragraphs for which another process is started.
 _CHUNK_PARAGRAPHS = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A paragraph's pieces.
+    """A tokenized paragraph.
 
     Attributes:
-      words: its words, as the release splits it.
-      ids: [P] piece ids.
-      first_piece: for each word the index of its first piece.
+      words: its words, split as in the original code.
+      ids: [P], token ids.
+      first_piece: index of the first token of each word.
       context: the paragraph as written in the file; None if only its words are known.
-      spans: [P] for each piece its characters [start, end) in `context`; None unless `answer_text` is "offsets".
+      spans: [P], the characters [start, end) of each token in `context`; None unless `answer_text` is "offsets".
     """
 
     words: list[str]
@@ -61,16 +61,16 @@ class Document:
 class SquadWindows(FeatureSet):
     """The windows of a file's questions, in order.
 
-    `per_example` has `start_positions` and `end_positions` [W]. They are 0 when predicting, and where a window doesn't
-    hold the answer. A window's text begins at position `first_lengths`.
+    `per_example` has `start_positions` and `end_positions` [W]. They are 0 in prediction, and if a window does not
+    contain the answer. A window's text begins at position `first_lengths`.
 
     Attributes:
-      is_max_context: like `input_ids`: whether the token is a piece of the text, and `shows_most_context` is true.
-      text_start: [W] index of the paragraph's piece with which a window's text begins.
-      example_index: [W] the question; ascending.
+      is_max_context: like `input_ids`: whether the token belongs to the text and `shows_most_context` is true.
+      text_start: [W], index in the paragraph of the first token of a window's text.
+      example_index: [W], index of the question; ascending.
       documents: the paragraphs.
-      document_of_example: for each question the index of its paragraph.
-      truncated_questions: the number of questions of which tokens were removed.
+      document_of_example: index of each question's paragraph.
+      truncated_questions: the number of truncated questions.
     """
 
     is_max_context: np.ndarray
@@ -82,15 +82,15 @@ class SquadWindows(FeatureSet):
 
     @property
     def unique_ids(self) -> np.ndarray:
-        """[W] the release's numbers for the windows."""
+        """The original ids of the windows [W]."""
         return np.arange(FIRST_UNIQUE_ID, FIRST_UNIQUE_ID + len(self))
 
     def examples_without_windows(self) -> list[int]:
-        """Returns the questions without windows: their text, or their answer, has no tokens."""
+        """Returns the indices of questions without windows, because their text or answer has no tokens."""
         return np.setdiff1d(np.arange(len(self.document_of_example)), self.example_index).tolist()
 
     def report(self, examples: Sequence[SquadExample]) -> list[str]:
-        """Lines that count the truncated questions, and count and name the questions without windows."""
+        """Returns lines about the truncated questions and the questions without windows."""
         ids, lines = [examples[i].qas_id for i in self.examples_without_windows()], []
         if self.truncated_questions:
             lines.append(
@@ -102,7 +102,7 @@ class SquadWindows(FeatureSet):
         return lines
 
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """[W, T] each, for some windows: whether a position is one of its tokens; `is_max_context`."""
+        """Returns, for some windows, which positions are tokens, and `is_max_context`, [W, T] each."""
         lengths = self.lengths[windows]
         is_token = np.arange(length) < lengths[:, None]
         is_max_context = np.zeros(is_token.shape, dtype=bool)
@@ -118,17 +118,17 @@ def featurize(
     is_training: bool,
     num_workers: int = 1,
 ) -> SquadWindows:
-    """Cuts all examples into windows.
+    """Splits all examples into windows.
 
     Args:
       examples: see `read_squad`.
-      tokenizer: the model's.
-      config: the lengths; with `answer_text="offsets"`, each piece's characters are kept for decoding.
+      tokenizer: the model's tokenizer.
+      config: the lengths. With `answer_text="offsets"`, each token's characters are kept for decoding.
       is_training: whether the examples' answers are needed.
-      num_workers: processes that share the work; see `parallel.map_chunks`.
+      num_workers: number of processes; see `parallel.map_chunks`.
 
     Raises:
-      InputError: if a question leaves no room for text (names the question).
+      InputError: if a question leaves no room for text; names the question.
     """
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
@@ -146,7 +146,7 @@ def featurize(
         documents.append(document)
         questions += own
     query_lengths = np.array([len(question.ids) for question in questions], dtype=np.int64)
-    # A training question with an answer that has no tokens gets no window, like one with a text that has none.
+    # A training question whose answer has no tokens gets no window, like a question whose text has no tokens.
     text_lengths = np.array(
         [
             len(documents[i].ids) if question.answer else 0
@@ -186,7 +186,7 @@ def featurize(
 
 
 class _Question(NamedTuple):
-    """The tokens of a question, and its answer's first and last token in the paragraph; None if it has no tokens."""
+    """The tokens of a question, and the index of its answer's first and last token (None if it has no tokens)."""
 
     ids: list[int]
     answer: tuple[int, int] | None
@@ -203,7 +203,7 @@ def _tokenize(
         first_piece.append(len(ids))
         ids += tokenizer.encode(word)
     context = paragraph[0].context
-    # The tokens are the same: the original's words end at white space, where the tokenizer starts a word too.
+    # The tokens are the same: the original words end at white space, where the tokenizer starts a new word too.
     spans = tokenizer.tokenize_with_offsets(context)[1] if config.by_offsets else None
     document = Document(paragraph[0].doc_tokens, ids, first_piece, context, spans)
     questions = []
@@ -222,7 +222,7 @@ def _tokenize(
 
 
 def _answer(example: SquadExample, document: Document, tokenizer: FullTokenizer) -> tuple[int, int] | None:
-    """Returns the answer's first and last token; None if it has no tokens."""
+    """Returns the indices of the answer's first and last token; None if it has no tokens."""
     if document.spans is not None:
         begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)
         pieces = [i for i, span in enumerate(document.spans) if span[0] < end and begin < span[1]]
@@ -233,9 +233,9 @@ def _answer(example: SquadExample, document: Document, tokenizer: FullTokenizer)
 
 
 def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -> tuple[int, int]:
-    """Narrows a span of whole words, ids[start..end], to the answer's own pieces, if the span contains them.
+    """Narrows a span of complete words, ids[start..end], to the answer's own tokens, if the span contains them.
 
-    The answer "1895" is found in the word "(1895-1943)."; "Japan" isn't found in "Japanese", and the word is kept.
+    The answer "1895" is found in the word "(1895-1943).". "Japan" is not found in "Japanese", so the word is kept.
     """
     length = len(answer)
     if length:
@@ -246,7 +246,7 @@ def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -
 
 
 def _is_max_context(spans: TextSpans, pieces_before: np.ndarray) -> np.ndarray:
-    """[E] `shows_most_context` for all pieces of all windows, with the number [Q] of pieces of earlier questions."""
+    """Returns `shows_most_context` [E] for all windows; `pieces_before` [Q] counts the tokens of earlier questions."""
     piece = _ranges(np.repeat(pieces_before, spans.counts) + spans.begins, spans.lengths)
     left = _ranges(np.zeros_like(spans.lengths), spans.lengths)
 
@@ -260,5 +260,5 @@ def _is_max_context(spans: TextSpans, pieces_before: np.ndarray) -> np.ndarray:
 
 
 def _ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers begin, begin + 1, ... of each range, end to end."""
+    """Returns the concatenated ranges begin, begin + 1, ... of the given lengths."""
     return np.arange(int(lengths.sum())) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)

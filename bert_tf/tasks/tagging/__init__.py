@@ -1,13 +1,13 @@
 """Named entities and other tags of words, by fine-tuning and by features (paper, section 5.3).
 
     tagging_task         the task for fine-tuning: features, scores, prediction files
-    conll                reading and writing of files with columns
-    schemes              the schemes of tags: IOB1, IOB2, BIOES, BILOU and plain tags
-    windows              the windows of text that the model reads
+    conll                reads and writes files with columns
+    schemes              the tagging schemes: IOB1, IOB2, BIOES, BILOU and plain tags
+    windows              the model's input windows of text
     by_features          the task for feature-based tagging, which computes features with a frozen encoder
     feature_tagger       its model: a BiLSTM and an output layer on the features
     graph_tagger         the served model of a fine-tuned tagger, and the exportable model of a finished run
 
-`tasks.registry` and the programs import this package. It imports `serving` and the layers below, and of the tasks only
-the common modules (`metrics`, `tables`).
+`tasks.registry` and the programs import this package. It imports `serving` and lower layers and, of the tasks, only the
+common modules (`metrics`, `tables`).
 """

@@ -21,7 +21,7 @@ from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
 from bert_tf.tokenization import FullTokenizer
 
-# The number of windows that are computed together.
+# The number of windows per batch.
 _BATCH_SIZE = 32
 
 
@@ -30,10 +30,10 @@ class FeatureBased:
     """The paper's feature-based approach (section 5.3).
 
     Attributes:
-      encoder: the frozen encoder, with the layers that are read.
+      encoder: the frozen encoder and its layers to use.
       combination: how the layers are combined; see `bert_tf.tasks.data_config.FeatureConfig`.
       units: the number of units in each direction of the BiLSTM.
-      features_dir: a folder that keeps the features for other runs with the same model, layers and text; empty for a
+      features_dir: a folder that stores the features for other runs with the same model, layers and text; empty for a
         temporary file.
 
     Raises:
@@ -47,13 +47,13 @@ class FeatureBased:
 
     def __post_init__(self) -> None:
         if files.is_remote(self.features_dir):
-            raise InputError(f"--features_dir is {self.features_dir!r}. Use a directory of this machine.")
+            raise InputError(f"--features_dir is {self.features_dir!r}. Use a local directory.")
 
 
 class FeatureTaggingTask(TaggingTask):
     """Feature-based tagging of sentences.
 
-    A word's features are the activations of its first piece, in the window in which fine-tuning would predict the
+    A word's features are the activations of its first token, in the window in which fine-tuning would predict the
     word's tag. The sequences of the BiLSTM are the words of a sentence.
 
     Args:
@@ -78,7 +78,7 @@ class FeatureTaggingTask(TaggingTask):
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the path of the encoder, with which the run is exported."""
+        """Returns also the path of the encoder, which is needed to export the run."""
         return super().resume_settings() | {"encoder": files.real_path(self.feature_based.encoder.init_checkpoint)}
 
     def input_settings(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class FeatureTaggingTask(TaggingTask):
         """Returns features with one row per sentence and one token per word.
 
         All sentences are tokenized in this process, because worker processes can't be started after TensorFlow has run
-        for an earlier split; `num_workers` is not used.
+        for an earlier split. `num_workers` is ignored.
         """
         windows = super().featurize(examples, tokenizer, max_seq_length)
         lengths = windows.sentence_lengths.astype(np.int32)
@@ -115,10 +115,10 @@ class FeatureTaggingTask(TaggingTask):
         )
 
     def _activations(self, windows: TaggingFeatures) -> np.ndarray:
-        """Returns the encoder's activations of each word: [words, F, H].
+        """Returns the encoder's activations of each word, float32 [words, F, H].
 
-        They are in a file, because those of a large training set take more memory than the model: of CoNLL-2003's
-        training set 2.5 GB for four layers of BERT_BASE. A temporary file is gone when the array is.
+        They are in a file, because the activations of a large training set take more memory than the model: 2.5 GB for
+        CoNLL-2003's training set and four layers of BERT_BASE. A temporary file is deleted together with the array.
         """
         encoder, folder = self.feature_based.encoder, self.feature_based.features_dir
         shape = (len(windows.word_windows), len(encoder.layers), encoder.config.hidden_size)
@@ -132,14 +132,14 @@ class FeatureTaggingTask(TaggingTask):
             digest.update(np.ascontiguousarray(array))
         path = os.path.join(folder, f"activations-{digest.hexdigest()[:24]}.npy")
         if files.exists(path):
-            say(f"Features are read from {path}.")
+            say(f"Reading features from {path}.")
         else:
             with files.replacing(path, "wb") as writer:
                 self._compute(windows, np.lib.format.open_memmap(writer.name, "w+", np.float32, shape))
         return np.load(path, mmap_mode="r")
 
     def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
-        """Fills `activations` [words, F, H]."""
+        """Fills `activations`, float32 [words, F, H]."""
         buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
@@ -151,6 +151,6 @@ class FeatureTaggingTask(TaggingTask):
                 bar.update(len(numbers))
 
     def build_model(self, config: BertConfig, **options) -> FeatureTagger:
-        """Returns the tagger without the encoder; the options are not used, because they apply to the encoder."""
+        """Returns the tagger without the encoder. The options apply to the encoder, so they are ignored."""
         layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
         return FeatureTagger(config, layers, len(self.tags), bilstm, self.feature_based.combination)

@@ -11,10 +11,10 @@ from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Entity, entities_of
 
 DOCUMENT_START = "-DOCSTART-"
-# str.split can't be used, because words may contain other characters that are white space in Unicode.
+# str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 _NUMBER = re.compile(r"-?\d+")
-# The number of a line of CoNLL-U for several words (1-2), or for a word that is not in the text (8.1).
+# The number of a CoNLL-U line for several words (1-2), or for a word that is not in the text (8.1).
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _GLOBAL_COLUMNS = "# global.columns"
 _CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -22,9 +22,9 @@ _CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "d
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a file: their numbers, counted from 1 (or from -1 at the end), or their names; "" to detect them.
+    """The columns of a file: their 1-based numbers (or negative numbers from the end), or their names; "" to detect.
 
-    A name is one of the first line, of CoNLL-U's columns, or of a comment `# global.columns = ...`.
+    A name is from the first line, from CoNLL-U's columns, or from a comment `# global.columns = ...`.
     """
 
     word: str = ""
@@ -42,15 +42,15 @@ class Sentence:
       path: the file; "" for a sentence in memory.
       words: the words, as written in the file.
       tags: the tags, as written in the file; None if tags were not read.
-      lines: the line number of each word, counted from 1.
-      document: the number of the document, if the file marks the starts of documents; None otherwise.
-      problem: the reason why the sentence can't be used; "" if it can be used.
+      lines: the 1-based line number of each word.
+      document: the index of the document, if the file marks the starts of documents; None otherwise.
+      problem: the reason why the sentence can't be used; "" if it can.
       line: the line of the problem, or else the first line.
-      number: the number of a sentence in memory, counted from 0.
+      number: the index of a sentence in memory.
       is_plain: whether the tags are plain.
     """
 
-    path: str = dataclasses.field(repr=False)  # the same sentences in another place have the same repr
+    path: str = dataclasses.field(repr=False)  # so the repr of the same sentences in another file is equal
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     lines: tuple[int, ...]
@@ -62,11 +62,11 @@ class Sentence:
 
     @property
     def where(self) -> str:
-        """File and line, or the number of the sentence, for messages."""
+        """File and line, or the index of the sentence, for messages."""
         return f"{self.path}, line {self.line}" if self.path else f"sentence {self.number}"
 
     def entities(self) -> list[Entity]:
-        """Returns the entities of the tags, in any scheme; an entity may begin with I-."""
+        """Returns the entities of the tags, in any scheme. An entity may begin with I-."""
         return entities_of(self.tags, self.is_plain)
 
 
@@ -85,12 +85,12 @@ def read_sentences(
 
     Args:
       source: the file or the examples.
-      has_tags: whether tags are read.
-      scheme: the scheme of the tags. Tags that are not of it are a problem of their sentence.
+      has_tags: whether to read tags.
+      scheme: the tagging scheme. Other tags are a problem of their sentence.
       columns: the columns of the file. By default the first column has the words, and the last one the tags. If the
-        first column counts the words, the second has the words; the tags are then in the column "upos" of CoNLL-U, or
-        else in the first column with tags of entities (of GermEval, the outer ones), or else in the last one.
-      report: is told which columns are read.
+        first column counts the words, the second one has the words. The tags are then in CoNLL-U's column "upos", or
+        else in the first column with entity tags (in GermEval, the outer ones), or else in the last column.
+      report: is called with a line about the columns.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or has no such column.
@@ -109,7 +109,7 @@ def read_sentences(
         return
     layout = _layout(source, lines, groups, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
-    report(f"{source}: the words are read from column {layout.word + 1} of {layout.width}{tags}.")
+    report(f"{source}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
             rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
@@ -123,7 +123,7 @@ Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word
 
 
 def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tuple[int | None, Rows]]:
-    """Yields the number of the document and the rows of each sentence."""
+    """Yields the index of the document and the rows of each sentence."""
     rows: Rows = []
     document, width = None, 0
     filled = [line for line in lines if line.strip(" \t") and not line.startswith(DOCUMENT_START)]
@@ -139,7 +139,7 @@ def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tu
                 document = 0 if document is None else document + 1
             continue
         cells = _cells(line, tabs)
-        # Without tags of entities, only the number of columns tells a comment from a word that begins with "#".
+        # Without entity tags, only the number of columns distinguishes a comment from a word that begins with "#".
         has_width = not certain or len(cells) == (width or len(_cells(certain, tabs)))
         is_comment = tabs and line.startswith("# ") and "\t" not in line
         is_comment |= line.startswith("#") and _is_comment(line, has_width, has_tags, is_plain)
@@ -154,13 +154,13 @@ def _cells(line: str, tabs: bool) -> list[str]:
 
 
 def _is_comment(line: str, has_width: bool, has_tags: bool, is_plain: bool) -> bool:
-    """Returns whether a line that begins with "#" is a comment about the following sentence, and not a word.
+    """Returns whether a line that begins with "#" is a comment about the following sentence (otherwise it is a word).
 
     Args:
       line: the line.
       has_width: whether it has as many columns as other lines.
-      has_tags: whether a word has a tag.
-      is_plain: whether the tags are plain. Otherwise a word's line ends with a tag of an entity.
+      has_tags: whether words have tags.
+      is_plain: whether the tags are plain. Otherwise a word's line ends with an entity tag.
     """
     parts = _WHITE_SPACE.split(line)
     if has_width and (is_plain if has_tags else parts[0] != "#"):
@@ -175,7 +175,7 @@ def _lines(path: str) -> list[str]:
 
 
 class _Layout(NamedTuple):
-    """The number of columns, the indices of those of the word and the tag, and what the others say.
+    """The layout of a file.
 
     Attributes:
       width: the number of columns.
@@ -195,7 +195,7 @@ class _Layout(NamedTuple):
 def _layout(
     path: str, lines: Sequence[str], groups: Sequence[tuple[int | None, Rows]], has_tags: bool, columns: Columns
 ) -> _Layout:
-    """Returns the layout of a file; see `read_sentences`."""
+    """Returns the layout of a file. See `read_sentences`."""
     first = groups[0][1][0][1]
     header, width = [cell.casefold() for cell in first], len(first)
     wanted = [name.casefold() for name in (columns.word, columns.tag) if not _NUMBER.fullmatch(name)]
@@ -203,7 +203,7 @@ def _layout(
     tables = [[cells for _, cells in rows] for _, rows in groups]
     if has_header:
         tables[0] = tables[0][1:]
-    # Most sentences show it, so that a bad row does not turn the numbers into words.
+    # A majority of the sentences decides, so a bad row does not turn the numbers into words.
     is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, tables)) > len(tables)
     named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
     names = header if has_header else named or (_CONLL_U if is_counted and width == len(_CONLL_U) else ())
@@ -266,26 +266,26 @@ def _sentence(
 
 def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bool) -> str:
     if len(cells) != width:
-        return f"the row has {len(cells)} columns, the rows before have {width}. Correct it."
+        return f"the row has {len(cells)} columns instead of {width}. Correct it."
     if not cells[word].strip():
         return "the word is empty. Add it."
     if tag == word:
         return "the row has one column for the word and the tag. Add a tag to the word."
     if tag >= 0 and not (cells[tag].strip() if is_plain else TAG.fullmatch(cells[tag])):
         return (
-            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L- or U- followed by a type. Or name the tags' "
-            "column (--tag_column) or their scheme (--tag_scheme)."
+            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L- or U- followed by a type, or pass the tags' "
+            "column (--tag_column) or scheme (--tag_scheme)."
         )
     return ""
 
 
 def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
-    """Writes a copy of a file with the predicted tags as an additional column; an incomplete file is never left.
+    """Writes a copy of a file with the predicted tags as an additional column, completely or not at all.
 
     Args:
       path: the new file.
-      source: the file that is copied.
-      tags: line number -> tag that is appended to the line; other lines are copied unchanged.
+      source: the file to copy.
+      tags: maps line numbers to the tags to append. Other lines are copied unchanged.
     """
     with files.replacing(path) as writer:
         for number, line in enumerate(_lines(source), start=1):

@@ -1,6 +1,6 @@
 """The model of feature-based tagging: a BiLSTM on the activations of a frozen encoder (paper, section 5.3, Table 7).
 
-Axis letters: B batch, T words, F layers of the encoder that are read, H hidden, C classes.
+Axis letters: B batch, T words, F layers of the encoder, H hidden, C classes.
 """
 
 import keras
@@ -14,14 +14,14 @@ from bert_tf.training.interface import Batch
 
 
 class FeatureTagger(TokenClassifier):
-    """Predicts a class for each word, from the activations of the word's first piece.
+    """Predicts a class for each word, from the activations of the word's first token.
 
     Args:
       config: the encoder's config.
       num_layers: F.
       outputs: C.
       bilstm: the sizes of the BiLSTM.
-      combination: one of `names.COMBINATIONS`; "weighted_sum" learns one weight for each layer.
+      combination: one of `data_config.COMBINATIONS`; "weighted_sum" learns one weight for each layer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FeatureTagger(TokenClassifier):
         self.trained_variables = self.variables
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """activations [B, T, F, H], input_mask [B, T] -> [B, T, C]."""
+        """Returns the logits [B, T, C] for activations [B, T, F, H] and input_mask [B, T]."""
         x = batch["activations"]
         if self.layer_scores is not None:
             x = tf.einsum("btfh,f->bth", x, tf.nn.softmax(self.layer_scores.value))
@@ -53,5 +53,5 @@ class FeatureTagger(TokenClassifier):
         return tf.reshape(logits, [sizes[0], sizes[1], self.head.outputs])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's matrix products, without those of the output layer."""
+        """Returns the floating-point operations of a step's matrix multiplications, excluding the output layer's."""
         return 3.0 * self.bilstm.flops(batch["input_mask"])

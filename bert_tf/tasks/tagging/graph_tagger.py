@@ -1,9 +1,9 @@
 """The served model of a fine-tuned tagger: from raw text, or words, to the tags of the words and the entities.
 
-A word's tag is that of its first piece, and a text that is too long for the model is split into several windows. This
-is the same as in `tagging_task`, computed inside a graph.
+A word's tag is that of its first token, and a text that is too long for the model is split into several windows, as in
+`tagging_task`. Everything is computed inside a graph.
 
-Axis letters: B texts, W words of all texts, P pieces of all texts, S windows of all texts, E entities of all texts,
+Axis letters: B texts, W words of all texts, P tokens of all texts, S windows of all texts, E entities of all texts,
 n tokens of all windows.
 """
 
@@ -25,17 +25,17 @@ from bert_tf.tasks.tagging.schemes import PLAIN
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
-# Punctuation, quotes and brackets, which do not belong to a word at its start or end.
+# Punctuation, quotes and brackets, which are separated from the start and end of a word.
 _EDGE_MARKS = r"[.,;:!?¿¡…。、，；：！？\"'\p{Pi}\p{Pf}\p{Ps}\p{Pe}]"
-# The same white space as in Python's `str.split`.
+# The white space of Python's `str.split`.
 _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]"
 _NO_POSITION = -1
 
 
 class _Entities(NamedTuple):
-    """Entities of a batch of texts [B, (entities)]: types, and the words [first_words, end_words) by their numbers.
+    """Entities of a batch of texts [B, (entities)]: types, scores, and indices of words [first_words, end_words).
 
-    The score is the lowest of the entity's words.
+    The score is the lowest score of the entity's words.
     """
 
     types: tf.RaggedTensor
@@ -51,8 +51,9 @@ class ServedTagger(tf.Module):
       encoder: the encoder.
       head: the output layer.
       tokenizer: the model's tokenizer.
-      classes: the classes: plain tags, or O, and B- and I- of each type of entities.
-      is_plain: whether the tags are plain. Then neighbouring words of one tag but O form an entity, if there is O.
+      classes: the classes: plain tags, or O, and B- and I- of each entity type.
+      is_plain: whether the tags are plain. Then neighbouring words with the same tag other than O form an entity, if O
+        is one of the tags.
       max_seq_length: longer texts are split into several windows.
     """
 
@@ -74,7 +75,7 @@ class ServedTagger(tf.Module):
         kinds = list(dict.fromkeys(["O", *types]))
         has_entities = "O" in types
         self._kinds = tf.constant(kinds)
-        # The number of each class's kind, 0 if it is not in an entity; and whether it continues an entity.
+        # The index of each class's type, 0 if it is not part of an entity, and whether it continues an entity.
         self._kind_of_class = tf.constant([kinds.index(kind) * has_entities for kind in types])
         self._is_inside = tf.constant([has_entities and tag != "O" and (is_plain or tag[0] == "I") for tag in classes])
         self._tags = tf.constant(list(classes))
@@ -83,15 +84,15 @@ class ServedTagger(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
 
-        - `serving_default` takes text_a [B]. Words are separated by white space; punctuation, quotes and brackets at
-          the start or end of a word are words of their own, and those inside belong to the word. It returns `tokens`
-          (the words), `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded
-          after the first `num_tokens` [B], and `entities` (their texts), `entity_types`, `entity_scores` (the lowest of
-          their words), `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and
-          ends are positions of characters [start, end), counted in code points.
+        - `serving_default` takes text_a [B]. Words are separated by white space. Punctuation, quotes and brackets at
+          the start or end of a word are separate words; inside, they belong to the word. It returns `tokens` (the
+          words), `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded after
+          the first `num_tokens` [B], and `entities` (their texts), `entity_types`, `entity_scores` (the lowest of their
+          words), `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and ends
+          are positions of characters [start, end), in code points.
         - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `scores`, `num_entities`,
-          `entity_types`, `entity_scores`, `entity_starts` and `entity_ends`; starts and ends are numbers of words.
-        - `ids` takes input_ids, input_mask and segment_ids [B, T], and returns `logits` [B, T, C].
+          `entity_types`, `entity_scores`, `entity_starts` and `entity_ends`; starts and ends are indices of words.
+        - `token_ids` takes input_ids, input_mask and segment_ids [B, T], and returns `logits` [B, T, C].
         """
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -149,13 +150,13 @@ class ServedTagger(tf.Module):
         return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> logits [n, C], float32."""
+        """Returns the logits [n, C], float32, of sequences."""
         return self._output(self._encoder.token_states(batch))
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Words [B, (words)] -> their classes [B, (words)], int32, and the probabilities of these.
+        """Returns the classes of words [B, (words)], int32, and their probabilities, both [B, (words)].
 
-        For the windows see `tagging_task.windows`.
+        See `tagging.windows` for the windows.
         """
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
         is_empty = pieces.row_lengths() == 0
@@ -164,7 +165,7 @@ class ServedTagger(tf.Module):
         )
         pieces = tf.concat([pieces, unknown], axis=1)
         first_word = words.row_splits
-        first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], the first piece of each text
+        first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], index of the first token of each text
         begins, lengths = first_piece[:-1], first_piece[1:] - first_piece[:-1]
         step = tf.where(lengths <= self._room, tf.maximum(lengths, 1), max(1, self._room // 2))
         windows = (lengths + step - 1) // step  # [B]
@@ -183,7 +184,7 @@ class ServedTagger(tf.Module):
         ids = tf.concat([cls, text, sep], axis=1)
         zeros = tf.zeros_like(ids.flat_values)
         batch = TokenBatch(ids.flat_values, zeros, zeros + 1, tf.cast(ids.row_lengths(), tf.int32))
-        position = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W] in the word's text
+        position = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W], in the word's text
         window = position // tf.gather(step, words.value_rowids())
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
         token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
@@ -194,7 +195,7 @@ class ServedTagger(tf.Module):
         return words.with_flat_values(tag_ids), words.with_flat_values(scores)
 
     def _entities(self, tag_ids: tf.RaggedTensor, scores: tf.RaggedTensor) -> _Entities:
-        """Classes and scores [B, (words)] -> entities; as in seqeval, I- begins one if there is none to continue."""
+        """Returns the entities of classes and scores [B, (words)]. As in seqeval, an entity may also begin with I-."""
         tags, row = tag_ids.flat_values, tag_ids.value_rowids()
         kind, is_inside = tf.gather(self._kind_of_class, tags), tf.gather(self._is_inside, tags)
         follows = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(tags)]
@@ -219,10 +220,10 @@ class ServedTagger(tf.Module):
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Texts [B] -> words [B, (words)], and the byte positions [start, end) of each.
+    """Returns the words [B, (words)] of texts [B], and the byte positions [start, end) of each word.
 
     Texts are first split into chunks at white space. Punctuation, quotes and brackets at the start or end of a chunk
-    are words of their own; those inside belong to the word.
+    are separate words; inside, they belong to the word.
     """
     parts, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
     row, start, end = parts.value_rowids(), starts.flat_values, ends.flat_values
@@ -247,10 +248,10 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
 
 
 def _substrings(texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Texts [B] and byte positions [B, (positions)] -> the substrings [start, end) [B, (positions)].
+    """Returns the substrings [start, end) [B, (positions)] of texts [B], for byte positions [B, (positions)].
 
-    Time and memory grow with the length of the texts. `tf.strings.substr` would need a copy of its text for each
-    substring.
+    Time and memory are proportional to the length of the texts. `tf.strings.substr` would need a copy of its text for
+    each substring.
     """
     split = tf.strings.bytes_split(texts)
     first_of_text = tf.gather(split.row_starts(), starts.value_rowids())
@@ -277,7 +278,7 @@ class _CharacterCounter:
 
 
 def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Values of all words [B, (words)], numbers of some words [B, (numbers)] -> their values [B, (numbers)]."""
+    """Returns the values of selected words [B, (numbers)] from the values of all words [B, (words)]."""
     row_starts = tf.gather(values.row_starts(), numbers.value_rowids())
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 

@@ -1,13 +1,13 @@
-"""Schemes of tags.
+"""Tagging schemes.
 
-Entities are spans of words with a type. These schemes of tags can be read and written:
+Entities are spans of words with a type. The following schemes can be read and written:
 
     words   Alex  is  in  Los    Angeles
     iob2    B-PER O   O   B-LOC  I-LOC
     iob1    I-PER O   O   I-LOC  I-LOC     (B- only directly after an entity of the same type)
     bioes   S-PER O   O   B-LOC  E-LOC
     bilou   U-PER O   O   B-LOC  L-LOC
-    plain   PER   O   O   LOC    LOC       (or tags that are no entities, such as parts of speech)
+    plain   PER   O   O   LOC    LOC       (or tags that are not entities, such as parts of speech)
 """
 
 import re
@@ -28,7 +28,7 @@ def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
 
     Args:
       tags: the tags.
-      is_plain: whether they are plain: then an entity extends over all neighbouring words of its type.
+      is_plain: whether they are plain. Then an entity consists of all neighbouring words with its type.
     """
     if is_plain:
         return get_entities([tag if tag == "O" else f"I-{tag}" for tag in tags])
@@ -38,8 +38,8 @@ def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Returns the scheme of the tags of some sentences, one of `data_config.TAG_SCHEMES`.
 
-    Tags are plain if none has a prefix. If entities begin with I-, the scheme is IOB1 provided that B- occurs only
-    where IOB1 requires it. Otherwise it is IOB2 with mistakes.
+    Tags are plain if none has a prefix. If entities begin with I-, and B- occurs only where IOB1 requires it, the
+    scheme is IOB1. Otherwise it is IOB2 with mistakes.
     """
     tagged = list(sentences)
     tags = {tag for row in tagged for tag in row} - {"O"}
@@ -66,7 +66,7 @@ def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     Args:
       entities: the entities in order, without overlaps.
       length: the number of words in the sentence.
-      scheme: one of `data_config.TAG_SCHEMES`, but not plain.
+      scheme: one of `data_config.TAG_SCHEMES` except plain.
     """
     tags = ["O"] * length
     last_kind, last_end = "", -2

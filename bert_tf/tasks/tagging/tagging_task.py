@@ -1,8 +1,8 @@
 """Named entities and other tags of words, by fine-tuning (paper, section 5.3).
 
-As in the paper, the first piece of a word gets the word's tag and its other pieces get none, and the input contains a
+As in the paper, the first token of a word gets the word's tag and its other tokens get none. The input contains a
 sentence with as much of its document as fits. A sentence that is too long for the model is split into several windows,
-so that every word has a tag.
+so every word has a tag.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from bert_tf.tasks.tagging.conll import Columns, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.tokenization import FullTokenizer
 
-# Usual names of files, and those of published data sets.
+# Common file names, and those of published data sets.
 FILE_NAMES = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
     "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
@@ -39,11 +39,11 @@ FILE_NAMES = {
 
 
 class TaggingTask(ReportingTask):
-    """Tagging of the words of sentences.
+    """Tags the words of sentences.
 
     Args:
-      paths: split ("train", "dev", "test") -> file, or sentences in memory; see `conll.read_sentences`.
-      types: the types of entities, or the plain tags; None to take them from the training file.
+      paths: maps splits ("train", "dev", "test") to files, or to sentences in memory; see `conll.read_sentences`.
+      types: the entity types, or the plain tags; None to use those in the training file.
       use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
       scheme: one of `data_config.TAG_SCHEMES`, or "auto" to detect it in the training file.
@@ -72,7 +72,7 @@ class TaggingTask(ReportingTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The types of entities, or the plain tags."""
+        """The entity types, or the plain tags."""
         if self._types is not None:
             return self._types
         sentences = self.examples("train")
@@ -91,38 +91,38 @@ class TaggingTask(ReportingTask):
 
     @functools.cached_property
     def scheme(self) -> str:
-        """The scheme of the training set, which is also used for predictions; IOB2 without a training set."""
+        """The tagging scheme of the training set, which predictions use too; IOB2 without a training set."""
         source = self.paths.get("train")
         if self._scheme != schemes.AUTO or source is None or (isinstance(source, str) and not files.exists(source)):
             return self._scheme if self._scheme != schemes.AUTO else "iob2"
         # Any text can be a plain tag.
         sentences = conll.read_sentences(source, True, schemes.PLAIN, self.columns)
         found = schemes.detect_scheme(sentence.tags for sentence in sentences)
-        say(f"{tables.name_of(source)}: the scheme of the tags is {found} (--tag_scheme).")
+        say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
         return found
 
     @property
     def is_plain(self) -> bool:
-        """Whether the labels are the tags, and not types of entities."""
+        """Whether the labels are plain tags; otherwise they are entity types."""
         return self.scheme == schemes.PLAIN
 
     @property
     def has_entities(self) -> bool:
-        """Whether some words are not in an entity, so that the others can be entities."""
+        """Whether there are entities: some words must be outside of entities."""
         return not self.is_plain or "O" in self.labels
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """The scores that models can be chosen by."""
+        """The scores that can select models."""
         return ("precision", "recall", "f1", "accuracy") if self.has_entities else ("accuracy",)
 
     @functools.cached_property
     def selection_metric(self) -> str:
-        """The score that models are chosen by."""
+        """The score that selects models."""
         return "f1" if self.has_entities else "accuracy"
 
     def examples(self, split: str) -> list[Sentence]:
-        """Returns the sentences of a split; those of "test" have tags only if all of them are valid.
+        """Returns the sentences of a split. Test sentences have tags only if all tags are valid.
 
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
@@ -130,16 +130,14 @@ class TaggingTask(ReportingTask):
         source = tables.split_source(self.paths, split, FILE_NAMES)
         has_tags = split != "test" or self._has_valid_tags(source)
         sentences = conll.read_sentences(source, has_tags, self.scheme, self.columns, report=say)
-        # Labels that are taken from the training file need no check there.
+        # Labels from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
             for label, place in self._labels_of(sentence) if known_types is not None else ():
                 if label not in known_types:
                     where = dataclasses.replace(sentence, line=sentence.lines[place]).where
-                    raise InputError(
-                        f"{where}: the tag of {label!r} is unknown. Use {', '.join(map(repr, self.labels))}."
-                    )
+                    raise InputError(f"{where}: unknown label {label!r}. Use {', '.join(map(repr, self.labels))}.")
             return sentence
 
         return tables.convert_rows(sentences, checked, source, self.on_bad_row)
@@ -151,14 +149,14 @@ class TaggingTask(ReportingTask):
         return [(kind, start) for kind, start, _ in sentence.entities()]
 
     def _has_valid_tags(self, source: Source) -> bool:
-        """Returns whether a source has tags, all of known labels, and nothing but tags."""
+        """Returns whether a source has tags, all with known labels, and at least one label other than O."""
         found: set[str] = set()
         try:
             for sentence in conll.read_sentences(source, True, self.scheme, self.columns):
                 if sentence.problem:
                     return False
                 found |= {label for label, _ in self._labels_of(sentence)}
-        except InputError:  # there is no column of tags; other errors are found when the words are read
+        except InputError:  # there is no column of tags; other errors are reported when the words are read
             return False
         return bool(found - {"O"}) and found <= set(self.labels)
 
@@ -172,7 +170,7 @@ class TaggingTask(ReportingTask):
         return {"labels": list(self.labels), "use_documents": self.use_documents, **scheme}
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
-        """Raises an InputError if there are no entities, or all plain tags are the same."""
+        """Raises an InputError if there are no entities, or all plain tags are equal."""
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
             tag = examples[0].tags[0]
             raise InputError(f"{tables.name_of(self.paths['train'])}: every tag is {tag}. Add words with other tags.")
@@ -180,7 +178,7 @@ class TaggingTask(ReportingTask):
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
-        """Returns features with one window for each sentence, or several if it is too long; see `windows`.
+        """Returns features with one window for each sentence, or several if it is too long. See `windows`.
 
         Args:
           examples: the sentences.
@@ -234,7 +232,7 @@ class TaggingTask(ReportingTask):
                 yield list(sentences)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
-        """Returns the numbers of a sentence's tags; without tags, all words get the number of O."""
+        """Returns the ids of a sentence's tags. Without tags, all words get the id of O."""
         if sentence.tags is None:
             return [0] * len(sentence.words)
         if self.is_plain:
@@ -248,7 +246,7 @@ class TaggingTask(ReportingTask):
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss.
 
-        If the tags are no entities, such as parts of speech, there are only the accuracy and the loss.
+        If the tags are not entities, such as parts of speech, there are only the accuracy and the loss.
         """
         predicted, gold = features.at_words(outputs["tags"]), features.word_tag_ids()
         scores = {
@@ -262,12 +260,12 @@ class TaggingTask(ReportingTask):
         return metrics.entity_scores(*rows) | scores
 
     def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
-        """Returns the scores under names like those in the release's eval_results.txt."""
+        """Returns the scores under names like those in the original eval_results.txt."""
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
     def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of words by true type (row) and predicted type (column), and their names with O first.
+        """Returns the counts of words by true type (row) and predicted type (column), and the types with O first.
 
         Plain tags are in the order of the labels.
         """
@@ -287,7 +285,7 @@ class TaggingTask(ReportingTask):
         *,
         original_format: bool = False,
     ) -> list[str]:
-        """Writes a copy of the split's file with the predicted tags; see `conll.write_predictions`."""
+        """Writes a copy of the split's file with the predicted tags. See `conll.write_predictions`."""
         tags = np.array(self.tags)[features.at_words(outputs["tags"])]
         line_tags: dict[int, str] = {}
         for sentence, predicted in zip(examples, features.by_sentence(tags), strict=True):

@@ -1,4 +1,4 @@
-"""The windows of tagged text that a model reads, and the places of the words in them."""
+"""The model's input windows of tagged text, and the positions of the words in them."""
 
 import dataclasses
 import itertools
@@ -15,9 +15,9 @@ class TaggingFeatures(FeatureSet):
     """Windows of tagged text, and the positions of the words in them.
 
     Attributes:
-      word_windows: the window in which each word has its tag, for all words of all sentences in order [W].
-      word_positions: the position of each word's first piece in that window [W].
-      sentence_lengths: the number of words in each sentence [S].
+      word_windows: [W], the index of the window in which each word has its tag, for all words in order.
+      word_positions: [W], the position of each word's first token in that window.
+      sentence_lengths: [S], the number of words in each sentence.
     """
 
     word_windows: np.ndarray = dataclasses.field(kw_only=True)
@@ -29,12 +29,12 @@ class TaggingFeatures(FeatureSet):
         return values[self.word_windows, self.word_positions]
 
     def word_values(self, per_token: np.ndarray) -> np.ndarray:
-        """Selects the values of the words' first pieces from an array like `input_ids`: [tokens] -> [W]."""
+        """Selects the values of the words' first tokens from an array like `input_ids`: [tokens] -> [W]."""
         starts = np.cumsum(self.lengths) - self.lengths
         return per_token[starts[self.word_windows] + self.word_positions]
 
     def word_tag_ids(self) -> np.ndarray:
-        """The words' tags [W]."""
+        """Returns the tag ids of the words [W]."""
         return self.word_values(self.per_token["tag_ids"][0])
 
     def by_sentence(self, values: Sequence) -> list[Sequence]:
@@ -47,9 +47,9 @@ class Window(NamedTuple):
     """A window of a text, and the words that have their tags in it.
 
     Attributes:
-      begin: the number of its first piece.
-      end: the number of the piece after its last one.
-      words: the numbers of the words.
+      begin: index of its first token.
+      end: index of its last token plus 1.
+      words: indices of the words.
     """
 
     begin: int
@@ -65,9 +65,9 @@ def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pi
 
     Args:
       sentence_lengths: the number of words in each sentence.
-      first_pieces: the position of each word's first piece in the text.
-      num_pieces: the number of pieces in the text.
-      room: the number of pieces in a window.
+      first_pieces: the position of each word's first token in the text.
+      num_pieces: the number of tokens in the text.
+      room: the number of tokens in a window.
     """
     result: list[Window] = []
     word = 0

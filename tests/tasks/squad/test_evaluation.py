@@ -93,7 +93,7 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
     articles = many_questions({"a": "x", "b": "y z", "c": "", "d": "", "e": "v"})
     answers, odds = {"a": "x", "b": "y", "c": ""}, {"a": -1.0, "b": 0.0, "c": 2.0}
     results = squad.evaluate_v2(articles, answers)
-    assert "2 of 5 questions have no entry, such as 'd'" in capsys.readouterr().err
+    assert "2 of 5 questions have no entry and count as wrong, e.g. 'd'" in capsys.readouterr().err
     assert (results["exact"], results["total"], results["missing"]) == (pytest.approx(40.0), 5, 2)
     assert results["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 5)
     assert (results["HasAns_exact"], results["HasAns_total"]) == (pytest.approx(100 / 3), 3)

@@ -68,7 +68,7 @@ def test_answers_that_are_not_at_their_place_are_counted_and_named(squad_file):
     assert list(data.dropped) == ["elsewhere", "outside", "absent", "before"]
     report = "\n".join(data.report())
     assert "3 of 5 questions dropped" in report
-    assert "1 of 5 questions dropped, because the answer's place is outside the context: outside" in report
+    assert "1 of 5 questions dropped, because the answer's position is outside the context: outside" in report
 
 
 def test_offsets_are_mended_only_on_demand(squad_file):
@@ -101,7 +101,7 @@ def test_the_nearest_place_is_taken(squad_file):
 def test_answers_with_white_space_that_the_release_drops_are_kept_by_offsets(squad_file, answer):
     context = "About 12\u202f000 people\xa0lived  here in\u30001850."
     path = squad_file(question(answer=answer, start=context.find(answer)), context=context)
-    with pytest.raises(InputError, match=r"no question that can be used.*\n?.*q1"):
+    with pytest.raises(InputError, match=r"no usable question.*\n?.*q1"):
         squad.read_squad(path, is_training=True)
     data = squad.read_squad(path, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert data.examples[0].orig_answer_text == answer
@@ -116,7 +116,7 @@ def test_blank_questions_and_contexts_are_used_and_named(squad_file):
 
 def test_contexts_without_words_are_not_trained_on(squad_file):
     path = squad_file(question(answer=" ", start=0), context=" ")
-    with pytest.raises(InputError, match=r"(?s)no question that can be used.*no words: q1$"):
+    with pytest.raises(InputError, match=r"(?s)no usable question.*no words: q1$"):
         squad.read_squad(path, is_training=True)
 
 
@@ -136,7 +136,7 @@ def test_long_lists_of_ids_are_cut(squad_file):
         ('{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}', r"paragraphs\[0\]\.context: "),
         ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": 7, "question": "?"}]}]}]}', r"qas\[0\]\.id: "),
         ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "a"}]}]}]}', r"qas\[0\]: .*`question`"),
-        ('{"data": []}', "no question that can be used"),
+        ('{"data": []}', "no usable question"),
         ('{"data": [', "column 11: not valid JSON"),
         ("[" * 100_000, "squad.json: not readable as JSON"),
     ],
