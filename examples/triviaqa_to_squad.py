@@ -1,6 +1,6 @@
-"""Makes SQuAD-format training data from TriviaQA-Wiki (footnote 12 of the paper).
+r"""Makes SQuAD-format training data from TriviaQA-Wiki (footnote 12 of the paper).
 
-    python -m examples.triviaqa_to_squad \\
+    python -m examples.triviaqa_to_squad \
         --triviaqa_file=qa/wikipedia-train.json --evidence_dir=evidence/wikipedia --output_file=triviaqa-train.json
 
 A paragraph is the first 400 tokens of a document. A question is asked about each of its documents whose paragraph

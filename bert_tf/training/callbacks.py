@@ -1,4 +1,4 @@
-"""Callbacks of Keras in the training loop."""
+"""Keras callbacks in the training loop."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ from bert_tf.runtime.reporting import format_number
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 
-# Callbacks that need a Keras optimizer, save weights, or print what the loop prints, and what to use instead.
+# Callbacks that need a Keras optimizer, save weights or print progress, and what to use instead.
 _REFUSED = {
     "BackupAndRestore": "output_dir, which saves and resumes the run",
     "LearningRateScheduler": "learning_rate and warmup_proportion",
@@ -27,14 +27,14 @@ _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_tr
 
 
 def checked(callbacks: Any, verbose: int) -> list[keras.callbacks.Callback]:
-    """Returns the callbacks of a `fit`.
+    """Returns the callbacks of a call of `fit` as a list.
 
     Args:
       callbacks: a callback, a list of callbacks, or None.
-      verbose: if 2, a callback is added that prints a line for each epoch.
+      verbose: if 2, adds a callback that prints a line for each epoch.
 
     Raises:
-      InputError: if one of them is no callback, or needs a Keras optimizer or saves weights.
+      InputError: if one of them is not a callback, needs a Keras optimizer or saves weights.
     """
     listed = list(callbacks) if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
     for number, callback in enumerate(listed):
@@ -54,7 +54,7 @@ def _print_epoch(epoch: int, logs: Mapping[str, float]) -> None:
 
 
 class _Model:
-    """The model that callbacks get. They can stop training."""
+    """The model that is passed to callbacks, through which they can stop training."""
 
     stop_training = False
 
@@ -68,11 +68,11 @@ class Callbacks:
     An epoch of the callbacks ends after every `every` steps, and when training ends. Its logs are the means over its
     steps and, with the prefix "val_", the scores of an evaluation after its last step. They are also written to
     metrics.jsonl. When a run is resumed, the callbacks are called again for the finished epochs, so EarlyStopping
-    decides as in an uninterrupted run. The means of the epoch that was interrupted begin at the checkpoint.
+    decides as in an uninterrupted run. The means of the interrupted epoch begin at the checkpoint.
 
     The logs of a batch are the means since the epoch began, as in Keras. They are read from the device only if a
-    callback has one of the methods for batches. On a TPU, which runs several steps in one call, these methods are
-    called once for each call, with the number of its last step.
+    callback has a method for batches. A TPU runs several steps in one call. The methods for batches are then called
+    once for each call, with the index of its last step.
 
     Args:
       callbacks: the callbacks.
@@ -90,7 +90,7 @@ class Callbacks:
         )
 
     def __bool__(self) -> bool:
-        """Whether there are callbacks."""
+        """Returns whether there are callbacks."""
         return bool(self._list.callbacks)
 
     @property
@@ -99,11 +99,11 @@ class Callbacks:
         return self._model.stop_training
 
     def is_due(self, step: int, end: int) -> bool:
-        """Whether an epoch ends after a step."""
+        """Returns whether an epoch ends after a step."""
         return bool(self) and (step % self.every == 0 or step == end)
 
     def begin(self, log: TrainingLog, metrics: MetricMeans, names: Iterable[str], start: int, end: int) -> None:
-        """Begins training, with the epochs that were finished before.
+        """Begins training and replays the finished epochs.
 
         Args:
           log: the log of the run.
@@ -128,7 +128,7 @@ class Callbacks:
             self._begin_epoch(end)
 
     def after_steps(self, count: int) -> None:
-        """Ends a batch, after `count` steps."""
+        """Ends a batch of `count` steps."""
         self._step += count
         if self._has_batch_hooks:
             self._list.on_train_batch_end((self._step - 1) % self.every, self._means(self._metrics.sums()))
@@ -136,12 +136,12 @@ class Callbacks:
                 self._list.on_train_batch_begin(self._step % self.every)
 
     def keep_sums(self) -> None:
-        """Keeps the sums of the metrics, which are reset next."""
+        """Adds the sums of the metrics to those of the epoch. Call it before they are reset."""
         if self:
             self._sums += self._metrics.sums()
 
     def end_epoch(self, end: int) -> None:
-        """Ends an epoch, and begins the next one unless `end` is reached."""
+        """Ends an epoch. Begins the next one unless `end` is reached."""
         scores = next((line for line in self._log.lines("eval") if line["step"] == self._step), {})
         scores = {f"val_{name}": value for name, value in scores.items() if name not in ("kind", "step", "time")}
         epoch, logs = (self._step - 1) // self.every, self._means() | scores
@@ -161,6 +161,6 @@ class Callbacks:
                 self._list.on_train_batch_begin(self._step % self.every)
 
     def _means(self, further: np.ndarray | float = 0.0) -> dict[str, float]:
-        """The means since the epoch began; `further` are sums that `keep_sums` hasn't kept yet."""
+        """Returns the means since the epoch began. `further` are sums since the last call of `keep_sums`."""
         sums = self._sums + further
         return {name: float(sums[i, 0] / sums[i, 1]) for name, i in self._columns.items() if sums[i, 1]}

@@ -53,7 +53,7 @@ def train(
       init_checkpoint: see `resume.restore_or_initialize`.
       evaluation: an evaluation that is repeated during training.
       fresh_variables: see `resume.restore_or_initialize`.
-      callbacks: callbacks of Keras, which change no weight.
+      callbacks: Keras callbacks, which do not change the weights.
 
     Returns:
       The means of the last logged metrics.

@@ -1,4 +1,4 @@
-"""The lines of text files, which may be compressed, and the rows of Parquet files.
+r"""The lines of text files, which may be compressed, and the rows of Parquet files.
 
 Lines end with `\n`, `\r\n` or `\r`. A row is a document.
 """

@@ -113,7 +113,7 @@ class SquadTask(Task):
         return {name: getattr(self.config, name) for name in names}
 
     def resume_settings(self) -> dict[str, Any]:
-        """The settings that change windows with answers. A trained model may answer with other ones."""
+        """Returns the settings that influence windows with answers. A trained model may answer with other ones."""
         of_answers = {name: getattr(self.config, name) for name in ("answer_text", "fix_answer_offsets")}
         return self.input_settings() | of_answers
 
