@@ -1,16 +1,16 @@
-"""Data preparation: makes the files that `run_pretraining.py` reads from text.
+"""Data preparation: makes the files for `run_pretraining.py` from text.
 
     corpus     from text files to tokens on the disk; vocabularies
     examples   from tokens to records and shards
     local      both on one machine; `workers` runs its jobs in processes
     beam       both on many machines
 
-`api` calls the programs from Python. The other modules are programs. May import the modules of `bert_tf` that need no
+`api` runs the programs from Python. The other modules are programs. May import the modules of `bert_tf` that need no
 TensorFlow (see tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import `local` and `beam`,
 these import `examples` and `corpus`, and `examples` imports `corpus`.
 """
 
 import os
 
-# Nothing here multiplies matrices, but the start of the threads for it would double NumPy's import time.
+# Matrix multiplications are not needed here, and starting their threads would double NumPy's import time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

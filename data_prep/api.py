@@ -1,4 +1,4 @@
-"""The programs that make vocabularies and pre-training data, called from Python with texts or files."""
+"""Runs the programs that make vocabularies and pre-training data from Python, on texts or files."""
 
 import contextlib
 import json
@@ -21,16 +21,16 @@ def build_vocab(
     vocab_size: int = 30522,
     **flags: Flag,
 ) -> None:
-    """Learns a vocabulary; see `data_prep.build_vocab`.
+    """Learns a vocabulary. See `data_prep.build_vocab`.
 
     Args:
-      texts: files, globs and folders, separated by commas; or texts themselves.
+      texts: files, glob patterns and folders, separated by commas; or texts themselves.
       output_file: the vocabulary to write.
-      vocab_size: the number of pieces, including special ones.
-      flags: further flags of the program.
+      vocab_size: the number of tokens, including special ones.
+      flags: other flags of the program.
 
     Raises:
-      InputError: if the program ends with an error; this is its message.
+      InputError: if the program ends with an error; contains its message.
     """
     _run("build_vocab", texts, {"output_file": output_file, "vocab_size": vocab_size, **flags})
 
@@ -41,31 +41,31 @@ def create_pretraining_data(
     vocab_file: str | os.PathLike[str],
     **flags: Flag,
 ) -> None:
-    """Makes TFRecords of masked sentence pairs; see `data_prep.create_pretraining_data`.
+    """Makes TFRecords of masked sentence pairs. See `data_prep.create_pretraining_data`.
 
     Args:
-      texts: files, globs and folders, separated by commas, with a sentence on each line; or texts themselves, each of
-        which is a document that is split into sentences (unless `split_sentences=False`, if each line is one).
+      texts: files, glob patterns and folders, separated by commas, with one sentence per line; or texts themselves, one
+        per document. Texts are split into sentences, or into lines with `split_sentences=False`.
       output_file: the TFRecords to write.
       vocab_file: the vocabulary.
-      flags: further flags of the program.
+      flags: other flags of the program.
 
     Raises:
-      InputError: if the program ends with an error; this is its message.
+      InputError: if the program ends with an error; contains its message.
     """
     split = {} if isinstance(texts, str | os.PathLike) else {"split_sentences": True}
     _run("create_pretraining_data", texts, {"output_file": output_file, "vocab_file": vocab_file, **split, **flags})
 
 
 def _run(program: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
-    """Runs a program in a process of its own, because each of them has flags named as those of the others."""
+    """Runs a program in a separate process, because programs define flags with the same names."""
     with _input_files(texts) as input_file:
         given = [f"--{name}={value}" for name, value in {"input_file": input_file, **flags}.items()]
         command = [sys.executable, "-m", f"data_prep.{program}", *given]
-        # In a notebook, only what this process itself writes is seen.
+        # A notebook shows only the output that this process itself writes.
         process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     if process.returncode:
-        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # progress stands before it
+        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # after the progress bars
         raise InputError(f"data_prep.{program}: {message.strip()[-2000:] or process.returncode}")
     sys.stderr.write(process.stderr)
 
@@ -76,16 +76,14 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
         yield os.fspath(texts)
         return
     if is_no_list(texts):
-        raise InputError(f"texts is a {type(texts).__name__}. Use a list of texts, such as one column of a table.")
+        raise InputError(f"texts is a {type(texts).__name__}. Pass a list of texts, such as one column of a table.")
     with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
         path = os.path.join(folder, "texts.jsonl")
         with files.replacing(path, "wb") as writer:
             for number, text in enumerate(texts):
                 if not isinstance(text, str):
-                    raise InputError(
-                        f"text {number} is {str(text)[:40]!r} ({type(text).__name__}), but a str is expected."
-                    )
+                    raise InputError(f"text {number} is {str(text)[:40]!r} ({type(text).__name__}). Use a str.")
                 line = json.dumps({"text": text}, ensure_ascii=False) + "\n"
-                # Half of a surrogate pair can't be written in UTF-8; JSON has an escape for it, which looks the same.
+                # Half of a surrogate pair is not valid UTF-8. Its backslash escape is also its JSON escape.
                 writer.write(line.encode("utf-8", "backslashreplace"))
         yield path

@@ -5,7 +5,7 @@
                                                       +---------------+-- B is from another -----------+
 
 Documents get the same numbers as in `local`, all draws are made from these numbers, and the examples of a shard are
-sorted by key. So the files have the same bytes.
+sorted by key. The files therefore have the same bytes.
 """
 
 import collections
@@ -46,7 +46,7 @@ class Document(NamedTuple):
 
     Attributes:
       tokens: the ids of all its sentences, as bytes.
-      offsets: [sentences + 1] token offsets of its sentences and of the end.
+      offsets: [sentences + 1], token offsets of its sentences and of the end.
     """
 
     tokens: bytes
@@ -59,7 +59,7 @@ class SegmentRequest(NamedTuple):
     Attributes:
       key: key of the example.
       segment_a: the tokens of A, as bytes.
-      wanted: number of tokens that are enough for B.
+      wanted: number of tokens that B needs.
     """
 
     key: int
@@ -71,7 +71,7 @@ class PlannedExample(NamedTuple):
     """An example before masking.
 
     Attributes:
-      key: the key that decides its masks and its position in the output.
+      key: the key that determines its masks and its position in the output.
       segment_a: the tokens of A, as bytes.
       segment_b: the tokens of B, as bytes.
       is_random_next: the label.
@@ -87,7 +87,7 @@ class PreparePretrainingData(beam.PTransform):
     """Makes shards from text.
 
     Args:
-      config: everything that decides the examples.
+      config: all settings that determine the examples.
     """
 
     def __init__(self, config: PreparationConfig) -> None:
@@ -95,7 +95,7 @@ class PreparePretrainingData(beam.PTransform):
         self._config = config
 
     def expand(self, begin: beam.Pipeline) -> beam.PCollection:
-        """Joins the transforms."""
+        """Builds the pipeline."""
         config = self._config
         dtype = config.tokenizer.id_dtype.str
         splits = list(enumerate(cut_into_splits(config.inputs, config.corpus.documents)))
@@ -141,7 +141,7 @@ class PreparePretrainingData(beam.PTransform):
 
 
 class Tokenize(beam.DoFn):
-    """Tokenizes splits of the corpus; returns documents with the number of their split and their number in it.
+    """Tokenizes splits of the corpus. Returns documents with the index of their split and their index in it.
 
     Args:
       corpus: how files become sentences.
@@ -170,13 +170,13 @@ class Tokenize(beam.DoFn):
 
 
 def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
-    """Returns the number of the first document of each split, and the number of all documents as "documents".
+    """Returns the index of the first document of each split, and the number of all documents as "documents".
 
     Args:
-      counts: the number of documents of each split.
+      counts: pairs of a split and its number of documents.
 
     Raises:
-      InputError: if there is no document, or only one.
+      InputError: if there are fewer than two documents.
     """
     counts = sorted(counts)
     firsts = np.cumsum([0, *(count for _, count in counts)]).tolist()
@@ -205,10 +205,10 @@ class MakeExamples(beam.DoFn):
         b: tuple[np.ndarray, np.ndarray],
         is_random_next: bool,
     ) -> Iterator[PlannedExample]:
-        """Shortens segments until they fit, and yields the examples.
+        """Truncates segments until they fit, and yields the examples.
 
         Args:
-          keys: [n] of the examples.
+          keys: [n], keys of the examples.
           ids_a: tokens that contain the first segments.
           a: starts [n] and ends [n] of the first segments in `ids_a`.
           ids_b: tokens that contain the second segments.
@@ -249,7 +249,7 @@ class TakeSegments(MakeExamples):
     """Takes the requested random segments from documents, and yields the examples."""
 
     def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[PlannedExample]:
-        """Answers the requests to one document."""
+        """Yields the examples of all requests to one document."""
         _, found = joined
         ((tokens, offsets),) = found["documents"]
         ids = np.frombuffer(tokens, self._dtype)
@@ -269,11 +269,11 @@ class TakeSegments(MakeExamples):
 
 
 class WriteShard(beam.DoFn):
-    """Writes a shard, with its examples sorted by key, and its metadata, under hidden names; returns its number.
+    """Writes a shard, with its examples sorted by key, and its metadata, under hidden names. Returns its index.
 
     Args:
       options: the content of a record.
-      tokenizer: how text became tokens.
+      tokenizer: how text is converted to tokens.
       shards: all shards.
     """
 
@@ -318,7 +318,7 @@ def _count(numbers: Mapping[str, int]) -> None:
 
 
 def counts_of(result: Any) -> dict[str, Any]:
-    """Returns the counters of a finished pipeline in the form of `local.prepare`; bad lines have no names."""
+    """Returns the counters of a finished pipeline in the format of `local.prepare`. Bad lines have no positions."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
     counts = {counter.key.metric.name: counter.result for counter in found}
     kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))

@@ -3,9 +3,9 @@
     python -m data_prep.beam_pipeline --input_file=... --output_file=... --vocab_file=... --num_shards=64 \
         -- --runner=FlinkRunner --flink_master=...
 
-The arguments after "--" are Beam's. Flags and files are the same as with create_pretraining_data.
-All machines need this package, and access to the input and the output (a shared folder, or gs://...). One machine sorts
-a shard in its memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip install '.[beam]'`.
+The arguments after "--" are Beam's. Flags and files are the same as those of create_pretraining_data. All machines need
+this package, and access to the input and the output (a shared folder, or gs://...). One machine sorts a shard in
+memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip install '.[beam]'`.
 """
 
 from bert_tf import program_flags
@@ -17,7 +17,7 @@ _OPTIONS = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
 
 
 def main(*beam_options: str) -> None:
-    """Runs the pipeline that the flags describe."""
+    """Runs the pipeline defined by the flags."""
     beam = extras.require("apache_beam", "This program")
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -1,7 +1,7 @@
 """Learns a WordPiece vocabulary from text.
 
-Words are counted as the tokenizer splits them, so the vocabulary contains what the tokenizer will look up. The file
-holds the special tokens, the reserved and unused ones, the alphabet, and all other tokens by falling frequency.
+Words are counted as the tokenizer splits them, so the vocabulary contains exactly what the tokenizer looks up. The file
+has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 
 import os
@@ -42,24 +42,22 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     """The settings of the program.
 
     Attributes:
-      max_alphabet: words with rarer characters are left out.
+      max_alphabet: words with rarer characters are skipped.
     """
 
     input_file: Annotated[
-        str, about("Text: files, globs and folders, separated by commas.", group="Text and vocabulary")
+        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Text and vocabulary")
     ]
     output_file: Annotated[str, about("Vocabulary file to write, one token per line.")]
     vocab_size: Annotated[int, about("Number of tokens, including special ones.")] = 30522
-    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case, remove accents.")] = True
-    strip_accents: Annotated[bool, about("Remove accents; by default the same as --do_lower_case.")] | None = None
-    reserved_tokens: Annotated[
-        tuple[str, ...], about("Tokens that are never split, after the special tokens; or a file, one per line.")
-    ] = ()
-    num_unused: Annotated[int, about("Number of [unusedN] tokens to replace later.", ge=0)] = 0
+    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case and remove accents.")] = True
+    strip_accents: Annotated[bool, about("Remove accents. Default: the same as --do_lower_case.")] | None = None
+    reserved_tokens: Annotated[tuple[str, ...], about("Tokens that are never split; or a file with one per line.")] = ()
+    num_unused: Annotated[int, about("Number of [unusedN] tokens, which can be replaced later.", ge=0)] = 0
     max_alphabet: Annotated[
-        int, about("Most characters; by default 1000, or as many as 99.95% of the text consist of.", ge=0)
+        int, about("Maximum number of characters. Default: 1000, or more to cover 99.95% of the text.", ge=0)
     ] = 0
-    max_words: Annotated[int, about("Most words in the memory of a process.", ge=1)] = 1_000_000
+    max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
     input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions("record")
     num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
@@ -99,11 +97,11 @@ def main() -> None:
     _write_rules(options, first)
     say(f"{options.output_file}: {len(vocabulary)} tokens.")
     if len(vocabulary) < options.vocab_size:
-        say(f"The words of this text have no more tokens, so there are fewer than --vocab_size={options.vocab_size}.")
+        say(f"Warning: the text has too few distinct words for --vocab_size={options.vocab_size} tokens.")
 
 
 def _write_rules(options: VocabularyOptions, first: list[str]) -> None:
-    """Records rules that the vocabulary doesn't show: kept accents, and tokens that are never split."""
+    """Records rules that the vocabulary does not show: kept accents, and tokens that are never split."""
     rules, kept = options.rules, options.kept_tokens
     if kept or rules["strip_accents"] != rules["do_lower_case"] or files.exists(options.config_file):
         decoder = added_tokens_decoder({token: AddedToken(first.index(token)) for token in kept})
@@ -119,8 +117,8 @@ def _first_tokens(options: VocabularyOptions) -> list[str]:
     for token in first:
         if first.count(token) > 1 or not token or token != "".join(token.split()):
             raise InputError(
-                f"--reserved_tokens: {token!r} is empty, contains white space, or occurs twice "
-                "(the special tokens and [unusedN] are always there)."
+                f"--reserved_tokens: {token!r} is empty, contains white space, or occurs twice. Remove it. The special "
+                "tokens and [unusedN] are added automatically."
             )
     return first
 
@@ -143,14 +141,14 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
         claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
         Workers(options.num_workers or available_cores()) as workers,
     ):
-        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may contain counts of another text
+        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may contain counts of other text
         parts = list(workers.map("words", count_words, folder, jobs, corpus_bytes(inputs), "B"))
         for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
             say(message)
         counter = add_up(parts, options.max_words)
         shutil.rmtree(work_dir)
     is_exact = "exact" if counter.error == 0 else f"too low by at most {counter.error}; rarer words may be missing"
-    say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")
+    say(f"{len(counter.counts)} distinct words, {sum(counter.counts.values())} in total; counts are {is_exact}.")
     return counter
 
 

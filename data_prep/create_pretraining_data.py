@@ -1,7 +1,7 @@
 """Makes pre-training data: TFRecords of masked sentence pairs from text.
 
-By default the text is streamed through one or more processes in bounded memory, and the output depends on text, flags
-and seed only. `--original_order` makes the original program's examples in its order instead.
+By default the text is streamed through one or more processes in bounded memory, and the output depends only on text,
+flags and seed. `--original_order` makes the original program's examples in the original order.
 """
 
 from collections.abc import Mapping
@@ -22,23 +22,23 @@ _DEFAULT_WORKER_MB = 400
 
 
 class LocalOptions(Settings, frozen=True):
-    """The settings of one machine. Those of the processes change no output."""
+    """The settings of one machine. Settings of processes do not change the output."""
 
     original_order: Annotated[
-        bool, about("Make the original program's examples in its order.", group="Order of the records")
+        bool, about("Make the original program's examples in the original order.", group="Order of the records")
     ] = False
     num_workers: Annotated[
-        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which change no output")
+        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output")
     ] = 0
-    memory_budget_mb: Annotated[int, about("Memory of all processes; 0 for 400 MB each.", ge=0)] = 0
+    memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
     work_dir: Annotated[
-        str, about("Folder of unfinished work and tokenized text; by default a temporary one next to the output.")
+        str, about("Folder for unfinished work and tokenized text. Default: a temporary one next to the output.")
     ] = ""
 
 
 REQUIRED = ("input_file", "output_file", "vocab_file")
 NEEDED = {"language": "split_sentences", "word_segmenter": "do_whole_word_mask"}
-# A text of paragraphs had 80% of random next sentences, and 56% when the paragraphs were split into sentences.
+# A text whose lines were paragraphs had 80% random next sentences, and 56% when paragraphs were split into sentences.
 _MOST_RANDOM_NEXT = 0.65
 _MAY_BE_EMPTY = 64
 _NOT_IN_REFERENCE_ORDER = (
@@ -62,9 +62,9 @@ _SUMMARY = {
     "predictions": "masked tokens",
     "random_next": "examples with a random next sentence",
     "documents_of_one_sentence": "documents of one sentence (their next sentence is always random)",
-    "empty_documents": "documents without tokens (left out)",
-    "long_sentences": "sentences longer than a sequence (cut)",
-    "lines_without_tokens": "lines without tokens (left out)",
+    "empty_documents": "documents without tokens (skipped)",
+    "long_sentences": "sentences longer than a sequence (truncated)",
+    "lines_without_tokens": "lines without tokens (skipped)",
 }
 
 
@@ -76,7 +76,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
         given = options.flag_values() | local.flag_values()
         for name in _NOT_IN_REFERENCE_ORDER:
             if given[name] != defaults[name]:
-                raise InputError("not used with --original_order. Omit it.", f"--{name}")
+                raise InputError("can't be used with --original_order. Omit it.", f"--{name}")
         tokenizer = config.tokenizer.make()
         paths = [file.path for file in config.inputs]
         counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
@@ -93,17 +93,17 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
 
 
 def say_if_finished(config: PreparationConfig) -> bool:
-    """Returns whether all files exist already. If so, prints this, and texts that may have changed since."""
+    """Returns whether all files exist. If so, prints this, and texts that may have changed since."""
     if not config.shards.are_finished():
         return False
-    say("All files are there already, made with these settings. Remove them to make them again.")
+    say("All output files already exist with the same settings. Delete them to regenerate.")
     _, made = files.stamp(config.shards.paths[0])
     if changed := [file.path for file in config.inputs if file.may_have_changed(made)]:
         more = f" and {len(changed) - 1} more" * (len(changed) > 1)
         say(
-            f"Warning: {changed[0]}{more} was written later than {config.shards.paths[0]}. Of texts above 256 KB, only "
-            "the size and eight samples are compared. If the text has changed, remove the files, and --work_dir if you "
-            "set it."
+            f"Warning: {changed[0]}{more} was modified after {config.shards.paths[0]} was made. For texts above "
+            "256 KB, only the size and eight samples are compared. If the text has changed, delete the files, and "
+            "--work_dir if you set it."
         )
     return True
 
@@ -122,7 +122,7 @@ def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bo
     if "predictions" in counts:
         message += f"; predictions per example: {counts['predictions'] / records:.2f}"
     say(message)
-    # With more examples per shard, none is empty: examples are spread by hashes, or in turn.
+    # Shards with more examples are not empty, because examples are spread by hashes, or in turn.
     is_small = records <= _MAY_BE_EMPTY * len(shards.paths)
     if empty := is_small and sum(files.size(path) == 0 for path in shards.paths):
         say(f"{empty} of the {len(shards.paths)} files are empty, because there are few examples. Training skips them.")
@@ -132,8 +132,8 @@ def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bo
         if split_sentences:
             remedy = "Set a larger --max_seq_length, or see --documents."
         say(
-            f"Warning: {random_next:.0%} of the examples have a random next sentence; about 50% are expected. A line "
-            f"that fills a sequence, or is a complete document, has no true next sentence. {remedy}"
+            f"Warning: {random_next:.0%} of the examples have a random next sentence instead of about 50%. A line that "
+            f"fills a sequence or is a complete document has no true next sentence. {remedy}"
         )
 
 

@@ -2,9 +2,9 @@
 
     python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5]
 
-FILE is a name, a glob, or several names separated by commas; you can give more than one. Files of the original program
-work too; their records are counted. Tokens to predict are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} if the
-token is unchanged.
+FILE is a name, a glob pattern, or several names separated by commas; you can pass several. The original program's files
+are also accepted; their records are counted. Tokens to predict are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat}
+if the token is unchanged.
 """
 
 import collections
@@ -27,10 +27,10 @@ _LABELS = ("masked_lm_ids", "masked_lm_positions", "masked_lm_weights")
 
 
 def main(*patterns: str) -> None:
-    """Prints what `show` describes, for the files in the arguments."""
+    """Calls `show` for the files in the arguments."""
     paths = [path for path in files.expand_patterns([*patterns], "FILE") if not path.endswith(NOT_RECORDS)]
     if not paths:
-        raise InputError(f"FILE: {' '.join(patterns)} names only metadata files. Name the files that they describe.")
+        raise InputError(f"FILE: {' '.join(patterns)} matches only metadata files. Pass the files of records.")
     show(paths, _VOCAB_FILE.value or os.path.join(os.path.dirname(paths[0]), "vocab.txt"), _NUM_EXAMPLES.value)
 
 
@@ -48,7 +48,7 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
         if metadata and files.size(path) != metadata.file_size:
             raise InputError(
                 f"FILE: {path} has {files.size(path)} bytes, but its metadata file says {metadata.file_size}. "
-                "It was truncated or changed. Make it again."
+                "It was truncated or changed. Regenerate it."
             )
         if metadata and not fits_record(metadata.tokenizer, vocab_file):
             raise InputError(f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. Use that one.")
@@ -76,16 +76,18 @@ def read_examples(path: str, vocab_size: int, count: int = -1) -> Iterator[dict[
                 raise InputError(f"FILE: {path}: example {number} has no {missing[0]}. Use pre-training examples.")
             if (largest := max(example["input_ids"] + example.get("masked_lm_ids", []))) >= vocab_size:
                 raise InputError(
-                    f"--vocab_file: it has {vocab_size} tokens, but {path}: example {number} contains id {largest}. "
+                    f"--vocab_file: has {vocab_size} tokens, but {path}: example {number} contains id {largest}. "
                     "Use the vocabulary of the examples."
                 )
             yield example
     except (tf.errors.OpError, DecodeError) as error:
-        raise InputError(f"FILE: {path} is not a TFRecord file of examples, or damaged ({error}).") from None
+        raise InputError(
+            f"FILE: {path} is damaged or not a TFRecord file of examples ({error}). Regenerate it."
+        ) from None
 
 
 def describe(example: Mapping[str, Sequence[int]], tokens: Sequence[str]) -> str:
-    """Returns an example of `read_examples` as text. `tokens` contains the token of each id."""
+    """Returns an example of `read_examples` as text. `tokens` has the token of each id."""
     labels = {}
     if "masked_lm_ids" in example:  # otherwise masks are drawn during training
         count = int(sum(example["masked_lm_weights"]))

@@ -2,15 +2,15 @@
 
 1. Tokenize: each split of the corpus becomes a part of the token store.
 2. Plan: each part becomes planned examples: a random key, and the positions of the tokens in the store.
-3. Write: the output consists of all examples, sorted by key. It is divided into shards, and each shard into ranges of
-   keys. For each range, the examples are collected from the plans of all parts, their tokens are read and masked, and
-   the records are appended to the shard.
+3. Write: the output has all examples, sorted by key. It is divided into shards, and each shard into ranges of keys. For
+   each range, the examples are collected from the plans of all parts, their tokens are read and masked, and the records
+   are appended to the shard.
 
 Keys are hashes, so the order of the examples is random over the whole corpus and all shards.
 
-The work folder has the token store in a folder named after the fingerprint of the settings that decide it (text,
-vocabulary, casing), so a preparation with other settings can use it again. The results of the later passes are in a
-folder named after the fingerprint of all settings. After a crash, the next run continues with the finished jobs.
+The work folder has the token store in a folder named after the fingerprint of its settings (text, vocabulary, casing),
+so a preparation with other settings can reuse it. The results of the later passes are in a folder named after the
+fingerprint of all settings. After a crash, the next run reuses the finished jobs.
 """
 
 import collections
@@ -35,26 +35,26 @@ from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples, fingerprint
 from data_prep.workers import Advance, Workers
 
-# The number of ranges depends on the examples only, so a run can be continued with other resources.
+# The number of ranges depends on the examples only, so a run can be resumed with other resources.
 _RANGES, _RANGE_EXAMPLES = 256, (8192, 1 << 18)
-# The memory of a process without examples (interpreter, vocabulary, remembered words), and of an example in a sort.
+# The memory of a process without examples (interpreter, vocabulary, cached words), and of an example while sorting.
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _SORTED_EXAMPLES = (1 << 14, 1 << 22)
-# The number of examples that are made together, and of those whose tokens are read together.
+# The number of examples per batch, and of examples whose tokens are read together.
 _BATCH, _READ_TOGETHER = 1024, 1 << 14
 _COPY_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class PreparationConfig:
-    """Everything that decides the examples.
+    """All settings that determine the examples.
 
     Attributes:
-      inputs: the files of text.
-      corpus: how text becomes sentences.
-      tokenizer: how sentences become tokens.
-      rules: how tokens become segments.
+      inputs: the text files.
+      corpus: how text is split into sentences.
+      tokenizer: how sentences are converted to tokens.
+      rules: how tokens are combined to segments.
       examples: the content of a record.
       shards: the output.
     """
@@ -68,19 +68,19 @@ class PreparationConfig:
 
 
 def check_documents(documents: int, bad_lines: Sequence[str] = ()) -> None:
-    """Raises an InputError if there are no other documents from which to take random segments.
+    """Raises an InputError if there are fewer than two documents, because random segments need another document.
 
     Args:
       documents: the number of documents.
-      bad_lines: messages about the lines that were left out.
+      bad_lines: messages about skipped lines.
     """
     left_out = "".join(f" {message[0].upper()}{message[1:]}." for message in bad_lines)
     if documents == 0:
-        raise InputError(f"--input_file: there is no text in the files.{left_out}")
+        raise InputError(f"--input_file: the files contain no text. Add some.{left_out}")
     if documents == 1:
         raise InputError(
-            "--input_file: the text is one single document, so no next sentence could be taken from another one, and "
-            f'every "random" label would be wrong. Separate documents by blank lines, or set --documents.{left_out}'
+            "--input_file: the text is a single document, so there are no random next sentences from other documents. "
+            f"Separate documents by blank lines, or set --documents.{left_out}"
         )
 
 
@@ -90,11 +90,11 @@ def prepare(
     """Makes the shards.
 
     Args:
-      config: everything that decides the examples.
+      config: all settings that determine the examples.
       work_dir: a local folder for intermediate results.
       num_workers: the number of processes.
-      memory_budget_mb: the memory of all processes together.
-      keeps_tokens: whether the tokenized text stays in `work_dir`; otherwise `work_dir` is removed in the end.
+      memory_budget_mb: the memory of all processes together, in MB.
+      keeps_tokens: whether to keep the tokenized text in `work_dir`; otherwise `work_dir` is removed at the end.
 
     Returns:
       Counts of documents, sentences, tokens of the corpus, examples, predictions and so on, and messages about bad
@@ -105,8 +105,8 @@ def prepare(
     """
     if memory_budget_mb < _PROCESS_MB * num_workers:
         raise InputError(
-            f"--memory_budget_mb is {memory_budget_mb}, but each of --num_workers={num_workers} processes needs "
-            f"{_PROCESS_MB} MB. Raise --memory_budget_mb or lower --num_workers."
+            f"--memory_budget_mb is {memory_budget_mb}, but {num_workers} processes need {_PROCESS_MB} MB each. Raise "
+            "--memory_budget_mb or lower --num_workers."
         )
     to_spare = (memory_budget_mb / num_workers - _PROCESS_MB) * 1e6
     sorted_examples = int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_SORTED_EXAMPLES))
@@ -172,12 +172,12 @@ def _tokenize(
 
 
 class Plan(NamedTuple):
-    """The planned examples of a part, in runs that are sorted by key; each as large as fits into the memory.
+    """The planned examples of a part, in runs sorted by key. Each run is as large as fits into memory.
 
     A run consists of keys [n], 64 bits each, and examples [n] of type `EXAMPLE`, padded to a multiple of 8 bytes.
 
     Attributes:
-      path: its file.
+      path: the file.
       runs: the number of examples of each run.
     """
 
@@ -206,7 +206,7 @@ def _plan(
     sorted_examples: int,
     advance: Advance,
 ) -> dict[str, Any]:
-    """Plans the examples of a part; writes a `Plan`."""
+    """Plans the examples of a part and writes a `Plan`."""
     runs: list[int] = []
     waiting: list[tuple[np.ndarray, np.ndarray]] = []
     long_sentences = 0
@@ -276,9 +276,9 @@ def read_tokens(store: TokenStore, examples: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _join(written: Iterable[tuple[str, Mapping[str, int]]], growing: str) -> collections.Counter[str]:
-    """Appends the files of ranges to a shard as soon as they are complete, and removes them; returns their counts.
+    """Appends the files of ranges to a shard once they are complete, and removes them. Returns their counts.
 
-    After a crash, a file that does not exist is in the shard already.
+    After a crash, a file that does not exist has already been appended.
     """
     counts: collections.Counter[str] = collections.Counter(file_size=0)
     for path, of_range in written:
@@ -292,12 +292,12 @@ def _join(written: Iterable[tuple[str, Mapping[str, int]]], growing: str) -> col
 
 
 def shard_of(key: int, num_shards: int) -> int:
-    """Returns the number of the shard that contains an example; agrees with `key_ranges`."""
+    """Returns the index of the shard that contains an example; consistent with `key_ranges`."""
     return ((key + 1) * num_shards - 1) >> 64
 
 
 def key_ranges(count: int) -> list[tuple[int, int]]:
-    """Divides all keys into equal ranges; returns the first key of each, and the key after its last one."""
+    """Divides all keys into equal ranges. Returns the first key of each range, and its last key plus 1."""
     return [(i * (1 << 64) // count, (i + 1) * (1 << 64) // count) for i in range(count)]
 
 

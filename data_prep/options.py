@@ -19,48 +19,48 @@ from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
 from data_prep.local import PreparationConfig
 
 _TOOL_VERSION = 1
-# The flags that decide how tokens are masked.
+# The flags that determine the masks.
 _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "masking", "masking_policy", "no_special_replacements")
 
 
 class DataOptions(Settings, frozen=True, kw_only=True):
-    """The settings that decide the records, on one machine and on many.
+    """The settings that determine the records, on one machine and on many.
 
     Attributes:
       objective: ltr makes unmasked sequences (paper, Table 5).
-      masking: with "dynamic", `run_pretraining.py` masks the sequences, differently in each step.
+      masking: with "dynamic", `run_pretraining.py` masks the sequences differently in each step.
     """
 
     input_file: Annotated[
-        str, about("Text: files, globs and folders, separated by commas.", group="Files, and how examples are made")
+        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Files and examples")
     ]
-    output_file: Annotated[str, about("TFRecord file, or files separated by commas.")]
-    num_shards: Annotated[int, about("Number of files NAME-00000-of-... to make from --output_file.", ge=0)] = 0
+    output_file: Annotated[str, about("TFRecord file to write, or several separated by commas.")]
+    num_shards: Annotated[int, about("Number of files OUTPUT_FILE-00000-of-... to write.", ge=0)] = 0
     vocab_file: Annotated[str, about("Vocabulary file, one token per line.")]
     do_lower_case: (
-        Annotated[bool, about("True for uncased models, False for cased ones; by default as the vocabulary is.")] | None
+        Annotated[bool, about("True for uncased models, False for cased ones. Default: from the vocabulary.")] | None
     ) = None
-    strip_accents: Annotated[bool, about("Remove accents; by default the same as --do_lower_case.")] | None = None
+    strip_accents: Annotated[bool, about("Remove accents. Default: the same as --do_lower_case.")] | None = None
     rules: SegmentRules = SegmentRules()
-    max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens in a sequence.", ge=1)] = 20
+    max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens per sequence.", ge=1)] = 20
     dupe_factor: Annotated[
-        int | None, about("Passes over the documents, with new random choices; by default 10, or 1 if unmasked.")
+        int | None, about("Passes over the documents with new random choices. Default: 10, or 1 if unmasked.")
     ] = None
     objective: Annotated[
         Literal["mlm_nsp", "ltr"],
         about("ltr makes unmasked sequences for a left-to-right model.", group="Content of the records"),
     ] = "mlm_nsp"
     masking: Annotated[
-        Literal["static", "dynamic"], about("dynamic: leave the masking to the training program, for each step.")
+        Literal["static", "dynamic"], about("dynamic: mask the tokens during training, differently in each step.")
     ] = "static"
     masking_policy: Annotated[
         tuple[float, ...],
         Meta(min_length=3, max_length=3),
-        about("Shares of the masked tokens that become [MASK], stay the same, and become random (Table 8)."),
+        about("Fractions of masked tokens that become [MASK], stay unchanged, and become random (Table 8)."),
     ] = (0.8, 0.1, 0.1)
     masks: MaskingPolicy = MaskingPolicy()
     word_segmenter: Annotated[
-        str, about("module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut.")
+        str, about("module:function that splits text into words, such as jieba:lcut; for --do_whole_word_mask.")
     ] = ""
     input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions()
@@ -80,7 +80,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         """Returns the content of a record.
 
         Raises:
-          InputError: if a setting is given that nothing would read.
+          InputError: if a setting is given that has no effect.
         """
         defaults = type(self)(input_file="", output_file="", vocab_file="").flag_values()
         values = self.flag_values()
@@ -93,11 +93,11 @@ class DataOptions(Settings, frozen=True, kw_only=True):
                 "no_special_replacements",
             ):
                 if values[name] != defaults[name]:
-                    raise InputError("not used with --objective=ltr, which masks no tokens. Omit it.", f"--{name}")
+                    raise InputError("has no effect with --objective=ltr. Omit it.", f"--{name}")
         elif self.masking == "dynamic" and self.max_predictions_per_seq != defaults["max_predictions_per_seq"]:
             raise InputError(
-                "not used with --masking=dynamic. Omit it here, and pass it to run_pretraining.py, which masks the "
-                "tokens.",
+                "has no effect with --masking=dynamic. Omit it here, and pass it to run_pretraining.py, which masks "
+                "the tokens.",
                 "--max_predictions_per_seq",
             )
         policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
@@ -113,24 +113,24 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         """
         paths = [path.strip() for path in self.output_file.split(",") if path.strip()]
         if not paths or len(set(paths)) < len(paths):
-            raise InputError(f"{self.output_file!r} is empty or names a file twice.", "--output_file")
+            raise InputError(f"{self.output_file!r} is empty or has a file twice. Correct it.", "--output_file")
         if not self.num_shards:
             return tuple(paths)
         if len(paths) > 1:
             raise InputError(
-                f"--output_file names {len(paths)} files. Give one name, or omit --num_shards.", "--num_shards"
+                f"--output_file has {len(paths)} files. Pass one name, or omit --num_shards.", "--num_shards"
             )
         return tuple(f"{paths[0]}-{i:05d}-of-{self.num_shards:05d}" for i in range(self.num_shards))
 
     def tokenizer(self) -> TokenizerOptions:
-        """Checks the vocabulary, and finds the rules of its tokenizer."""
+        """Returns the settings of the tokenizer, after checking the vocabulary and finding its rules."""
         check_vocab_file(self.vocab_file)
         rules = find_rules(self.vocab_file, do_lower_case=self.do_lower_case, strip_accents=self.strip_accents)
         return TokenizerOptions(self.vocab_file, word_segmenter=self.word_segmenter, **rules)
 
 
 def preparation_config(options: DataOptions, original_order: bool = False) -> PreparationConfig:
-    """Checks the settings, finds the files, and returns what decides the examples.
+    """Checks the settings, finds the files, and returns the settings that determine the examples.
 
     Raises:
       InputError: if a file or a value can't be used.

@@ -15,8 +15,8 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.reporting import progress_bar
 
 _POLL_SECONDS = 0.5
-# The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
-# a worker also imports the main module of its program, and its flags could have the same names.
+# The modules that worker processes need are imported once, before the first one starts. None of them may define flags,
+# because a worker also imports the main module of its program, whose flags could have the same names.
 _PRELOADED = ("data_prep.local", "data_prep.corpus.word_counts")
 
 Advance = Callable[[int], None]
@@ -24,12 +24,12 @@ Job = Callable[..., dict[str, Any]]
 
 
 class Workers:
-    """Runs the jobs of one pass after another, in processes that start when they are first needed.
+    """Runs the jobs of one pass after another, in processes that start on first use.
 
-    When the block ends, also by an error or Ctrl-C, running jobs are cancelled.
+    When the block ends, also after an error or Ctrl-C, running jobs are cancelled.
 
     Args:
-      num_workers: number of processes; with 1, this process does the work.
+      num_workers: number of processes. With 1, this process does the work.
     """
 
     def __init__(self, num_workers: int) -> None:
@@ -46,7 +46,7 @@ class Workers:
 
     @functools.cached_property
     def _pool(self) -> concurrent.futures.ProcessPoolExecutor:
-        # Workers are forked from a server process, because this one may have threads, which a fork doesn't survive.
+        # Workers are forked from a server process, because this process may have threads, which a fork does not copy.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
         self._processes_before = set(multiprocessing.active_children())
@@ -58,15 +58,15 @@ class Workers:
     def map(
         self, label: str, function: Job, folder: str, jobs: Sequence[tuple[Any, ...]], total: int, unit: str
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Calls `function(path, *job, advance)` for each job, and yields its path and its counts, in order.
+        """Calls `function(path, *job, advance)` for each job, and yields its path and counts, in order.
 
         Args:
           label: the name of the pass, for the progress bar.
-          function: writes the result of a job at `path` and returns its counts. It calls `advance` with its progress.
-          folder: the folder of the results. Jobs whose counts are there, from an earlier run, are not repeated.
+          function: writes the result of a job to `path` and returns its counts. It calls `advance` with its progress.
+          folder: the folder of the results. Jobs whose counts are there from an earlier run are not repeated.
           jobs: the arguments of each job.
           total: the sum of the progress of all jobs, for the progress bar.
-          unit: its unit, for the progress bar.
+          unit: the unit of the progress, for the progress bar.
 
         Raises:
           InputError: if a job raises it, or if a worker was killed, most likely because memory ran out.
@@ -93,11 +93,11 @@ class Workers:
     def _submit(self, function: Job, jobs: dict[str, tuple[Any, ...]]) -> dict[str, concurrent.futures.Future]:
         try:
             return {path: self._pool.submit(_work, function, path, job) for path, job in jobs.items()}
-        except (OSError, BrokenProcessPool) as error:  # the pool broke, maybe while it started another worker
+        except (OSError, BrokenProcessPool) as error:  # the pool broke, possibly while starting another worker
             self._broke(error)
 
     def _wait(self, pending: set[concurrent.futures.Future], advance: Advance) -> set[concurrent.futures.Future]:
-        """Waits for a moment, and returns the unfinished jobs; raises the error of a job."""
+        """Waits for a moment, and returns the unfinished jobs. Raises the error of a job."""
         done, pending = concurrent.futures.wait(pending, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
         now = self._progress.get_obj().value  # without the lock, which a killed worker may still hold
         advance(now - self._shown)
@@ -109,12 +109,12 @@ class Workers:
         return pending
 
     def _broke(self, error: BaseException) -> NoReturn:
-        # A worker that started just when the pool ended the others still waits for jobs, and the pool for it.
+        # A worker that started while the pool was ending still waits for jobs, and the pool waits for the worker.
         for process in set(multiprocessing.active_children()) - self._processes_before:
             process.terminate()
         raise InputError(
             "a worker process was killed, most likely because memory ran out. Lower --num_workers or "
-            "--memory_budget_mb and run the same command again; finished work is kept.",
+            "--memory_budget_mb and run the same command again. Finished work is kept.",
             "--num_workers",
         ) from error
 
@@ -146,7 +146,7 @@ def _start_worker(progress: Any, cancelled: Any) -> None:
 
 
 def _end_with_owner() -> None:
-    """Ends this process when its owner has ended, even if that was before this process started."""
+    """Ends this process when its owner has ended, even if the owner ended before this process started."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -239,15 +239,18 @@ def test_flags_that_need_another_are_refused_without_it(given, needed):
     [
         ("run_squad.py --output_dir=x --do_predict --reset_head", "--reset_head: a new output layer must be trained"),
         ("run_classifier.py --task_name=rte --output_dir=x --reset_head", "--reset_head: a new output layer must"),
-        (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy: not used with --objective=ltr"),
+        (
+            f"{PREPARATION} --objective=ltr --masking_policy=1,0,0",
+            "--masking_policy: has no effect with --objective=ltr",
+        ),
         (
             f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9",
-            "--max_predictions_per_seq: not used with",
+            "--max_predictions_per_seq: has no effect with",
         ),
-        (f"{PREPARATION} --text_column=body", "--text_column is for JSON lines and Parquet"),
+        (f"{PREPARATION} --text_column=body", "--text_column applies to JSON lines and Parquet"),
         (
             "-m data_prep.build_vocab --input_file={text} --output_file=x --text_column=body",
-            "--text_column is for JSON",
+            "--text_column applies to JSON",
         ),
     ],
 )

@@ -4,7 +4,7 @@
     files               the files of a corpus, and their division into pieces
     reader              documents and sentences; lines that are not plain text
     tokens              the tokenized corpus on the disk
-    word_segmentation   words of a user's segmenter, for whole-word masking
+    word_segmentation   the words of a user's segmenter, for whole-word masking
     word_counts         from text to word counts
     wordpiece_learner   from word counts to a vocabulary
 

@@ -1,10 +1,10 @@
 """The files of a corpus, and their division into pieces of work.
 
-A document belongs to the piece in which it begins, so the pieces of a file give each document once, wherever the file
-is divided. Compressed files are not divided.
+A document belongs to the piece in which it begins, so the pieces of a file contain each document once, regardless of
+how the file is divided. Compressed files are not divided.
 
-A file is known by its size and by samples of its content, not by its path or the time of its last change, so a copy of
-it is the same text.
+A file is identified by its size and by samples of its content, independent of its path and modification time. A copy of
+a file therefore counts as the same text.
 """
 
 import concurrent.futures
@@ -25,18 +25,18 @@ from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Sidecar
 from data_prep.corpus.lines import INPUT_FLAG, PARQUET_MAGIC, decompressor, read_lines
 
 INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
-HELP_INPUT_FORMAT = "jsonl has one JSON object per line; auto looks at the beginning of each file."
+HELP_INPUT_FORMAT = "Format of the text. jsonl: one JSON object per line; auto: detect it in each file."
 
 # A corpus is divided into 64 splits, unless they would be too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
-# The parts of a file that are compared; a file that is not larger than all of them is compared as a whole.
+# The parts of a file that are compared. A file up to their total size is compared completely.
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
-# How much of a file is looked at to find out its format.
+# How much of a file is read to detect its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
-# What tells the folders of unfinished work, of the programs that make vocabularies and pre-training data, from others.
+# The names of files that identify folders of unfinished work of the vocabulary and data programs.
 _WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
-# Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
-# time: where there are many small ones, handing each to a thread would take longer than reading it.
+# Files are opened in parallel, because each call to a remote file system takes long. A thread takes several at a time,
+# because passing many small files to threads one by one would take longer than reading them.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
 
 
@@ -59,7 +59,7 @@ class InputFile:
     is_compressed: bool = False
 
     def may_have_changed(self, since: int) -> bool:
-        """True if it was written after a time in nanoseconds, and is so large that it is known by samples only."""
+        """Returns True if it was written after a time in ns, and is so large that only samples are compared."""
         is_sampled = self.size > _SAMPLES * _SAMPLE_BYTES and not files.is_remote(self.path)
         return is_sampled and files.stamp(self.path)[1] > since
 
@@ -69,13 +69,13 @@ class InputFile:
         return self.size, self.sample, self.format
 
     def check_unchanged(self) -> None:
-        """Raises an InputError if the file is not as it was found; to be called when it has been read."""
+        """Raises an InputError if the file has changed since it was found. Call it after reading the file."""
         found = _size_and_sample(self.path) if not files.is_remote(self.path) else (files.size(self.path), self.sample)
         if found != (self.size, self.sample):
             now = "other content" if found[0] == self.size else f"{found[0]} bytes"
             raise InputError(
-                f"{INPUT_FLAG}: {self.path} was changed while it was read: it had {self.size} bytes and has {now} now. "
-                "Run the command again when nothing writes to the file."
+                f"{INPUT_FLAG}: {self.path} was changed while it was read: it had {self.size} bytes and now has {now}. "
+                "Run the command again when no program writes to the file."
             )
 
 
@@ -85,8 +85,8 @@ class FileRange:
 
     Attributes:
       file: the file.
-      start: its first byte.
-      end: the byte behind its last one.
+      start: offset of its first byte.
+      end: offset of its last byte plus 1.
     """
 
     file: InputFile
@@ -95,7 +95,7 @@ class FileRange:
 
     @property
     def stop(self) -> float:
-        """The first offset, in the uncompressed file, that belongs to the next piece."""
+        """The first offset in the uncompressed file that belongs to the next piece."""
         return math.inf if self.file.is_compressed else self.end
 
     @property
@@ -111,16 +111,16 @@ def find_input_files(
     may_be_empty: bool = False,
     no_text: Collection[str] = (),
 ) -> list[InputFile]:
-    """Returns the files that names, globs and folders stand for, in order; the files of a folder are sorted.
+    """Returns the files that match names, glob patterns and folders, in order. Files of a folder are sorted.
 
-    The output of data preparation in a folder is not read: TFRecords, their metadata files, and unfinished work.
+    The output of data preparation in a folder is ignored: TFRecords, their metadata files, and unfinished work.
 
     Args:
-      patterns: names, globs and folders, separated by commas.
-      input_format: "text", "jsonl", "parquet", or "auto" to decide by the beginning of each file.
-      as_released: whether files may be empty, or be named twice to be read twice, as in the release.
+      patterns: names, glob patterns and folders, separated by commas.
+      input_format: "text", "jsonl", "parquet", or "auto" to detect it from the beginning of each file.
+      as_released: whether files may be empty, or named twice and read twice, as in the original code.
       may_be_empty: whether files may be empty.
-      no_text: files that are not read where they are found in folders, such as the vocabulary.
+      no_text: files to ignore in folders, such as the vocabulary.
 
     Raises:
       InputError: if a file is missing, empty, named twice, or of unclear format, or a folder has no files.
@@ -150,15 +150,15 @@ def find_input_files(
 
 
 def require_columns(inputs: Sequence[InputFile]) -> None:
-    """Checks that --text_column can be used: that at least one file has columns.
+    """Checks that --text_column applies to at least one file.
 
     Raises:
-      InputError: if all of them are plain text.
+      InputError: if all files are plain text.
     """
     if all(file.format == "text" for file in inputs):
         raise InputError(
-            f"--text_column is for JSON lines and Parquet, but {INPUT_FLAG} is plain text. If it is not, say so with "
-            "--input_format; otherwise omit --text_column."
+            f"--text_column applies to JSON lines and Parquet, but {INPUT_FLAG} is plain text. Omit --text_column, or "
+            "pass the format with --input_format."
         )
 
 
@@ -166,15 +166,15 @@ def _text_below(folder: str, own: Collection[str]) -> list[str]:
     left_out: list[str] = []
     paths = list(_walk(folder, files.list_folder(folder), own, left_out))
     if not paths:
-        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} holds no files{' of text' * bool(left_out)}.")
+        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} has no {'text ' * bool(left_out)}files. Add some.")
     if left_out:
         more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
-        say(f"{INPUT_FLAG}: {left_out[0]}{more} in {folder} are not read: they were made by data preparation.")
+        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {folder}, which data preparation made.")
     return paths
 
 
 def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
-    """Yields the files below a folder with the names `names`; appends to `left_out` what is no text."""
+    """Yields the files below a folder with the names `names`. Appends files that are not text to `left_out`."""
     sidecars = {name for name in names if name.endswith(SIDECAR_SUFFIX) and _is_sidecar(os.path.join(folder, name))}
     for name in names:
         path = os.path.join(folder, name)
@@ -202,7 +202,7 @@ def _refuse_repeated(paths: Iterable[str]) -> None:
     seen: set[str] = set()
     for path in paths:
         if path in seen:
-            raise InputError(f"{INPUT_FLAG}: {path} is there twice, so its text would be used twice. Name it once.")
+            raise InputError(f"{INPUT_FLAG}: {path} is listed twice. Remove one of them.")
         seen.add(path)
 
 
@@ -239,7 +239,7 @@ def _format(path: str) -> str:
     if first_json and first_other:
         raise InputError(
             f"{INPUT_FLAG}: {path}: line {first_json} is a JSON object, but line {first_other} is not, so the format "
-            "is not clear. Correct the file, or pass --input_format=jsonl or --input_format=text."
+            "is unclear. Correct the file, or pass --input_format=jsonl or --input_format=text."
         )
     return "jsonl" if first_json or (is_cut and not first_other) else "text"
 
@@ -268,14 +268,14 @@ def corpus_bytes(inputs: Sequence[InputFile]) -> int:
 def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[FileRange]]:
     """Divides a corpus into splits of about equal size, in the order of the corpus.
 
-    Their size depends on the corpus only, so the work can be continued with other resources.
+    Their size depends on the corpus only, so the work can be resumed with other resources.
 
     Args:
-      inputs: its files.
-      documents: see `CorpusOptions`; a file that is one document is not divided.
+      inputs: the files of the corpus.
+      documents: see `CorpusOptions`. A file that is a single document is not divided.
 
     Returns:
-      For each split, the pieces of files that it consists of.
+      For each split, its pieces of files.
     """
     smallest, largest = _SPLIT_BYTES
     split_bytes = min(max(corpus_bytes(inputs) // _SPLITS, smallest), largest)

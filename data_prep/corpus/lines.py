@@ -20,11 +20,11 @@ INPUT_FLAG = "--input_file"
 LONGEST_LINE = 8 << 20
 _CHUNK = 1 << 17
 _BOM = b"\xef\xbb\xbf"
-# UTF-16 with a mark, and without one but with two characters of ASCII.
+# UTF-16 with a byte-order mark, or without one but starting with two ASCII characters.
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 PARQUET_MAGIC = b"PAR1"
 _ROWS_AT_A_TIME = 256
-# By their names, because older versions of pyarrow lack some.
+# Compared by name, because older versions of pyarrow lack some of these types.
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 
 
@@ -37,7 +37,7 @@ _DECOMPRESSORS = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "zstand
 
 
 def decompressor(raw: BinaryIO) -> Callable[[BinaryIO], Any] | None:
-    """Returns the function that opens a compressed file's content; None for other files. The name does not matter."""
+    """Returns the function that opens a compressed file, detected by its content; None for other files."""
     name = first_bytes.compression(raw.read(first_bytes.LENGTH))
     raw.seek(0)
     if name and name not in _DECOMPRESSORS:
@@ -50,13 +50,13 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Reads the lines of a file that begin at or after `start`.
 
-    A line of more than `LONGEST_LINE` bytes is cut to a length above this limit. A byte-order mark is left out.
+    A line of more than `LONGEST_LINE` bytes is truncated to a length above this limit. A byte-order mark is removed.
 
     Args:
       path: a file, which may be compressed.
       start: an offset; 0 for a compressed file.
-      end: the reader may go on behind this offset, but reports progress up to it only.
-      advance: is told the number of bytes that were read from the disk.
+      end: the reader may continue after this offset, but reports progress up to it only.
+      advance: called with the number of bytes that were read from the disk.
 
     Yields:
       The offset of the line in the uncompressed file, and the line without its end.
@@ -80,9 +80,7 @@ def read_lines(
 
 def _refuse_utf16(path: str, first_line: bytes) -> None:
     if _UTF16.match(first_line):
-        raise InputError(
-            f"{INPUT_FLAG}: {path} is UTF-16, but UTF-8 is expected. Convert it: iconv -f UTF-16 -t UTF-8 FILE."
-        )
+        raise InputError(f"{INPUT_FLAG}: {path} is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE.")
 
 
 def _chunks(
@@ -100,23 +98,23 @@ def _chunks(
         if reader is raw:
             raise
         raise InputError(
-            f"{INPUT_FLAG}: {path} can't be decompressed ({error}). It was cut short or damaged; download it again."
+            f"{INPUT_FLAG}: {path} can't be decompressed ({error}). It is truncated or damaged. Download it again."
         ) from None
 
 
 def _split_lines(
     chunks: Iterator[bytes], offset: int, inside_until: float | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Divides chunks into lines.
+    """Splits chunks into lines.
 
     Args:
       chunks: consecutive bytes.
-      offset: the place of the first byte in the file.
-      inside_until: if given, the first byte is inside a line, which is left out. If it does not end before this offset,
-        there are no lines, and nothing more is read: a line of many gigabytes is not read again for each of its pieces.
+      offset: the position of the first byte in the file.
+      inside_until: if given, the first byte is inside a line, which is skipped. If the line does not end before this
+        offset, there are no lines and reading stops, so that a line of many gigabytes is not read for each piece.
     """
     rest = b""
-    is_cut = inside_until is not None  # inside a line that has been yielded, or is left out
+    is_cut = inside_until is not None  # inside a line that was already yielded or is skipped
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
         # After a final \r, a \n may follow in the next chunk.
@@ -140,7 +138,7 @@ def _split_lines(
 
 
 def line_numbers(path: str, offsets: Collection[int]) -> dict[int, int]:
-    """Returns the numbers, counted from 1, of the lines at some offsets; reads all lines before the last of them."""
+    """Returns the 1-based numbers of the lines at some offsets. Reads all lines before the last of them."""
     numbered = ((offset, number) for number, (offset, _) in enumerate(read_lines(path), 1) if offset in offsets)
     return dict(itertools.islice(numbered, len(offsets)))
 
@@ -158,10 +156,10 @@ def read_rows(
       advance: called with the number of bytes whose rows have been read.
 
     Yields:
-      The number of each row, counted from 1, and its text in UTF-8; None if it has no text.
+      The 1-based number of each row, and its text in UTF-8 or None.
 
     Raises:
-      InputError: if the file is damaged, or has no such column of texts.
+      InputError: if the file is damaged, or has no such text column.
     """
     parquet = extras.require("pyarrow.parquet", f"{INPUT_FLAG} with Parquet files")
     arrow = extras.require("pyarrow", f"{INPUT_FLAG} with Parquet files")
@@ -186,7 +184,7 @@ def read_rows(
                 advance(end - done)
     except (arrow.ArrowException, OSError) as error:
         raise InputError(
-            f"{INPUT_FLAG}: {path} can't be read as Parquet ({error}). It was cut short or damaged, or has another "
+            f"{INPUT_FLAG}: {path} can't be read as Parquet ({error}). It is truncated or damaged, or has another "
             "format; see --input_format."
         ) from None
 
@@ -195,18 +193,18 @@ def _column_of_texts(path: str, column: str, table: Any, types: Any) -> int:
     names = table.schema_arrow.names
     if column not in names:
         raise InputError(
-            f"--text_column is {column!r}, but the columns of {path} are {', '.join(names)}. Name the one with "
+            f"--text_column is {column!r}, but the columns of {path} are {', '.join(names)}. Pass the one with "
             "the text."
         )
     kind = table.schema_arrow.field(column).type
     if types.is_dictionary(kind):
         kind = kind.value_type
     if str(kind) not in _TEXTS:
-        raise InputError(f"--text_column is {column!r}, which holds {kind} in {path}, but text is expected.")
+        raise InputError(f"--text_column is {column!r}, whose type in {path} is {kind}. Use a column of text.")
     return table.metadata.schema.names.index(column)
 
 
 def _offset(column: Any) -> int:
-    """Returns the place of a column's first page in the file."""
+    """Returns the position of a column's first page in the file."""
     pages = (column.dictionary_page_offset, column.data_page_offset)
     return min(page for page in pages if page)

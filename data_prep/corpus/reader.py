@@ -1,6 +1,6 @@
-"""Streams text as documents of sentences, and decides what becomes of lines that are not plain text.
+"""Streams text as documents of sentences, and handles lines that are not plain text.
 
-(With `--original_order`, `original_order.read_documents` reads as the original program does instead.)
+(With `--original_order`, `original_order.read_documents` reads text like the original program.)
 """
 
 import collections
@@ -17,16 +17,16 @@ from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
 DOCUMENTS = ("auto", "blank_line", "file", "record")
-_STOPPING = ("fail", "error")  # two names of the same
+_STOPPING = ("fail", "error")  # synonyms
 ON_BAD_LINE = ("clean", "skip", *_STOPPING)
 _HELP_ON_BAD_LINE = (
-    "Treatment of lines that are not plain text. clean: delete control characters, and leave out lines that are not "
-    "UTF-8, not valid JSON or too long. skip: leave out all of these. fail (or error): stop at the first one."
+    "How to handle lines that are not plain text. clean: delete control characters, skip lines that are not UTF-8, not "
+    "valid JSON or too long. skip: skip all of these. fail (or error): stop at the first one."
 )
-# The number of bad lines that are named for each reason.
+# The number of bad lines to list for each reason.
 _NAMED_LINES = 5
-# Category Cc without tab and line ends: as bytes of UTF-8, and in text, together with lone halves of surrogate pairs.
-# The original tokenizer deletes them too, so a text without them has the same tokens.
+# Category Cc without tab and line ends: as UTF-8 bytes, and in text, together with lone halves of surrogate pairs. The
+# original tokenizer deletes them too, so a text without them has the same tokens.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -34,27 +34,27 @@ _LINE_END = re.compile("\r\n|\r|\n")
 
 
 class CorpusOptions(Settings, frozen=True):
-    """How files become documents of sentences.
+    """How files are split into documents and sentences.
 
     Attributes:
-      documents: what a document is: "blank_line" (text between blank lines), "file", "record" (a JSON object, or a
-        line of text), or "auto": records in JSON files and blank lines in others.
-      split_sentences: whether lines are paragraphs and are split into sentences; otherwise a line is a sentence.
+      documents: the unit that is a document: "blank_line" (text between blank lines), "file", "record" (a JSON object
+        or a line of text), or "auto": records in JSON and Parquet files, text between blank lines in others.
+      split_sentences: whether lines are paragraphs to split into sentences; otherwise a line is a sentence.
       language: ISO code of the language for splitting sentences.
-      on_bad_line: what to do with a line that is not plain text: "clean" deletes unwanted characters and leaves out
-        lines that can't be cleaned, "skip" leaves out all such lines, "fail" raises an InputError at the first one.
+      on_bad_line: how to handle a line that is not plain text: "clean" deletes unwanted characters and skips lines that
+        can't be cleaned, "skip" skips all such lines, "fail" raises an InputError at the first one.
       text_column: the name of the text in JSON objects and Parquet files.
     """
 
     documents: Annotated[
         Literal[DOCUMENTS],
         about(
-            "Unit that is a document. auto: a record in JSON lines and Parquet, text between blank lines elsewhere.",
+            "Unit of a document. auto: a record in JSON lines and Parquet, text between blank lines otherwise.",
             group="Form of the text",
         ),
     ] = "auto"
-    split_sentences: Annotated[bool, about("Lines are paragraphs: split them into sentences.")] = False
-    language: Annotated[str, about("Language (ISO code) of the rules that split sentences.")] = "en"
+    split_sentences: Annotated[bool, about("Treat lines as paragraphs and split them into sentences.")] = False
+    language: Annotated[str, about("Language (ISO code) for splitting sentences.")] = "en"
     on_bad_line: Annotated[Literal[ON_BAD_LINE], about(_HELP_ON_BAD_LINE)] = "clean"
     text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files.")] = "text"
 
@@ -65,12 +65,12 @@ class CorpusOptions(Settings, frozen=True):
 
 
 class LinePlace(NamedTuple):
-    """The position of a line, of a row, or of a file as a whole.
+    """The position of a line, of a row, or of a complete file.
 
     Attributes:
       path: the file.
       offset: the offset of the line's first byte in the uncompressed file; None if it is not a line.
-      row: the row of a Parquet file, counted from 1; None if it is not a row.
+      row: the 1-based row of a Parquet file; None if it is not a row.
     """
 
     path: str
@@ -78,7 +78,7 @@ class LinePlace(NamedTuple):
     row: int | None = None
 
 
-# For each action and reason, the number of lines and the positions of the first ones.
+# The action, the reason, the number of lines, and the positions of the first ones.
 BadLines = list[tuple[str, str, int, list[LinePlace]]]
 
 
@@ -86,7 +86,7 @@ class CorpusReader:
     """Reads pieces of a corpus.
 
     Args:
-      options: how files become sentences.
+      options: how files are split into sentences.
     """
 
     def __init__(self, options: CorpusOptions) -> None:
@@ -103,14 +103,14 @@ class CorpusReader:
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
         """Yields the sentences of the documents that begin in a piece of a file; None ends a document.
 
-        Documents may be empty (a file or record without text or with bad lines only), and sentences may have no tokens.
+        Documents may be empty (a file or record without text or with only bad lines), and sentences may have no tokens.
 
         Args:
           piece: the piece.
           advance: called with the number of bytes that were read from the disk.
 
         Raises:
-          InputError: if the file is damaged or was changed in the meantime, or if bad lines are errors.
+          InputError: if the file is damaged, has changed meanwhile, or has bad lines that are errors.
         """
         documents = self._options.documents
         is_text = piece.file.format == "text"
@@ -129,7 +129,7 @@ class CorpusReader:
         piece.file.check_unchanged()
 
     def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
-        """Yields the offsets of the lines of a piece and the lines, or its texts if it has rows; goes on after it."""
+        """Yields the offsets and lines of a piece and of what follows, or its rows' texts."""
         path = piece.file.path
         self._is_parquet = piece.file.format == "parquet"
         if self._is_parquet:
@@ -217,7 +217,7 @@ class CorpusReader:
             return None
 
     def _lines_of_record(self, line: bytes | None) -> list[str]:
-        """Returns the lines of a JSON object's or a row's text; none if it is bad."""
+        """Returns the lines of the text of a JSON object or a row; empty if it is bad."""
         if line is None:
             self._bad("a row without text")
             return []
@@ -231,7 +231,7 @@ class CorpusReader:
         name = self._options.text_column
         reason = f'not a JSON object with a "{name}"'
         try:
-            # Control characters may stand for themselves in strings; they are cleaned afterwards.
+            # Strings may contain unescaped control characters, which are removed later.
             record = json.loads(line, strict=False)
         except RecursionError:
             reason, record = "JSON that is nested too deeply", None
@@ -244,7 +244,7 @@ class CorpusReader:
         return text
 
     def _cleaned(self, text: str) -> str | None:
-        """Returns a text without unwanted characters; None if it has some and is to be left out."""
+        """Returns a text without unwanted characters; None if it has some and must be skipped."""
         found = _UNWANTED.search(text)
         if found is None:
             return text
@@ -257,9 +257,9 @@ class CorpusReader:
         return _UNWANTED.sub("", text) if self._bad(reason, name, can_clean=True) else None
 
     def _bad(self, reason: str, found: str = "", can_clean: bool = False) -> bool:
-        """Counts the current line; returns True if it is to be cleaned, and False if it is to be left out."""
+        """Counts the current line. Returns True if it should be cleaned, and False if it should be skipped."""
         if not self._options.keeps_going:
-            advice = "clean to delete such characters" if can_clean else "skip to leave such lines out"
+            advice = "clean to delete such characters" if can_clean else "skip to skip such lines"
             (name,) = _names([self._place])
             raise InputError(
                 f"{reason}{found and f' ({found})'}. Correct the file (`iconv -t UTF-8` converts text), or pass "
@@ -267,7 +267,7 @@ class CorpusReader:
                 f"{INPUT_FLAG}: {name}",
             )
         is_cleaned = can_clean and self._options.on_bad_line == "clean"
-        kind = "cleaned" if is_cleaned else "left out", reason
+        kind = "cleaned" if is_cleaned else "skipped", reason
         self._counts[kind] += 1
         if len(self._first[kind]) < _NAMED_LINES:
             self._first[kind].append(self._place)
@@ -278,7 +278,7 @@ class CorpusReader:
 
 
 def is_blank(line: bytes) -> bool:
-    """Returns True if a line has only white space and characters without width."""
+    """Returns True if a line has only white space and zero-width characters."""
     if line[:1].isalnum():
         return False
     stripped = line.strip()
@@ -295,10 +295,10 @@ def _sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
 
 def bad_line_messages(parts: Iterable[Any]) -> list[str]:
-    """Returns a message for each action and reason, such as "left out 2 lines (not UTF-8): a.txt line 3, ...".
+    """Returns a message for each action and reason, such as "skipped 2 lines (not UTF-8): a.txt line 3, ...".
 
     Args:
-      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order; JSON's lists are accepted too.
+      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order, also as JSON lists.
     """
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)

@@ -1,4 +1,4 @@
-"""The tokenized corpus on the disk: written once, read many times, never loaded as a whole.
+"""The tokenized corpus on the disk: written once, read many times, never loaded completely.
 
 The corpus consists of parts, each in three files:
 
@@ -6,9 +6,8 @@ The corpus consists of parts, each in three files:
     PART.sentences   token offsets of the sentences, 64 bits each, one more than sentences
     PART.documents   sentence offsets of the documents, 64 bits each, one more than documents
 
-Offsets in a part count from its start; the store numbers the documents, sentences and tokens of all parts
-consecutively. Memory stays bounded: tokens and sentences are read when they are needed, and the 8 bytes per document
-are memory-mapped.
+Offsets in a part start at 0. The store numbers the documents, sentences and tokens of all parts consecutively. Memory
+is bounded: tokens and sentences are read on demand, and the 8 bytes per document are memory-mapped.
 """
 
 import collections
@@ -32,18 +31,18 @@ from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
 
 _OFFSET = struct.Struct("<q")
-# The number of spans that are announced to the system before they are read.
+# The number of spans that are announced to the operating system before they are read.
 _ANNOUNCED_SPANS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerOptions:
-    """How text becomes tokens.
+    """How text is converted to tokens.
 
     Attributes:
       vocab_file: a file with one token per line.
       do_lower_case: whether to convert to lower case and remove accents.
-      word_segmenter: "module:function" that splits a text into words; "" for the words that "##" tokens form.
+      word_segmenter: "module:function" that splits a text into words; "" for words formed by "##" tokens.
       strip_accents: see `BasicTokenizer`.
       tokenize_chinese_chars: see `BasicTokenizer`.
     """
@@ -56,12 +55,12 @@ class TokenizerOptions:
 
     @functools.cached_property
     def vocab(self) -> Mapping[str, int]:
-        """Token -> id."""
+        """Maps tokens to ids."""
         return load_vocab(self.vocab_file)
 
     @property
     def rules(self) -> tuple[dict[str, Any], str]:
-        """The settings that decide the tokens."""
+        """The settings that determine the tokens."""
         return self.make().record, self.word_segmenter
 
     def make(self) -> Tokenizer:
@@ -81,11 +80,11 @@ class TokenizerOptions:
         return np.dtype(np.uint16)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leaves out the vocabulary; another process reads its own."""
+        """Omits the vocabulary. Another process reads it again."""
         return {name: value for name, value in self.__dict__.items() if name != "vocab"}
 
 
-# A process keeps the tokenizer, which remembers words.
+# A process keeps its tokenizer, which caches words.
 @functools.lru_cache(maxsize=1)
 def _encoder(options: TokenizerOptions) -> Callable[[str], bytes]:
     tokenizer = options.make()
@@ -98,11 +97,11 @@ class TokenizedText:
     """Tokenizes pieces of a corpus.
 
     Args:
-      corpus: how files become sentences.
-      tokenizer: how sentences become tokens.
+      corpus: how files are split into sentences.
+      tokenizer: how sentences are converted to tokens.
 
     Attributes:
-      counts: numbers of documents, sentences, tokens, and of what is unusual.
+      counts: numbers of documents, sentences, tokens, and unusual items.
     """
 
     def __init__(self, corpus: CorpusOptions, tokenizer: TokenizerOptions) -> None:
@@ -119,7 +118,7 @@ class TokenizedText:
     def sentences(
         self, pieces: Iterable[FileRange], advance: Callable[[int], None] | None = None
     ) -> Iterator[bytes | None]:
-        """Yields the ids of each sentence; None ends a document. There are no empty sentences and documents."""
+        """Yields the ids of each sentence; None ends a document. Empty sentences and documents are skipped."""
         counts = self.counts
         before = 0
         for piece in pieces:
@@ -141,7 +140,7 @@ class TokenizedText:
 
 
 def write_part(path: str, text: TokenizedText, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
-    """Tokenizes pieces of a corpus to a part; each of its files is complete or does not exist."""
+    """Tokenizes pieces of a corpus to a part. Each of its files appears completely or not at all."""
     counts = text.counts
     with contextlib.ExitStack() as stack:
         ids_file, sentences_file, documents_file = (
@@ -161,7 +160,7 @@ class Part(NamedTuple):
     """A part and its size.
 
     Attributes:
-      path: its files without their suffixes.
+      path: its files without suffixes.
       documents: its number of documents.
       sentences: its number of sentences.
       tokens: its number of tokens.
@@ -174,7 +173,7 @@ class Part(NamedTuple):
 
 
 class TokenStore(contextlib.ExitStack):
-    """Reads all parts as one corpus; a context manager that closes the files.
+    """Reads all parts as one corpus. A context manager that closes the files.
 
     Args:
       parts: the parts, in the order of the corpus.
@@ -205,20 +204,20 @@ class TokenStore(contextlib.ExitStack):
         return descriptor
 
     def first_document(self, part: int) -> int:
-        """Returns the number of a part's first document."""
+        """Returns the index of a part's first document."""
         return int(self._first_document[part])
 
     def document_offsets(self, part: int) -> np.ndarray:
-        """Returns the sentence offsets [documents + 1] of a part's documents, counted from the part's start."""
+        """Returns the sentence offsets [documents + 1] of a part's documents, relative to the part."""
         return self._documents[part]
 
     def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
-        """Returns the token offsets [count + 1] in the store of a part's sentences, from its sentence `first`."""
+        """Returns the token offsets [count + 1] in the store of a part's sentences from its sentence `first` on."""
         data = os.pread(self._sentences[part], (count + 1) * _OFFSET.size, first * _OFFSET.size)
         return np.frombuffer(data, np.int64) + self._first_token[part]
 
     def sentence_ranges(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the first sentences and the ends [n] of documents [n], all as numbers in the store."""
+        """Returns the first sentences and the ends [n] of documents [n], all as indices in the store."""
         parts = _part_of(self._first_document, documents)
         ranges = np.empty((2, len(documents)), np.int64)
         for part in np.unique(parts):
@@ -229,9 +228,9 @@ class TokenStore(contextlib.ExitStack):
         return ranges[0], ranges[1]
 
     def offset_windows(self, sentences: np.ndarray, width: int) -> np.ndarray:
-        """Returns the token offsets [n, width + 1] of `width` sentences, beginning with each of `sentences` [n].
+        """Returns the token offsets [n, width + 1] of `width` sentences, starting at each of `sentences` [n].
 
-        Offsets after the end of a sentence's document have no meaning.
+        Offsets after the end of a sentence's document are undefined.
         """
         parts = _part_of(self._first_sentence, sentences)
         at = (sentences - self._first_sentence[parts]) * _OFFSET.size
@@ -241,10 +240,10 @@ class TokenStore(contextlib.ExitStack):
         return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
 
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store.
+        """Returns the concatenated tokens of spans [n]. `starts` are indices in the store.
 
         If the store is larger than the memory, spans are read in their order on the disk, and the next ones are
-        announced to the system, so that the disk works on many of them at once.
+        announced to the operating system, so the disk processes many of them at once.
         """
         if not self._is_larger_than_memory:
             return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)
@@ -282,7 +281,7 @@ def _cumulated(counts: Iterable[int]) -> np.ndarray:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raises the process's limit of open files, as far as the system allows."""
+    """Raises the process's limit of open files as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))

@@ -1,7 +1,7 @@
 """Counts the words of a corpus in parallel and in bounded memory.
 
 A word is the text between white space and punctuation, which `BasicTokenizer` passes to WordPiece. Each part of the
-corpus is counted separately, and the counts are added up in the order of the corpus, so they don't depend on the number
+corpus is counted separately, and the counts are summed in the order of the corpus, so they do not depend on the number
 of processes.
 """
 
@@ -20,7 +20,7 @@ from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 
 class BoundedCounter:
-    """Counts words by lossy counting (Manku and Motwani, 2002): if there are too many, the rarest are removed.
+    """Counts words by lossy counting (Manku and Motwani, 2002). If there are too many, the rarest are removed.
 
     A count is never too high, and too low by at most `error`. A missing word occurred at most `error` times.
 
@@ -56,13 +56,13 @@ def count_words(
     capacity: int,
     advance: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Counts the words of a part of a corpus; a job of `Workers`.
+    """Counts the words of a part of a corpus. It is a job of `Workers`.
 
     Args:
       path: the file of words and counts to write.
       pieces: the pieces of files to count.
-      corpus: how files become lines.
-      rules: the arguments of `BasicTokenizer`, and `kept_tokens`, which are never split and are not counted.
+      corpus: how files are split into lines.
+      rules: the arguments of `BasicTokenizer`, and `kept_tokens`, which are never split and not counted.
       capacity: largest number of words in memory.
       advance: called with the number of bytes that were read.
     """
@@ -90,7 +90,7 @@ def count_words(
 
 
 def add_up(parts: Iterable[tuple[str, Mapping[str, Any]]], capacity: int) -> BoundedCounter:
-    """Adds up the counts of a corpus.
+    """Sums the counts of a corpus.
 
     Args:
       parts: the path and the result of `count_words` of each part, in order.

@@ -1,6 +1,6 @@
-"""A word segmenter of the user, for whole-word masking in languages without spaces.
+"""A user's word segmenter, for whole-word masking in languages without spaces.
 
-In Chinese each character is a token, and no "##" marks the tokens that continue a word.
+In Chinese each character is a token, and no "##" marks tokens that continue a word.
 """
 
 import importlib
@@ -19,7 +19,7 @@ WordSegmenter = Callable[[str], Iterable[str]]
 
 
 def load_word_segmenter(name: str) -> WordSegmenter:
-    """Imports the function that a flag names.
+    """Imports the function given by a flag.
 
     Args:
       name: "module:function", such as "jieba:lcut". The function returns the words of a text, in order.
@@ -31,11 +31,11 @@ def load_word_segmenter(name: str) -> WordSegmenter:
     try:
         segment = getattr(importlib.import_module(module), function)
         if not callable(segment):
-            raise TypeError(f"it is a {type(segment).__name__}, and no function")
+            raise TypeError(f"it is a {type(segment).__name__}, not a function")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
-            f"--word_segmenter is {name!r}, which can't be used ({error}). Give the module:function of "
-            "an installed package, such as jieba:lcut."
+            f"--word_segmenter is {name!r}, which can't be used ({error}). Pass the module:function of an installed "
+            "package, such as jieba:lcut."
         ) from None
     return segment
 
@@ -44,7 +44,7 @@ class SegmentedTokenizer:
     """Tokenizes text and marks the tokens that continue a word.
 
     Args:
-      tokenizer: the tokenizer; its tokens don't depend on the segmentation.
+      tokenizer: the tokenizer. Its tokens do not depend on the segmentation.
       word_segmenter: see `load_word_segmenter`.
     """
 
@@ -54,12 +54,12 @@ class SegmentedTokenizer:
         self._segment = load_word_segmenter(word_segmenter)
 
     def encode_to_bytes(self, text: str) -> bytes:
-        """Returns the ids of a text's tokens, 32 bits each; tokens that continue a word have the bit `CONTINUES_WORD`.
+        """Returns the ids of a text's tokens, 32 bits each. Tokens that continue a word have the bit `CONTINUES_WORD`.
 
         A token continues a word if it is a "##" token, or if it begins inside a word of the segmenter.
 
         Raises:
-          InputError: if the segmenter returns something else than words of the text.
+          InputError: if the segmenter does not return words of the text.
         """
         tokens, spans = self._tokenizer.tokenize_with_offsets(text)
         is_inside = np.zeros(len(text) + 1, bool)
@@ -73,8 +73,8 @@ class SegmentedTokenizer:
             begin = text.find(word, begin)
             if begin < 0:
                 raise InputError(
-                    f"--word_segmenter: {self._name} returned the word {word!r}, which isn't in the rest of "
-                    f"{text[:80]!r}. It must return the words exactly as they are in the text, in order."
+                    f"--word_segmenter: {self._name} returned the word {word!r}, which is not in the rest of "
+                    f"{text[:80]!r}. Use a function that returns the words unchanged and in order."
                 )
             is_inside[begin + 1 : begin + len(word)] = True
             begin += len(word)
@@ -86,6 +86,6 @@ class SegmentedTokenizer:
 
     def _error(self, found: object) -> InputError:
         return InputError(
-            f"--word_segmenter: {self._name} returned {str(found)[:40]!r} ({type(found).__name__}), but words (str) "
-            "are expected. Give a function that returns the words of a text, such as jieba:lcut."
+            f"--word_segmenter: {self._name} returned {str(found)[:40]!r} ({type(found).__name__}). Use a function "
+            "that returns the words of a text as str, such as jieba:lcut."
         )

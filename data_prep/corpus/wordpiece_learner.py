@@ -1,8 +1,8 @@
 """Learns a WordPiece vocabulary of a given size from word counts, with the learner of tensorflow-text.
 
 The learner keeps a substring only if it occurs often enough at the start of a word or a token, not counting occurrences
-as the front of a longer token. It takes a frequency threshold instead of a size. So thresholds are tried until the
-vocabulary is a little too large, and its rarest tokens are left out.
+as the front of a longer token. It takes a frequency threshold instead of a size. Therefore several thresholds are tried
+until the vocabulary is slightly too large, and its rarest tokens are removed.
 """
 
 import collections
@@ -20,13 +20,13 @@ from bert_tf.runtime.program import say
 from bert_tf.tokenization.characters import clean, clean_only
 from bert_tf.tokenization.vocabulary import CONTINUATION
 
-# Longer words are left out: they are rarely words, and the learner visits every substring.
+# Longer words are skipped, because most are not words and the learner visits every substring.
 LONGEST_WORD = 50
 _ITERATIONS = 4
-# The alphabet has so many characters, or more if these are a smaller share of the text.
+# The alphabet has at least this many characters, and enough to cover this fraction of the text.
 _FEWEST_CHARACTERS = 1000
 _COVERAGE = 0.9995
-# A vocabulary may be this much larger than wanted before its rarest tokens are left out.
+# How much larger than requested a vocabulary may be before its rarest tokens are removed.
 _SURPLUS = 0.02
 
 
@@ -37,23 +37,23 @@ def learn_vocabulary(
 
     Args:
       counts: the number of occurrences of each word.
-      vocab_size: the wanted number of tokens.
+      vocab_size: the requested number of tokens.
       first: the first tokens, such as the special tokens.
-      max_alphabet: largest number of characters; words with rarer ones are left out. By default (0) 1000, or as many
-        as 99.95% of the text consist of.
+      max_alphabet: largest number of characters; words with rarer ones are skipped. By default (0), it is 1000, or more
+        to cover 99.95% of the text.
 
     Returns:
-      The tokens: `first`, the sorted alphabet, and the others by falling frequency. There are fewer than `vocab_size`
-      if the words have no more. CJK characters have no token with `##`, because each of them is a word.
+      The tokens: `first`, the sorted alphabet, and the others by descending frequency. There are fewer than
+      `vocab_size` if the words do not have more. CJK characters have no token with `##`, because each is a word.
 
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
     """
     learner = _learner()
-    # The result depends on the order of words with equal counts, so the words are sorted first.
+    # The learner's result depends on the order of words with equal counts, so the words are sorted.
     words = learner.get_input_words(sorted(counts.items()), set(first), LONGEST_WORD)
     if not words:
-        raise InputError("--input_file: there are no words in the text.")
+        raise InputError("--input_file: the text has no words. Add text.")
     characters: collections.Counter[str] = collections.Counter()
     for word, count in words:
         for char in word:
@@ -62,16 +62,16 @@ def learn_vocabulary(
     if len(alphabet) < len(characters):
         covered = sum(characters[char] for char in alphabet) / characters.total()
         say(
-            f"The alphabet: {len(alphabet)} of {len(characters)} characters, which make up {covered:.2%} of the text. "
-            "Words with other characters are left out. Raise --max_alphabet for more."
+            f"Alphabet: {len(alphabet)} of {len(characters)} characters, which cover {covered:.2%} of the text. Words "
+            "with other characters are skipped. Raise --max_alphabet to include more."
         )
     words = learner.filter_input_words(words, alphabet, -1)
     useless = {f"{CONTINUATION}{char}" for char in alphabet if clean(char) != clean_only(char)}
     fixed = {*first, *alphabet, *(f"{CONTINUATION}{char}" for char in alphabet)} - useless
     if vocab_size < len(fixed):
         raise InputError(
-            f"--vocab_size is {vocab_size}, but the special tokens ({len(first)}) and the alphabet, with and without "
-            f"## ({len(fixed) - len(first)}), are {len(fixed)} tokens. Raise --vocab_size or lower --max_alphabet."
+            f"--vocab_size is {vocab_size}, but the special tokens ({len(first)}) and the alphabet with and without "
+            f"## ({len(fixed) - len(first)}) are {len(fixed)} tokens. Raise --vocab_size or lower --max_alphabet."
         )
     parameters = learner.Params(
         upper_thresh=None,
@@ -96,7 +96,7 @@ def learn_vocabulary(
 
 @functools.cache
 def _learner() -> ModuleType:
-    """The module of tensorflow-text, which needs only NumPy, without its package, which would import TensorFlow."""
+    """Returns tensorflow-text's module without importing its package, which would import TensorFlow."""
     package = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
     path = package / "tools" / "wordpiece_vocab" / "wordpiece_tokenizer_learner_lib.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -106,20 +106,20 @@ def _learner() -> ModuleType:
 
 
 def _alphabet_size(characters: collections.Counter[str]) -> int:
-    """Returns the number of the most frequent characters that are enough of the text."""
+    """Returns the number of the most frequent characters that cover enough of the text."""
     covered = np.cumsum(sorted(characters.values(), reverse=True))
     return max(_FEWEST_CHARACTERS, int(np.searchsorted(covered, _COVERAGE * covered[-1])) + 1)
 
 
 def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, threshold: int) -> list[str]:
-    """Returns the vocabulary of the highest threshold, or nearly that, with enough tokens; else that of threshold 1.
+    """Returns the vocabulary of about the highest threshold that yields enough tokens, or else of threshold 1.
 
     Args:
-      learn: threshold -> vocabulary.
-      vocab_size: the number of tokens that is enough.
+      learn: returns the vocabulary for a threshold.
+      vocab_size: minimum number of tokens the vocabulary must have.
       threshold: the first threshold to try.
     """
-    enough = too_few = None  # thresholds and sizes on either side
+    enough = too_few = None  # thresholds and sizes above and below the requested size
     while True:
         vocabulary = learn(threshold)
         say(f"Tokens that occur at least {threshold} times: {len(vocabulary)}")
@@ -142,7 +142,7 @@ def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, thr
 
 
 def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -> int:
-    """Estimates the threshold for `wanted` pieces, as if the size were a power of the threshold."""
+    """Estimates the threshold for `wanted` tokens, assuming that the size is a power of the threshold."""
     (low, most), (high, fewest) = enough, too_few
     share = math.log(most / wanted) / math.log(most / fewest)
     guess = round(low * (high / low) ** min(max(share, 0.1), 0.9))
@@ -150,7 +150,7 @@ def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -
 
 
 def _cut(vocabulary: Sequence[str], vocab_size: int, fixed: set[str]) -> list[str]:
-    """Leaves out the last tokens, except fixed ones."""
+    """Removes the last tokens, except fixed ones."""
     room = vocab_size - len(fixed)
     kept = []
     for token in vocabulary:

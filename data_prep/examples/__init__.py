@@ -1,8 +1,8 @@
 """From tokens to records and shards.
 
-    instances         documents become pairs of segments with a next-sentence label
-    records           planned examples become TFRecords; the files of a set
-    original_order   both in the original's order, with its random draws
+    instances         splits documents into pairs of segments with a next-sentence label
+    records           converts planned examples to TFRecords; the files of a set
+    original_order    does both in the original order, with the original random draws
 
 May import `bert_tf.sequences` and the folder `corpus`.
 """

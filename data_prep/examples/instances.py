@@ -1,10 +1,10 @@
-"""Documents become pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
+"""Splits documents into pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
 
-The rules are the release's, which `original_order` executes with the release's random draws. Here they are executed
-for many sentences at once: for every sentence, the functions compute where a chunk that begins there would end, where
-it would be divided into A and B, whether B would be a random segment, and so where the next chunk would begin. Then the
-chain of chunks is followed. All decisions are drawn from (seed, duplicate, document, sentence), so they don't depend on
-how the work is divided.
+The rules are the original ones, which `original_order` executes with the original random draws. Here they are
+executed for many sentences at once: for every sentence, the functions compute the end of a chunk that would begin
+there, where it would be divided into A and B, whether B would be random, and so where the next chunk would begin. Then
+the chain of chunks is followed. All decisions are drawn from (seed, duplicate, document, sentence), so they do not
+depend on how the work is divided.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from bert_tf.sequences.packing import truncate_randomly_batch
 from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.tokens import TokenStore
 
-# The first number in a key: for draws about a document (its target length), and about an example.
+# The first number in a key: for draws about a document (its target length) and about an example.
 _OF_DOCUMENT, _OF_EXAMPLE = 0, 1
 _IS_SHORT, _SHORT_TARGET = 0, 1
 _CUT, _IS_RANDOM, _RANDOM_DOCUMENT, _RANDOM_SENTENCE, _FRONT_A, _FRONT_B = range(6)
 
-# The numbers of sentences and of random segments that are handled together bound the memory.
+# The numbers of sentences and of random segments to process together, to limit the memory.
 _SENTENCES_AT_A_TIME = 1 << 14
 _LOOK_UPS_AT_A_TIME = 1 << 12
-# A random segment almost always has enough tokens in this many sentences; otherwise more of them are read.
+# A random segment almost always has enough tokens in this many sentences. Otherwise more are read.
 _FEW_SENTENCES = 12
 
-# A planned example: the places of its tokens in the store, and its label. Its key is kept in a separate array.
+# A planned example: the positions of its tokens in the store, and its label. Its key is stored in a separate array.
 EXAMPLE = np.dtype(
     [("start_a", "<i8"), ("start_b", "<i8"), ("length_a", "<u2"), ("length_b", "<u2"), ("is_random_next", "u1")]
 )
@@ -41,23 +41,23 @@ class SegmentRules(Settings, frozen=True):
     """The rules for segments.
 
     Attributes:
-      max_seq_length: longest sequence, including [CLS] and two [SEP].
-      short_seq_prob: share of the documents, in each duplicate, that get a shorter target length.
-      dupe_factor: number of times that each document is used, with other random choices each time.
+      max_seq_length: longest sequence in tokens, including [CLS] and two [SEP].
+      short_seq_prob: fraction of the documents, in each duplicate, with a shorter target length.
+      dupe_factor: number of times each document is used, each time with other random choices.
       random_seed: seed of all draws.
 
     Raises:
-      InputError: if a sequence has no room for two segments, or a number is out of range.
+      InputError: if a sequence has no room for two segments, or a number is out of bounds.
     """
 
-    max_seq_length: Annotated[int, about("Length of the sequences.", ge=5, le=_LONGEST)] = 128
-    short_seq_prob: Annotated[float, about("Share of documents that make shorter sequences.", ge=0, le=1)] = 0.1
+    max_seq_length: Annotated[int, about("Length of the sequences in tokens.", ge=5, le=_LONGEST)] = 128
+    short_seq_prob: Annotated[float, about("Fraction of documents with shorter sequences.", ge=0, le=1)] = 0.1
     dupe_factor: Annotated[int, about(ge=1)] = 10
     random_seed: Annotated[int, about("Seed of all random choices.")] = 12345
 
     @property
     def max_num_tokens(self) -> int:
-        """The largest number of tokens of both segments."""
+        """The largest total number of tokens in both segments."""
         return self.max_seq_length - 3
 
 
@@ -65,11 +65,11 @@ class SentenceWindow(NamedTuple):
     """n sentences in the order of the corpus.
 
     Attributes:
-      offsets: [n + more + 1] token offsets of the sentences, of up to `max_num_tokens` sentences behind them, and of
-        the end.
-      documents: [n] the document number of each sentence.
-      places: [n] the index of each sentence in its document.
-      document_ends: [n] the index in `offsets` of the end of each sentence's document.
+      offsets: [n + more + 1], token offsets of the sentences, of up to `max_num_tokens` following sentences, and of the
+        end.
+      documents: [n], the document index of each sentence.
+      places: [n], the index of each sentence in its document.
+      document_ends: [n], the index in `offsets` of the end of each sentence's document.
     """
 
     offsets: np.ndarray
@@ -82,13 +82,13 @@ class Chunks(NamedTuple):
     """Consecutive sentences that become an example: A is the front of a chunk, B is its rest or a random segment.
 
     Attributes:
-      keys: [n] from which everything about an example is drawn.
-      documents: [n] document numbers.
-      targets: [n] target lengths in tokens.
-      first: [n] index in the window's offsets of the first sentence.
-      cuts: [n] index of the end of A.
-      ends: [n] index of the end of the chunk.
-      is_random_next: [n] whether B comes from another document.
+      keys: [n], keys for drawing all properties of an example.
+      documents: [n], document indices.
+      targets: [n], target lengths in tokens.
+      first: [n], index of the first sentence in the window's offsets.
+      cuts: [n], index of the end of A.
+      ends: [n], index of the end of the chunk.
+      is_random_next: [n], whether B comes from another document.
     """
 
     keys: np.ndarray
@@ -103,18 +103,18 @@ class Chunks(NamedTuple):
 def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: SegmentRules) -> tuple[Chunks, int]:
     """Divides the sentences of a window into chunks.
 
-    A chunk takes sentences until it has the document's target length; A gets a random number of them. If B is random,
-    the sentences behind A begin the next chunk.
+    A chunk takes sentences until it has the document's target length. A gets a random number of them. If B is random,
+    the sentences after A begin the next chunk.
 
     Args:
       window: the sentences.
-      duplicate: the number of the pass through the documents.
+      duplicate: the index of the pass through the documents.
       first: index of the first sentence of the first chunk.
       rules: the rules.
 
     Returns:
-      The chunks; and the index, counted from this window's start, of the sentence that begins the first chunk of the
-      next window.
+      The chunks, and the index of the sentence that begins the first chunk of the next window, relative to this
+      window's start.
     """
     here = np.arange(len(window.documents))
     document_keys = make_keys(rules.random_seed, _OF_DOCUMENT, duplicate, window.documents)
@@ -138,11 +138,11 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
 
 
 def chunks_of_document(offsets: np.ndarray, document: int, rules: SegmentRules) -> Chunks:
-    """Returns the chunks of one document, of all duplicates together.
+    """Returns the chunks of one document, for all duplicates together.
 
     Args:
-      offsets: [sentences + 1] token offsets of its sentences.
-      document: its number in the corpus.
+      offsets: [sentences + 1], token offsets of its sentences.
+      document: its index in the corpus.
       rules: the rules.
     """
     count = len(offsets) - 1
@@ -151,7 +151,7 @@ def chunks_of_document(offsets: np.ndarray, document: int, rules: SegmentRules) 
 
 
 def _choose_all_chunks(window: SentenceWindow, first: list[int], rules: SegmentRules) -> Chunks:
-    """Returns the chunks of all duplicates; `first` [duplicates] is moved on to the next window."""
+    """Returns the chunks of all duplicates. Advances `first` [duplicates] to the next window."""
     chosen = []
     for duplicate in range(rules.dupe_factor):
         chunks, after = choose_chunks(window, duplicate, first[duplicate], rules)
@@ -161,18 +161,18 @@ def _choose_all_chunks(window: SentenceWindow, first: list[int], rules: SegmentR
 
 
 def random_documents(keys: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
-    """Returns for each example [n] one of the `count` documents, but never its own."""
+    """Returns for each example [n] one of the `count` documents other than its own."""
     others = below(draw(keys, _RANDOM_DOCUMENT), count - 1)
     return others + (others >= own)
 
 
 def random_sentences(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns for each example [n] the sentence, of `counts` [n], with which its random segment begins."""
+    """Returns for each example [n] the sentence, out of `counts` [n], with which its random segment begins."""
     return below(draw(keys, _RANDOM_SENTENCE), counts)
 
 
 def wanted_tokens(chunks: Chunks, offsets: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens [n] after which a random segment ends, with its current sentence."""
+    """Returns the number of tokens [n] after which a random segment ends (including its current sentence)."""
     return chunks.targets - (offsets[chunks.cuts] - offsets[chunks.first])
 
 
@@ -180,12 +180,12 @@ def segment_ends(windows: np.ndarray, sentences: np.ndarray, wanted: np.ndarray)
     """Returns the ends of segments that begin with the first sentence of each row.
 
     Args:
-      windows: [n, W + 1] token offsets of sentences.
-      sentences: [n] numbers of sentences; offsets behind their end are ignored.
-      wanted: [n] tokens that are enough.
+      windows: [n, W + 1], token offsets of sentences.
+      sentences: [n], numbers of sentences; offsets after their end are ignored.
+      wanted: [n], required numbers of tokens.
 
     Returns:
-      Token offsets [n] after as many whole sentences as are needed, at least one.
+      Token offsets [n] after the required number of complete sentences, at least one.
     """
     place = np.arange(windows.shape[1])
     is_enough = (windows - windows[:, :1] >= wanted[:, None]) | (place >= sentences[:, None])
@@ -200,13 +200,13 @@ def truncate(
     is_random_next: np.ndarray,
     rules: SegmentRules,
 ) -> np.ndarray:
-    """Shortens pairs of segments until both fit; see `packing.truncate_randomly_batch`.
+    """Shortens pairs of segments until both fit. See `packing.truncate_randomly_batch`.
 
     Args:
-      keys: [n] of the examples.
+      keys: [n], keys of the examples.
       a: starts [n] and ends [n] of the first segments' tokens.
-      b: the same of the second segments.
-      is_random_next: [n] the labels.
+      b: starts [n] and ends [n] of the second segments' tokens.
+      is_random_next: [n], the labels.
       rules: the rules.
 
     Returns:
@@ -226,10 +226,10 @@ class PlannedExamples(NamedTuple):
     """The examples of a window of sentences.
 
     Attributes:
-      keys: [n] of the examples.
+      keys: [n], keys of the examples.
       examples: [n] of type `EXAMPLE`.
       sentences: number of sentences in the window.
-      long_sentences: number of sentences with more tokens than fit into a sequence.
+      long_sentences: number of sentences that do not fit into a sequence.
     """
 
     keys: np.ndarray
@@ -239,7 +239,7 @@ class PlannedExamples(NamedTuple):
 
 
 def plan_examples(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[PlannedExamples]:
-    """Plans the examples of the documents of one part, window by window, in no particular order."""
+    """Plans the examples of the documents of one part, window by window, in arbitrary order."""
     first = [0] * rules.dupe_factor
     for window in _windows(store, part, rules.max_num_tokens):
         count = len(window.documents)
@@ -286,6 +286,6 @@ def _place_tokens(store: TokenStore, window: SentenceWindow, chunks: Chunks, rul
 def _random_segments(
     store: TokenStore, first: np.ndarray, sentences: np.ndarray, wanted: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the starts and ends of segments of at most `most` sentences; see `segment_ends`."""
+    """Returns the starts and ends of segments of at most `most` sentences. See `segment_ends`."""
     windows = store.offset_windows(first, most)
     return windows[:, 0], segment_ends(windows, np.minimum(sentences, most), wanted)

@@ -1,9 +1,9 @@
-"""The release's examples in the release's order (`--original_order`): its random draws, from one generator.
+"""The original examples in the original order (`--original_order`), with the original random draws.
 
-As in the release, the whole corpus is held in memory, and one core does the work. These properties of the release are
-kept here, but not in the streaming mode: carriage returns are deleted everywhere; a document continues in the next file
+As in the original code, the whole corpus is in memory, and one core does the work. Unlike the streaming mode, this mode
+keeps the following original properties: carriage returns are deleted everywhere; a document continues in the next file
 if there is no blank line at the end; the "random" segments of a corpus of one document come from that document; a "##"
-piece at the front of the second segment belongs to the last word of the first.
+token at the front of the second segment belongs to the last word of the first.
 """
 
 import collections
@@ -22,7 +22,7 @@ from bert_tf.tokenization import FullTokenizer
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, RecordEncoder, ShardSet, count_examples
 
-# Number of records that are written together.
+# Number of records per batch.
 _BATCH = 1024
 _ATTEMPTS_AT_ANOTHER_DOCUMENT = 10
 
@@ -50,17 +50,17 @@ class Example(NamedTuple):
 def write_reference_examples(
     inputs: Sequence[str], tokenizer: FullTokenizer, rules: SegmentRules, options: ExampleOptions, shards: ShardSet
 ) -> dict[str, int]:
-    """Makes the release's files; example i goes into file i modulo the number of files.
+    """Writes the original files; example i goes into file i modulo the number of files.
 
     Args:
       inputs: text files with one sentence per line and blank lines between documents.
       tokenizer: the tokenizer.
-      rules: how tokens become segments.
+      rules: how tokens are combined to segments.
       options: the content of a record.
       shards: the files.
 
     Returns:
-      Counts of documents and sentences, and those of `records.count_examples`.
+      Counts of documents and sentences, and the counts of `records.count_examples`.
 
     Raises:
       InputError: if a file is missing or not UTF-8, or there is no text.
@@ -68,7 +68,7 @@ def write_reference_examples(
     rng = random.Random(rules.random_seed)
     documents = read_documents(inputs, tokenizer)
     if not documents:
-        raise InputError(f"--input_file: {', '.join(inputs)}: there is no text.")
+        raise InputError(f"--input_file: {', '.join(inputs)}: there is no text. Add some.")
     rng.shuffle(documents)
     examples = list(make_examples(documents, tokenizer, rules, options, rng))
     rng.shuffle(examples)
@@ -104,7 +104,7 @@ def _arrays(examples: Sequence[Example], options: ExampleOptions) -> dict[str, n
 
 
 def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Document]:
-    """Reads the documents of text files as the release does; documents without tokens are left out.
+    """Reads the documents of text files like the original code. Documents without tokens are skipped.
 
     Raises:
       InputError: if a file is missing, or a line is not UTF-8.
@@ -114,7 +114,7 @@ def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Docu
         with files.open_file(files.require_file(path, "--input_file", may_be_empty=True), "rb") as reader:
             for number, line in enumerate(reader, start=1):
                 line = line.replace(b"\r", b"")
-                if not line:  # a final "\r" without "\n": for the release not a blank line, but the end of the file
+                if not line:  # a final "\r" without "\n" ends the file in the original code
                     break
                 try:
                     text = line.decode("utf-8").strip()
@@ -137,7 +137,7 @@ def make_examples(
     options: ExampleOptions,
     rng: random.Random,
 ) -> Iterator[Example]:
-    """Makes the examples of all documents, in the release's order before its last shuffle."""
+    """Yields the examples of all documents, in the original order before its last shuffle."""
     vocabulary = MaskingVocabulary.of(tokenizer.vocab, options.policy.no_special_replacements)
     with progress_bar(rules.dupe_factor * len(documents), "examples", unit="document") as bar:
         for _ in range(rules.dupe_factor):
@@ -173,7 +173,7 @@ def _pairs_of_document(
         else:
             segment_b = _joined(document[cut:end])
         yield segment_a, segment_b, is_random_next
-        # If B is random, the sentences behind A begin the next chunk.
+        # If B is random, the sentences after A begin the next chunk.
         first = cut if is_random_next else end
 
 

@@ -1,10 +1,11 @@
-"""Planned examples become TFRecords: tokens are packed, masked and encoded, in whole batches, and written to shards.
+"""Converts planned examples to TFRecords: packs, masks and encodes tokens in batches, and writes them to shards.
 
-The bytes are those of `tf.train.Example.SerializeToString(deterministic=True)` and `tf.io.TFRecordWriter`, but without
-TensorFlow, which would create a Python object per feature of each record and take half a gigabyte in each process.
+The bytes equal the output of `tf.train.Example.SerializeToString(deterministic=True)` and `tf.io.TFRecordWriter`. They
+are written without TensorFlow, which would create a Python object per feature of each record and take half a gigabyte
+in each process.
 
 A record is an `Example` message: a map from names to lists of numbers, sorted by name. Integers are varints, so the
-length of a record depends on its values. Everything with the same length in all records of a batch is one array.
+length of a record depends on its values. All parts with the same length in all records of a batch form one array.
 
 Axis letters: B examples, T tokens, L numbers of a feature, W bytes.
 """
@@ -48,10 +49,10 @@ class ExampleOptions(Settings, frozen=True):
     Attributes:
       max_seq_length: length of the sequences.
       max_predictions_per_seq: length of the masked-LM lists.
-      is_masked: whether sequences are masked here. Otherwise the input pipeline masks them, or nothing does (objective
-        "ltr").
+      is_masked: whether sequences are masked here. Otherwise the input pipeline masks them, or they stay unmasked
+        (objective "ltr").
       policy: the masking rules.
-      is_segmented: whether the tokens of the store say if they continue a word (see `word_segmentation`).
+      is_segmented: whether the tokens of the store mark tokens that continue a word (see `word_segmentation`).
 
     Raises:
       InputError: if there is no room for a prediction.
@@ -76,7 +77,7 @@ class ExampleMaker:
 
     Args:
       options: the content of the records.
-      vocab: piece -> id.
+      vocab: maps tokens to ids.
     """
 
     def __init__(self, options: ExampleOptions, vocab: Mapping[str, int]) -> None:
@@ -89,8 +90,8 @@ class ExampleMaker:
         """Returns the features of examples as arrays [B, length].
 
         Args:
-          keys: [B] from which masks are drawn.
-          examples: [B] of type `instances.EXAMPLE`.
+          keys: [B], keys for drawing the masks.
+          examples: [B], of type `instances.EXAMPLE`.
           tokens: A and B of the first example, then of the second, and so on.
         """
         options, vocabulary = self._options, self._vocabulary
@@ -121,7 +122,7 @@ class ExampleMaker:
         return values if word_starts is None else values | {"word_starts": word_starts}
 
     def encode(self, values: Mapping[str, np.ndarray]) -> list[bytes]:
-        """Returns the TFRecords of a batch; see `RecordEncoder.encode`."""
+        """Returns the TFRecords of a batch. See `RecordEncoder.encode`."""
         return self._encoder.encode(values)
 
 
@@ -138,22 +139,22 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a name that is the same for equal values only."""
+    """Returns a name that is the same only for equal values."""
     text = json.dumps(parts, default=msgspec.to_builtins, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardSet:
-    """All shards of one set of examples, which appear when all of them are complete; until then their names are hidden.
+    """All shards of one set of examples. Their names are hidden until all of them are complete.
 
     Symbolic links are followed: the files that they point to are replaced.
 
     Attributes:
-      paths: [shards] their files.
+      paths: [shards], their files.
       features: the features of their records.
       vocab_sha256: see `vocabulary_hash`.
-      settings: all other settings that decide the content.
+      settings: all other settings that determine the content.
     """
 
     paths: tuple[str, ...]
@@ -168,7 +169,10 @@ class ShardSet:
     def stage(self, shard: int, source: str, counts: Mapping[str, int]) -> None:
         """Moves a finished shard to its hidden name, next to its metadata.
 
-        `source` is its file, which may have the hidden name already; for `counts` see `count_examples`.
+        Args:
+          shard: the index of the shard.
+          source: its file, which may already have the hidden name.
+          counts: see `count_examples`.
         """
         metadata = files.target_of(Sidecar.path_of(self.paths[shard]))
         description = self._description(shard, files.size(source), counts)
@@ -181,10 +185,10 @@ class ShardSet:
         return files.exists(self.staged(shard)) or self._is_finished(shard)
 
     def publish(self) -> None:
-        """Renames the files, when all shards are staged.
+        """Renames the files once all shards are staged.
 
-        An older set at these paths is unchanged until then: nothing from here on needs room on the disk. If this is
-        interrupted, it can be repeated. Metadata files are first; they match no older shard.
+        An older set at these paths is unchanged until then. From here on, no more disk space is needed. After an
+        interruption, this can be repeated. Metadata files are renamed first; they do not match older shards.
         """
         for path in self.paths:
             for target in map(files.target_of, (Sidecar.path_of(path), path)):
@@ -223,7 +227,7 @@ class ShardSet:
 
 
 def _varint(number: int) -> bytes:
-    """Encodes a number in base 128, lowest digit first; all digits except the last have their top bit set."""
+    """Encodes a number in base 128, lowest digit first. All digits except the last have their top bit set."""
     digits = bytearray()
     while number >= 0x80:
         digits.append(number & 0x7F | 0x80)
@@ -239,7 +243,7 @@ def _field(number: int, length: int) -> bytes:
 
 
 class _VarintTable:
-    """The varints of all numbers below a limit: four bytes per number, and a mask of the bytes that are used."""
+    """The varints of all numbers below a limit: four bytes per number, and a mask of the used bytes."""
 
     def __init__(self, limit: int) -> None:
         if limit > 1 << 28:
@@ -254,7 +258,7 @@ class _VarintTable:
         self.lengths = self._is_part.sum(axis=1, dtype=np.uint8)
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the bytes [W] of numbers [B, L], one after the other."""
+        """Returns the concatenated bytes [W] of numbers [B, L]."""
         numbers = numbers.ravel()
         encoded = self._bytes.view(np.uint32).ravel().take(numbers).view(np.uint8)
         return encoded.compress(self._is_part.view(np.uint32).ravel().take(numbers).view(bool))
@@ -265,7 +269,7 @@ class RecordEncoder:
 
     Args:
       features: the features of each record.
-      limit: all integers are smaller.
+      limit: upper bound of all integers (exclusive).
     """
 
     def __init__(self, features: Sequence[Feature], limit: int) -> None:
@@ -276,13 +280,13 @@ class RecordEncoder:
         """Encodes the records of a batch.
 
         Args:
-          values: arrays [B, L] by feature.
+          values: maps features to arrays [B, L].
 
         Returns:
-          The content of a file with these records, in parts to be joined.
+          The content of a file with these records, in parts to join.
 
         Raises:
-          ValueError: if an array has another length than its feature.
+          ValueError: if the length of an array differs from its feature's.
         """
         columns = [self._column(feature, values[feature.name]) for feature in self._features]
         bodies = [b"".join(parts) for parts in zip(*itertools.chain(*_joined(columns)), strict=True)]
@@ -305,7 +309,7 @@ class RecordEncoder:
 
 
 def _framed(records: list[bytes]) -> list[bytes]:
-    """Frames each record: length (8 bytes), its checksum (4), the record, its checksum (4)."""
+    """Frames each record: length (8 bytes), checksum of the length (4), the record, checksum of the record (4)."""
     checksums = np.array([google_crc32c.value(record) for record in records], np.uint64)
     feet = masked_checksums(checksums).astype("<u4").tobytes()
     parts: list[bytes] = []
@@ -338,7 +342,7 @@ def _with_head(feature: Feature, numbers: np.ndarray) -> np.ndarray:
 
 
 def _joined(columns: Sequence) -> Iterator[tuple[list[bytes], ...]]:
-    """Converts columns to lists of bytes; neighbouring arrays are joined first."""
+    """Converts columns to lists of bytes. Neighbouring arrays are joined first."""
     for is_array, group in itertools.groupby(columns, key=lambda column: isinstance(column, np.ndarray)):
         if is_array:
             block = np.concatenate(list(group), axis=1)

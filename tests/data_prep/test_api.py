@@ -34,7 +34,7 @@ def test_errors_are_those_of_the_programs(tmp_path):
     for texts in ({"text": ["a"]}, pd.DataFrame({"text": ["a"]})):
         with pytest.raises(InputError, match=r"texts is a .*one column of a table"):
             api.build_vocab(texts, tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match=r"text 1 is '5' \(int\), but a str is expected"):
+    with pytest.raises(InputError, match=r"text 1 is '5' \(int\)\. Use a str"):
         api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))
     with pytest.raises(InputError, match=r"^data_prep\.build_vocab: --input_file: .*no_such\.txt"):
         api.build_vocab(pathlib.Path("no_such.txt"), tmp_path / "vocab.txt")

@@ -107,5 +107,5 @@ def test_bad_lines_are_counted_as_in_the_local_mode(tmp_path, monkeypatch):
 def test_errors_are_those_of_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
-    with pytest.raises(InputError, match="one single document"):
+    with pytest.raises(InputError, match="a single document"):
         run(preparation_config(tmp_path, tmp_path / "one.txt"))

@@ -125,9 +125,13 @@ def test_random_segments_come_from_other_documents(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     [
-        ("one.txt", "ba co.\nfu di.\n", "one single document"),
+        ("one.txt", "ba co.\nfu di.\n", "a single document"),
         ("none.txt", "\n\n \n", "no text"),
-        ("none.jsonl", '{"body": "ba co."}\n' * 2, r"no text in the files\. Left out 2 lines .*none\.jsonl line 1"),
+        (
+            "none.jsonl",
+            '{"body": "ba co."}\n' * 2,
+            r"the files contain no text\. Add some\. Skipped 2 lines .*none\.jsonl line 1",
+        ),
     ],
 )
 def test_a_corpus_without_two_documents_is_refused(tmp_path, write, name, text, found):
@@ -251,7 +255,7 @@ def test_a_large_text_that_was_written_later_is_reported(tmp_path):
     assert "Warning" not in run_program(tmp_path, "out")
     os.utime(text, ns=(0, (tmp_path / "out").stat().st_mtime_ns + 1))
     printed = run_program(tmp_path, "out")
-    assert "are there already" in printed and f"Warning: {text} was written later than {tmp_path / 'out'}" in printed
+    assert "already exist" in printed and f"Warning: {text} was modified after {tmp_path / 'out'} was made" in printed
 
 
 def test_shards_are_put_where_a_url_says(text, tmp_path):
@@ -284,7 +288,7 @@ def test_bad_lines_are_counted_and_the_first_ones_named(tmp_path, small_pieces):
         _, counts = make(tmp_path, text, num_workers=num_workers, work_dir=f"work-{num_workers}", num_shards=2)
         assert counts["bad_lines"] == [
             f"{what}: {', '.join(f'{text} line {5 * i + line}' for i in range(5))}, ..."
-            for what, line in (("left out 20 lines (not UTF-8)", 2), ("cleaned 20 lines (a control character)", 4))
+            for what, line in (("skipped 20 lines (not UTF-8)", 2), ("cleaned 20 lines (a control character)", 4))
         ]
 
 

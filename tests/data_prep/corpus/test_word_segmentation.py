@@ -47,7 +47,7 @@ def test_characters_of_a_chosen_word_are_masked_together(folder):
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("json:cut", "can't be used"), ("json:__name__", "it is a str, and no function"), (".x:y", ""), ("jieba", "")],
+    [("json:cut", "can't be used"), ("json:__name__", "it is a str, not a function"), (".x:y", ""), ("jieba", "")],
 )
 def test_a_segmenter_that_is_not_there_is_named(name, found):
     with pytest.raises(InputError, match=f"^--word_segmenter is '{re.escape(name)}'.*{found}"):
@@ -57,5 +57,5 @@ def test_a_segmenter_that_is_not_there_is_named(name, found):
 @pytest.mark.parametrize(("name", "found"), [("builtins:enumerate", r"\(tuple\)"), ("builtins:len", r"'2' \(int\)")])
 def test_a_segmenter_that_returns_no_words_is_named(folder, name, found):
     segment = SegmentedTokenizer(FullTokenizer(str(folder / "vocab.txt")), name)
-    with pytest.raises(InputError, match=f"--word_segmenter: {name} returned .*{found}, but words"):
+    with pytest.raises(InputError, match=f"--word_segmenter: {name} returned .*{found}. Use a function"):
         segment.encode_to_bytes("天上")

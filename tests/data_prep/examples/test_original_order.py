@@ -109,7 +109,7 @@ def test_files_may_be_empty_or_named_twice(write):
     names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
     inputs = [file.path for file in find_input_files(names, as_released=True)]
     assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
-    with pytest.raises(InputError, match="there twice"):
+    with pytest.raises(InputError, match="listed twice"):
         find_input_files(names)
 
 
