@@ -1,11 +1,12 @@
-"""Measures how long training waits for a checkpoint that is written in the background, and for one that is not.
+"""Measures how long training waits for a checkpoint that is saved in the background or in the foreground.
 
     python -m benchmarks.checkpoint_saving [--size=base] [--batch_size=8] [--steps=6] [--rounds=5] [--threads=1]
         [--folder=DIR]
 
-A round is some training steps. The contenders take turns: no checkpoint, one that is complete before the next step
-begins, and one that is written while the next steps run. The table gives medians. With the default flags it takes about
-six minutes on 2 cores, 6 GB of memory and 4 GB in --folder, which should be on the disk that a run would write to.
+A round consists of several training steps. Three variants alternate: no checkpoint, one that is completed before the
+next step begins, and one that is written during the next steps. The table shows medians. With the default flags the
+benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --folder, which should be on the disk that a
+run would write to.
 """
 
 import statistics
@@ -21,13 +22,15 @@ from bert_tf.config import BertConfig
 from bert_tf.runtime import reporting
 
 _SIZE = flags.DEFINE_string("size", "base", "The released size to measure.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Examples in a step.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Examples per step.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
-_STEPS = flags.DEFINE_integer("steps", 6, "Number of steps in a round.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of rounds of each contender.")
-_FOLDER = flags.DEFINE_string("folder", None, "Where checkpoints are written, if not in the temporary folder.")
+_STEPS = flags.DEFINE_integer("steps", 6, "Steps per round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each variant.")
+_FOLDER = flags.DEFINE_string("folder", None, "Folder for checkpoints. Default: the temporary folder.")
 _THREADS = flags.DEFINE_integer(
-    "threads", 0, "Threads of a training step; 0 for all cores. One core less leaves it to the writer, as a GPU does."
+    "threads",
+    0,
+    "Threads of a training step; 0 for all cores. One fewer leaves a core for writing, as on a GPU.",
 )
 
 

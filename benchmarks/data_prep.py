@@ -1,25 +1,26 @@
-"""Measures the speed of data preparation in comparison with the released algorithm, and its memory.
+"""Measures the speed and the memory of data preparation, and compares the speed with the original algorithm.
 
     python -m benchmarks.data_prep [--parts=tokenization,program,...] [--text=FOLDER] [--rounds=3]
 
-- tokenization: the CPU seconds from text to ids on one core, in comparison with the release's rules applied to one
-  character after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast,
-  warm 10 times.
-- program: the CPU seconds of the whole program with one worker at --dupe_factor=10, in comparison with the released
-  algorithm (`released_preparation`). Its time does not include the import of TensorFlow; ours includes everything.
+- tokenization: the CPU seconds from text to ids on one core, compared with the original rules applied to one character
+  after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast, warm 10
+  times.
+- program: the CPU seconds of the complete program with one worker at --dupe_factor=10, compared with the original
+  algorithm (`released_preparation`). The original's time excludes the import of TensorFlow; ours includes everything.
   Goal: 10 times as fast, or better 20 times.
-- workers: the seconds of four workers in comparison with one; this needs four idle cores. Goal: 3.3 times as fast.
+- workers: the seconds of four workers compared with one; needs four idle cores. Goal: 3.3 times as fast.
 - memory: the peak memory of all processes together for 100 MB and 500 MB of text (the same documents in different
   orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
   once (proportional set size).
-- store: the seconds of a preparation whose tokenized text doesn't fit into a memory of --store_limit_mb, in comparison
-  with one that has all memory, at --dupe_factor=1. It needs a control group, so most often root. Goal: at most 1.5
-  times the seconds.
-- slopes: what each GB of text takes at --dupe_factor=1: processor time, reads and writes, and room on the disk while
-  the program runs; and what follows for 20 GB. They are the slopes between texts of --slope_megabytes.
-- masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, in
-  comparison with a tiny model's training step on static data. Goal: 5% of a step.
+- store: the seconds of a preparation whose tokenized text does not fit into --store_limit_mb of memory, compared with
+  one without the limit, at --dupe_factor=1. Needs a control group, and so usually root. Goal: at most 1.5 times the
+  seconds.
+- slopes: the cost of each GB of text at --dupe_factor=1: processor time, reads and writes, and disk space while the
+  program runs. They are slopes between texts of --slope_megabytes, and are extrapolated to 20 GB.
+- masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, compared
+  with a tiny model's training step on static data. Goal: 5% of a step.
 
+All parts together take long. Select some with --parts. The memory part needs 3 GB of disk space.
 All parts together take long; choose some with --parts. The memory part needs 3 GB of disk space.
 """
 
@@ -41,11 +42,11 @@ from bert_tf.runtime import reporting
 
 _PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "Parts to measure.")
 _STORE_MEGABYTES = flags.DEFINE_integer("store_megabytes", 2000, "Size of the text for the store part.")
-_STORE_LIMIT_MB = flags.DEFINE_integer("store_limit_mb", 512, "Memory of the limited group in the store part.")
+_STORE_LIMIT_MB = flags.DEFINE_integer("store_limit_mb", 512, "Memory limit in MB in the store part.")
 _SLOPE_MEGABYTES = flags.DEFINE_list("slope_megabytes", ["50", "150"], "Sizes of the texts for the slopes part.")
 _TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books with one paragraph per line.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of measurements of each contender; the tables give medians.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each variant; the tables show medians.")
 _MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Size of the text for the program part.")
 _WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 100, "Size of the text for the workers part.")
 _MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Sizes of the texts for the memory part.")
@@ -69,7 +70,7 @@ def documents_of_books():
 
 
 def write_text(documents, megabytes, path):
-    """Writes the documents repeatedly in random order, with one sentence per line and blank lines between documents."""
+    """Writes the documents repeatedly in random order, one sentence per line, with blank lines between documents."""
     rng = random.Random(0)
     size = 0
     with open(path, "w", encoding="utf-8") as writer:
@@ -82,7 +83,7 @@ def write_text(documents, megabytes, path):
 
 
 def preparation(text, output, **options):
-    """Returns the command that prepares a text."""
+    """Returns the command that prepares a text, as a list of arguments."""
     options = {
         "input_file": text,
         "output_file": output,
@@ -95,7 +96,7 @@ def preparation(text, output, **options):
 
 
 def run(command):
-    """Runs a command; returns its seconds, and the CPU seconds of its process and the processes that it waited for."""
+    """Runs a command. Returns its seconds, and the CPU seconds of its process and the processes that it waited for."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -103,12 +104,12 @@ def run(command):
 
 
 def add_speedup(rows, column, baseline):
-    """Returns the rows with an additional column: how many times as fast as the baseline each one is."""
+    """Returns the rows with an additional column: how many times as fast as the baseline each row is."""
     return [row | {"times as fast": baseline / row[column]} for row in rows]
 
 
 def measure_tokenization(documents, folder):
-    """Returns rows for the two tokenizers."""
+    """Returns the table rows of the two tokenizers."""
     from benchmarks.released_tokenizer import ForgetfulTokenizer
     from bert_tf.tokenization import FullTokenizer
 
@@ -137,7 +138,7 @@ def measure_tokenization(documents, folder):
 
 
 def measure_program(documents, folder):
-    """Returns rows for the released algorithm, and for ours in both orders."""
+    """Returns the table rows of the original algorithm, and of ours in both orders."""
     text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
     released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
     times = {"released algorithm": [], "ours": [], "ours, --original_order": []}
@@ -153,7 +154,7 @@ def measure_program(documents, folder):
 
 
 def measure_workers(documents, folder):
-    """Returns rows for one worker and for several."""
+    """Returns the table rows of one worker and of several."""
     text = write_text(documents, _WORKERS_MEGABYTES.value, f"{folder}/workers.txt")
     times = {1: [], _NUM_WORKERS.value: []}
     for number in range(_ROUNDS.value):
@@ -166,7 +167,7 @@ def measure_workers(documents, folder):
 
 
 def measure_memory(documents, folder):
-    """Returns rows for the small and the large text."""
+    """Returns the table rows of the texts of --memory_megabytes."""
     rows = []
     for megabytes in map(int, _MEMORY_MEGABYTES.value):
         text = write_text(documents, megabytes, f"{folder}/memory.txt")
@@ -186,7 +187,7 @@ def measure_memory(documents, folder):
 
 
 def measure_store(documents, folder):
-    """Returns rows for a preparation with all memory and one with little."""
+    """Returns the table rows of a preparation without a memory limit and with one."""
     text = write_text(documents, _STORE_MEGABYTES.value, f"{folder}/store.txt")
     found = {"all": [], f"{_STORE_LIMIT_MB.value} MB": []}
     with limited_memory(_STORE_LIMIT_MB.value << 20) as group:
@@ -208,7 +209,7 @@ def measure_store(documents, folder):
 
 
 def measure_slopes(documents, folder):
-    """Returns rows for texts of several sizes, for each GB between the smallest and the largest, and for 20 GB."""
+    """Returns the table rows of texts of several sizes, of each GB between smallest and largest, and of 20 GB."""
     rows = []
     for megabytes in map(int, _SLOPE_MEGABYTES.value):
         os.mkdir(f"{folder}/{megabytes}")
@@ -234,7 +235,7 @@ def measure_slopes(documents, folder):
 
 
 def measure_masking(documents, folder):
-    """Returns rows for static and dynamic data: the time to read a batch, and the time of a step."""
+    """Returns the table rows of static and dynamic data: the time to read a batch, and the time of a step."""
     from benchmarks.pretraining_step import step_on
     from bert_tf.config import BertConfig
     from bert_tf.pretraining import input_pipeline, record_shards
@@ -274,7 +275,7 @@ def measure_masking(documents, folder):
 
 
 def _cpu_milliseconds(contenders, count):
-    """Returns the median CPU milliseconds of all threads for a call of each contender; the contenders alternate."""
+    """Returns the median CPU milliseconds of all threads per call of each contender. The contenders alternate."""
     times = {name: [] for name in contenders}
     for _ in range(2 * _ROUNDS.value + 1):
         for name, contender in contenders.items():
@@ -301,7 +302,7 @@ def main(_):
     documents = documents_of_books()
     for part in _PARTS.value:
         if part not in PARTS:
-            raise app.UsageError(f"--parts: {part!r} is unknown; {', '.join(PARTS)} are expected")
+            raise app.UsageError(f"--parts: {part!r} is unknown. Use {', '.join(PARTS)}.")
         with tempfile.TemporaryDirectory() as folder:
             rows = PARTS[part](documents, folder)
         print(f"\n{part} (load of the machine: {os.getloadavg()[0]:.1f})\n{reporting.table(rows)}", flush=True)

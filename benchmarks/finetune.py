@@ -1,13 +1,13 @@
-"""Measures how many sequences per second fine-tuning processes, with sequences of realistic lengths.
+"""Measures the sequences per second of fine-tuning on sequences of realistic lengths.
 
     taskset -c 0,1 python -m benchmarks.finetune [--dtypes=float32,bfloat16] [--rounds=3] [--compare_python=PATH]
 
-A model of the size of the 6-layer checkpoint (hidden size 384) is trained on QNLI. It has initial weights, because the
-speed does not depend on them. Padding is dynamic, and the time of a step includes the preparation of its batch, but not
-the tracing of a graph for each length, which takes seconds in the first steps. If --compare_python names the
+A model of the size of the 6-layer checkpoint (hidden size 384) is trained on QNLI. It is randomly initialised, because
+speed does not depend on the weights. Padding is dynamic. The time of a step includes the preparation of its batch, but
+not the tracing of a graph for each length, which takes seconds in the first steps. If --compare_python is the
 interpreter of an environment with torch and transformers, transformers trains the same model on the same sequences in a
-separate process. The contenders alternate, so that other load on the machine affects all of them equally; the table
-gives the median of each. If the processor has no instructions for bfloat16 (AVX512-BF16 or AMX), the last line says so.
+separate process. The contenders alternate, so that other load on the machine affects all of them equally. The table
+shows the median of each. If the processor has no instructions for bfloat16 (AVX512-BF16 or AMX), the last line says so.
 On two cores each contender takes about two minutes.
 """
 
@@ -33,23 +33,23 @@ from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
 WINDOW_STEPS = 16
-WARM_UP_STEPS = 48  # so many steps contain batches of all lengths, for each of which a graph is traced
+WARM_UP_STEPS = 48  # enough for batches of all lengths; a graph is traced for each length
 
-_DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "QNLI's folder.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
-_CONFIG_FILE = flags.DEFINE_string("bert_config_file", "", "The config of a model of another size.")
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut.")
-_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Number of sequences in a step.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "The types of our matrix products.")
+_DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "Folder of QNLI.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
+_CONFIG_FILE = flags.DEFINE_string("bert_config_file", "", "Config of a model of another size.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
+_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Sequences per step.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of our matrix multiplications.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, f"Measurements of each contender, of {WINDOW_STEPS} steps each.")
-_COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "An interpreter with torch and transformers.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "Python interpreter with torch and transformers.")
 _JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
 
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 
 
 def make_run(config, dtype):
-    """Returns the same run as run_classifier.py."""
+    """Returns the run that run_classifier.py would make."""
     training = TrainingConfig(
         tempfile.gettempdir(),
         OptimizerConfig(5e-5, 10000, 100),
@@ -64,7 +64,7 @@ def make_run(config, dtype):
 
 
 def our_steps(run):
-    """Returns a function that trains for a number of steps and returns the seconds."""
+    """Returns a function that trains for a number of steps and returns the elapsed seconds."""
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.features("train"))
@@ -80,7 +80,7 @@ def our_steps(run):
 
 
 def examples_of(run):
-    """Yields the training sequences as transformers takes them."""
+    """Yields the training sequences in the format of transformers."""
     features, start = run.features("train"), 0
     for length, first, label in zip(
         features.lengths.tolist(),
@@ -94,7 +94,7 @@ def examples_of(run):
 
 
 def measure(contenders):
-    """Returns the median number of sequences per second of each contender; the contenders alternate."""
+    """Returns the median sequences per second of each contender. The contenders alternate."""
     rates = {name: [] for name in contenders}
     for train in contenders.values():
         train(WARM_UP_STEPS)

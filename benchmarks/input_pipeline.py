@@ -1,14 +1,14 @@
-"""Measures how fast batches of pre-training examples are read, in comparison with the released input_fn.
+"""Measures how fast batches of pre-training examples are read, compared with the original input_fn.
 
     taskset -c 0,1 python -m benchmarks.input_pipeline [--records=40000] [--rounds=5]
 
 The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores.
 
-The second table shows what one of several workers costs: processor time, and bytes that it gets from the system, both
+The second table shows the cost of one of several workers: processor time, and bytes that it reads from the system, both
 divided by the number of sequences in the global batches. "reads all" is a worker that reads the files from beginning to
-end and leaves out the records of the others; "reads its own" is what several workers do. The workers are simulated: an
-`InputContext` says which part of each batch is wanted. The first passes, in which the headers of all records are looked
-at, are not counted; the last line shows what they cost. The program takes about two minutes.
+end and skips the records of the others; "reads its own" is what several workers do. The workers are simulated: an
+`InputContext` selects a part of each batch. The first passes, which read the headers of all records, are not counted;
+the last line shows their cost. The program takes about two minutes.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from bert_tf.sequences import example_format
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 
-_RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples in the four files that are written first.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each pipeline; the table gives the median.")
-_BATCH = flags.DEFINE_integer("batch_size", 256, "Number of examples in a batch.")
+_RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples to write into four files first.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline; the table shows the median.")
+_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples per batch.")
 
-_WORKERS_BATCH = flags.DEFINE_integer("workers_batch_size", 4096, "Examples in a batch of all workers together.")
+_WORKERS_BATCH = flags.DEFINE_integer("workers_batch_size", 4096, "Examples per global batch of all workers.")
 
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 
@@ -58,7 +58,7 @@ def write_files(folder, features):
 
 
 def released_pipeline(paths, features):
-    """Returns the pipeline of the release's input_fn, which parses each record alone before it makes batches."""
+    """Returns the pipeline of the original input_fn, which parses each record separately before batching."""
     spec = {
         f.name: tf.io.FixedLenFeature([f.length], tf.float32 if f.name == "masked_lm_weights" else tf.int64)
         for f in features
@@ -74,7 +74,7 @@ def released_pipeline(paths, features):
 
 
 def sequences_per_second(dataset):
-    """Measures a pass over as many records as there are, after five batches for warming up."""
+    """Measures a pass over the number of records of the files, after five batches for warming up."""
     batches = iter(dataset)
     for _ in range(5):
         next(batches)
@@ -86,13 +86,13 @@ def sequences_per_second(dataset):
 
 
 def bytes_read():
-    """The bytes that this process has got from the system so far."""
+    """Returns the number of bytes that this process has read from the system so far."""
     with open("/proc/self/io", encoding="utf-8") as reader:
         return int(reader.readline().split()[1])
 
 
 def costs(dataset):
-    """The microseconds of processor time and the bytes read for each record of the global batches, in four passes."""
+    """Returns the microseconds of processor time and the bytes read per record of the global batches."""
     batches = iter(dataset)
     batches_per_pass = max(1, _RECORDS.value // _WORKERS_BATCH.value)
     for _ in range(batches_per_pass):
@@ -105,7 +105,7 @@ def costs(dataset):
 
 
 def workers_table(shards, features, masker):
-    """One row for each number of workers, with the medians over all rounds."""
+    """Returns a table row for each number of workers, with the medians over all rounds."""
     rows = []
     for workers in _WORKERS:
         context = tf.distribute.InputContext(workers, 0, workers)
@@ -152,7 +152,7 @@ def main(_):
             for name, dataset in pipelines.items():
                 speeds[name].append(sequences_per_second(dataset))
     print(reporting.table(rows))
-    print(f"Headers of all records, once: {headers[0]:.2f} us and {headers[1]:.0f} bytes a record.\n")
+    print(f"Headers of all records, once: {headers[0]:.2f} us and {headers[1]:.0f} bytes per record.\n")
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     print(
         reporting.table(

@@ -1,11 +1,11 @@
-"""Pre-trains with two workers twice, undisturbed and with kills at random steps, and compares the two runs.
+"""Pre-trains with two workers twice, once undisturbed and once with kills at random steps, and compares the runs.
 
     python -m benchmarks.killed_workers --corpus='books/*.txt' --heldout=other.txt --work_dir=build/killed_workers
 
-A kill is a SIGKILL for one of the workers; the other must end with a message. Then both are started again. The table
-shows the losses of both runs on held-out text, and the line below it the largest difference between any two numbers
-that the runs logged after the same step. Started again with the same --work_dir, the benchmark goes on where it was
-ended. With the defaults each run takes about an hour of processor time.
+A kill sends SIGKILL to one of the workers. The other must exit with a message. Then both are restarted. The table shows
+the losses of both runs on held-out text, and the line below it the largest difference between any two numbers that the
+runs logged after the same step. When restarted with the same --work_dir, the benchmark continues where it stopped. With
+the defaults each run takes about an hour of processor time.
 """
 
 import os
@@ -23,14 +23,14 @@ from bert_tf.training import log
 
 _CORPUS = flags.DEFINE_string("corpus", None, "Text to train on.", required=True)
 _HELDOUT = flags.DEFINE_string("heldout", None, "Text to evaluate on.", required=True)
-_WORK_DIR = flags.DEFINE_string("work_dir", None, "The folder of the data and the runs.", required=True)
-_SIZE = flags.DEFINE_string("model_size", "mini", "The released size of the model; mini has 4 layers.")
+_WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder of the data and the runs.", required=True)
+_SIZE = flags.DEFINE_string("model_size", "mini", "Released size of the model; mini has 4 layers.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
-_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples in a step of both workers.")
+_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples per step of both workers together.")
 _STEPS = flags.DEFINE_integer("steps", 2500, "Steps of each run.")
 _KILLS = flags.DEFINE_integer("kills", 10, "Number of kills.")
-_SEED = flags.DEFINE_integer("seed", 1, "The seed of the steps of the kills and of the workers that are killed.")
-# What the runs log depends on time and place too.
+_SEED = flags.DEFINE_integer("seed", 1, "Seed for choosing the steps and the workers of the kills.")
+# Other logged values, such as times, differ between any two runs.
 _MEASURED = ("loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy")
 
 
@@ -49,7 +49,7 @@ def main(_: list[str]) -> None:
 
 
 def make_data(folder: pathlib.Path) -> None:
-    """Learns a vocabulary, and makes the training and held-out records."""
+    """Makes a vocabulary, and the training and held-out records."""
     vocab = folder / "vocab.txt"
     if not vocab.exists():
         python("-m", "data_prep.build_vocab", f"--input_file={_CORPUS.value}", f"--output_file={vocab}")
@@ -64,12 +64,12 @@ def make_data(folder: pathlib.Path) -> None:
 
 
 def python(*arguments: str) -> None:
-    """Runs a Python command, which must not fail."""
+    """Runs a Python command. A failure raises an error."""
     subprocess.run([sys.executable, *arguments], check=True)
 
 
 def run(folder: pathlib.Path, name: str, kills: list[tuple[int, int]]) -> None:
-    """Trains with two workers until the last step; kills that an earlier start of the benchmark reached are skipped."""
+    """Trains with two workers until the last step. Skips kills that an earlier start of the benchmark has reached."""
     output = folder / name
     ahead = [kill for kill in kills if kill[0] > logged_step(output)]
     for step, victim in (*ahead, (None, None)):
@@ -91,14 +91,14 @@ def run(folder: pathlib.Path, name: str, kills: list[tuple[int, int]]) -> None:
 
 
 def logged_step(output: pathlib.Path) -> int:
-    """The newest step that a run has logged."""
+    """Returns the newest step that a run has logged."""
     if not (output / "metrics.jsonl").exists():
         return 0
     return max((line["step"] for line in log.read_metrics(str(output))), default=0)
 
 
 def start(folder: pathlib.Path, output: pathlib.Path) -> list[subprocess.Popen]:
-    """Starts both workers of a run, each on a core of its own where there are two."""
+    """Starts both workers of a run, on separate cores if there are two."""
     command = [
         *("run_pretraining.py", f"--input_file={folder / 'train.tfrecord*'}", f"--output_dir={output}", "--do_train"),
         *(f"--vocab_file={folder / 'vocab.txt'}", f"--model_size={_SIZE.value}", f"--max_seq_length={_LENGTH.value}"),
@@ -119,13 +119,13 @@ def start(folder: pathlib.Path, output: pathlib.Path) -> list[subprocess.Popen]:
 
 
 def held_out_losses(*runs: list[dict]) -> list[dict[str, object]]:
-    """The rows of the table: each evaluation's step, and the loss of each run."""
+    """Returns the rows of the table: the step of each evaluation, and the loss of each run."""
     whole, killed = ({line["step"]: line["loss"] for line in lines if line["kind"] == "eval"} for lines in runs)
     return [{"step": step, "undisturbed": loss, "killed": killed.get(step)} for step, loss in whole.items()]
 
 
 def largest_difference(*runs: list[dict]) -> float:
-    """The largest difference between numbers that two runs logged under the same name after the same step."""
+    """Returns the largest difference between numbers that two runs logged under the same name after the same step."""
     values = [
         {(line["kind"], line["step"], name): line[name] for line in lines for name in _MEASURED if name in line}
         for lines in runs

@@ -1,12 +1,12 @@
-"""Measures how the grouping of training examples by length changes the accuracy and the time of fine-tuning.
+"""Measures how grouping training examples by length changes the accuracy and the time of fine-tuning.
 
     python -m benchmarks.length_grouping --model=FOLDER [--sets=wnli,authors-100,...] [--seeds=5] [--dtype=bfloat16]
 
 Fine-tunes a checkpoint on sets of several sizes with --group_by_length and with --nogroup_by_length, with the same
-seeds, and prints the mean and the standard deviation of the accuracy on the dev set, and the median of the seconds of
-a run. The sets are WNLI; 2,490, 3,668 and all rows of QNLI (the first two are the sizes of RTE and MRPC); and 100 and
-all rows of examples/authors. With --work_dir an interrupted program can be continued. With a model of 6 layers, hidden
-size 384 and bfloat16, five seeds of all sets take about three hours on two cores.
+seeds, and prints the mean and the standard deviation of the accuracy on the dev set, and the median seconds of a run.
+The sets are WNLI; 2,490, 3,668 and all rows of QNLI (the first two are the sizes of RTE and MRPC); and 100 and all rows
+of examples/authors. With --work_dir an interrupted program can be resumed. With a model of 6 layers, hidden size 384
+and bfloat16, five seeds of all sets take about three hours on two cores.
 """
 
 import dataclasses
@@ -50,22 +50,22 @@ SETS = {
 }
 
 _MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained checkpoint with its config and vocabulary.")
-_SETS = flags.DEFINE_list("sets", list(SETS), "The sets to measure.")
-_SEEDS = flags.DEFINE_integer("seeds", 5, "Number of runs with each setting.")
-_DTYPE = flags.DEFINE_string("dtype", "float32", "The type of matrix products.")
-_LEARNING_RATE = flags.DEFINE_float("learning_rate", None, "Instead of the sets' own, which suit a model of 6 layers.")
-_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Number of examples in a step.")
-_WORK_DIR = flags.DEFINE_string("work_dir", None, "A folder that keeps the scores of finished runs.")
+_SETS = flags.DEFINE_list("sets", list(SETS), "Training sets to measure.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Runs with each setting.")
+_DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
+_LEARNING_RATE = flags.DEFINE_float("learning_rate", None, "Default: the sets' own, which suit a model of 6 layers.")
+_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples per step.")
+_WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder that keeps the scores of finished runs.")
 
 
 def write_rows(source, target, rows):
-    """Copies the header and the first rows of a table; the rows of these tables are in random order."""
+    """Copies the header and the first rows of a table. The rows of these tables are already in random order."""
     with open(source, encoding="utf-8") as reader, open(target, "w", encoding="utf-8") as writer:
         writer.writelines(line for i, line in enumerate(reader) if rows is None or i <= rows)
 
 
 def train_and_evaluate(name, grouped, seed, folder):
-    """Returns the accuracy on the dev set, and the seconds of the program."""
+    """Returns the accuracy on the dev set, and the seconds that the program took."""
     training_set = SETS[name]
     rate = _LEARNING_RATE.value or training_set.learning_rate
     work = os.path.join(folder, f"{name}.{'grouped' if grouped else 'plain'}.{seed}")

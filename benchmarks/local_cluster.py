@@ -1,10 +1,10 @@
-"""Workers that are processes of this machine."""
+"""Runs several workers as processes of this machine."""
 
 import json
 import random
 import socket
 
-# The system gives no port of this range to a connection, so that none takes a worker's port before the worker does.
+# The system does not assign ports of this range to connections, so no connection takes a worker's port.
 _PORTS = range(20_000, 32_000)
 
 
@@ -15,7 +15,7 @@ def worker_configs(count: int) -> list[str]:
         port = random.SystemRandom().choice(_PORTS)
         try:
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError:  # another process has it
+        except OSError:  # another process uses it
             continue
         addresses.append(f"127.0.0.1:{port}")
     return [

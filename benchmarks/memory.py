@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory [--size=large] [--max_seq_length=512] [--batches=1,2,4]
 
-For each row a separate process runs two steps. Its peak is the greatest resident set that the system has recorded. The
+For each row a separate process runs two steps. Its peak is the largest resident set that the system has recorded. The
 memory for activations and gradients is the peak minus the memory after the model and the optimizer were built.
 BERT_LARGE takes about ten minutes on 4 idle cores.
 """
@@ -19,8 +19,8 @@ from bert_tf.runtime import reporting
 _SIZE = flags.DEFINE_string("size", "large", "The released size to measure.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Length of the sequences.")
 _BATCHES = flags.DEFINE_list("batches", ["1", "2", "4"], "Batch sizes.")
-_ONE = flags.DEFINE_integer("one", 0, "Measure this batch size only, in this process.")
-_RECOMPUTE = flags.DEFINE_bool("gradient_checkpointing", False, "With --one: compute activations twice.")
+_ONE = flags.DEFINE_integer("one", 0, "Measure only this batch size, in this process.")
+_RECOMPUTE = flags.DEFINE_bool("gradient_checkpointing", False, "With --one: recompute activations.")
 
 
 def measure() -> None:

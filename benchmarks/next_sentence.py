@@ -1,11 +1,10 @@
-"""Measures how well a pre-trained model recognises successive sentences, independently of the share of such pairs.
+"""Measures how well a pre-trained model recognises successive sentences, regardless of the fraction of such pairs.
 
     python -m benchmarks.next_sentence --model=runs/128 --input_file=darwin128.tfrecord [--examples=5500]
 
-`run_pretraining.py --do_eval` gives the accuracy, which depends on the shares of random pairs in the training data and
-in the evaluated data. This program also gives the mean of both classes' accuracies, and the area under the ROC curve,
-which does not depend on a threshold either. For both, 0.5 is the result of guessing. The first examples of the file
-are used.
+The accuracy of `run_pretraining.py --do_eval` depends on the fractions of random pairs in the training data and in the
+evaluated data. This program also prints the mean of both classes' accuracies, and the area under the ROC curve, which
+does not depend on a threshold either. For both, guessing scores 0.5. The first examples of the file are used.
 """
 
 import numpy as np
@@ -19,11 +18,11 @@ from bert_tf.model.heads import next_sentence_head
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
 
-_MODEL = flags.DEFINE_string("model", None, "A run's folder, or a checkpoint with a next-sentence head.")
+_MODEL = flags.DEFINE_string("model", None, "Run directory, or checkpoint with a next-sentence head.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecords of pre-training examples for evaluation.")
 _EXAMPLES = flags.DEFINE_integer("examples", 5500, "Number of examples to classify.", lower_bound=1)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the examples.")
-_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of the examples.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the examples in tokens.")
+_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Number of masked positions per example.")
 
 BATCH = 100
 

@@ -1,4 +1,4 @@
-"""A pre-training step on random examples, for the benchmarks of its time and its memory."""
+"""A pre-training step on random examples, for measuring time and memory."""
 
 import contextlib
 import tempfile
@@ -53,7 +53,7 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
 
 
 def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
-    """Returns a model of our pre-training with its optimizer and its step."""
+    """Returns a trainer with a pre-training model and its optimizer."""
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
@@ -65,10 +65,10 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
 
 @contextlib.contextmanager
 def without_products():
-    """Replaces matrix products by filling the result with one number, in steps that are traced in this context.
+    """Replaces matrix multiplications by filling the result with one number, in steps that are traced in this context.
 
-    The remaining time is a lower bound of the step with faster products. On a CPU without instructions for bfloat16,
-    which emulates these products, this measures the rest of a step on a CPU that has them.
+    The remaining time is a lower bound of a step with faster matrix multiplications. On a CPU without bfloat16
+    instructions, which emulates them, this measures the remaining time of a step on a CPU with these instructions.
     """
     with (
         mock.patch.object(layers, "matmul", _filled_product),
@@ -80,7 +80,7 @@ def without_products():
 
 
 def _filled_product(a, b, transpose_b=False):
-    """Returns a tensor of the product's shape and type, filled with one number; its gradients are filled likewise."""
+    """Returns a tensor of the product's shape and type, filled with one number. Its gradients are filled likewise."""
 
     def filled(shape, number, dtype):
         return tf.fill(shape, tf.cast(tf.reshape(number, [-1])[0], dtype))

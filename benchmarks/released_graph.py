@@ -1,7 +1,7 @@
-"""The baseline of the training benchmarks: a pre-training step with the same operations as the released graph.
+"""The baseline of the training benchmarks: a pre-training step with the same operations as the original graph.
 
 No operations are fused, combined or omitted: there are separate products for query, key and value, layer normalisation
-from moments, gelu in its tanh form with a cube, TensorFlow's dropout, losses from one-hot labels and log-softmax,
+from moments, GELU in its tanh form with a cube, TensorFlow's dropout, losses from one-hot labels and log-softmax,
 slices as gradients of embeddings, and Adam as a sequence of element-wise operations on every variable.
 """
 
@@ -15,7 +15,7 @@ from bert_tf.pretraining.model import PretrainingModel
 
 LEARNING_RATE = 1e-4
 
-# A separate name, which `without_products` can replace.
+# A separate name, so that `without_products` can replace it.
 matmul = tf.matmul
 
 
@@ -59,7 +59,7 @@ class ReleasedGraph:
         return self._layer_norm(self._dropout(self._dense(inner, f"{name}/output/dense")) + attended, f"{name}/output")
 
     def loss(self, batch):
-        """Returns the released loss of a batch."""
+        """Returns the original loss of a batch."""
         ids = batch["input_ids"]
         count, length = ids.shape
         table = self.variables["bert/embeddings/word_embeddings"]
@@ -94,7 +94,7 @@ class ReleasedGraph:
 
     @tf.function(autograph=False)
     def step(self, batch) -> tf.Tensor:
-        """Computes the loss and the gradients, clips them, updates the variables, and returns the loss."""
+        """Updates the variables with the clipped gradients of a batch, and returns the loss."""
         with tf.GradientTape() as tape:
             loss = self.loss(batch)
         gradients = tape.gradient(loss, list(self.variables.values()))

@@ -1,8 +1,8 @@
-"""The algorithm of the release's create_pretraining_data.py, rewritten as the baseline for data preparation.
+"""The algorithm of the original create_pretraining_data.py, rewritten as the baseline for data preparation.
 
     python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
-Like the release, it processes tokens as strings, keeps the whole text and all examples in memory, and has a Python
+Like the original, it processes tokens as strings, keeps the complete text and all examples in memory, and has a Python
 object for every feature. The output is the same as with `--original_order`. The printed CPU seconds do not include the
 start of Python and the import of TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""The released tokenizer's rules, applied to one character after the other without a cache, as a baseline for ours."""
+"""The original tokenizer's rules, applied to one character after the other without a cache, as a baseline for ours."""
 
 import unicodedata
 
@@ -57,10 +57,10 @@ class ForgetfulTokenizer(FullTokenizer):
     """A tokenizer without a cache."""
 
     def tokenize(self, text):
-        """Splits a text into pieces."""
+        """Splits a text into tokens."""
         words = CharacterTokenizer(self.do_lower_case).tokenize(text)
         return [piece for word in words for piece in self.wordpiece_tokenizer.tokenize(word)]
 
     def encode(self, text):
-        """Splits a text into the ids of its pieces."""
+        """Returns the token ids of a text."""
         return self.convert_tokens_to_ids(self.tokenize(text))

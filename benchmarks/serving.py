@@ -3,14 +3,14 @@
     taskset -c 0,1 python -m benchmarks.serving [--rounds=5] [--dtype=bfloat16]
         [--compare_python=VENV/bin/python]      (with torch and transformers, and optionally onnx and onnxruntime)
 
-A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes: the
-exported model; the same in LiteRT, with weights of 8 bits and in float32; Hugging Face's model and tokenizer on PyTorch
-in float32 and bfloat16; and that model in ONNX Runtime. They alternate, so that other load on the machine affects all
-of them equally. There are three tables: one text of 128 tokens at a time; batches of 32 QNLI pairs in comparison with
-the same batches padded to 128 tokens; and the time from the start of a process to its first answer. Every contender
-uses `--threads` threads. The exported model runs as in `bert_tf.predict`, which arranges the weights for the CPU once
-(TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment keeps it from that). The program takes about five minutes, and
-2 GB of memory for each contender.
+A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes: the exported
+model; the same model in LiteRT, with weights in 8 bits and in float32; Hugging Face's model and tokenizer on PyTorch in
+float32 and bfloat16; and that model in ONNX Runtime. They alternate, so that other load on the machine affects all of
+them equally. There are three tables: one text of 128 tokens at a time; batches of 32 QNLI pairs compared with the same
+batches padded to 128 tokens; and the time from the start of a process to its first answer. Every contender uses
+`--threads` threads. The exported model runs as in `bert_tf.predict`, which arranges the weights for the CPU once;
+TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment turns this off. The program takes about five minutes, and 2 GB of
+memory per contender.
 """
 
 import csv
@@ -27,15 +27,15 @@ from absl import app, flags
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE
 
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
-_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "A file with pairs of mixed lengths.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each contender.")
-_CALLS = flags.DEFINE_integer("calls", 20, "Number of texts in a measurement.")
-_BATCHES = flags.DEFINE_integer("batches", 4, "Number of batches in a measurement.")
-_THREADS = flags.DEFINE_integer("threads", 2, "Number of threads of each contender.")
-_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "The type of the exported model.")
-_MODEL_SIZE = flags.DEFINE_string("model_size", "base", "A released size.")
-_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has transformers and torch.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
+_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "File with pairs of mixed lengths.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each contender.")
+_CALLS = flags.DEFINE_integer("calls", 20, "Texts per measurement.")
+_BATCHES = flags.DEFINE_integer("batches", 4, "Batches per measurement.")
+_THREADS = flags.DEFINE_integer("threads", 2, "Threads of each contender.")
+_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Data type of the exported model.")
+_MODEL_SIZE = flags.DEFINE_string("model_size", "base", "Released size of the model.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Python interpreter with transformers and torch.")
 _ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
 _FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
@@ -61,7 +61,7 @@ def export(folder):
     keras.utils.set_random_seed(0)
     tokenizer, labels, inputs = FullTokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
-    # Initial biases are zeros and initial scales ones. TensorFlow removes those, and then has nothing to fuse.
+    # Biases are initially 0 and scales 1. TensorFlow would remove both, so that no operations would be fused.
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
     encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
@@ -74,7 +74,7 @@ def export(folder):
 
 
 def texts_of_length(pairs, tokenizer):
-    """Returns variants of the pairs with exactly the model's length."""
+    """Returns variants of the pairs that have exactly the model's sequence length."""
     result = []
     for text_a, text_b in pairs:
         words = (text_b + " ").split() * 20
@@ -88,7 +88,7 @@ def texts_of_length(pairs, tokenizer):
 
 
 def serve(folder):
-    """Runs a worker, which loads the model and then measures the requests on standard input."""
+    """Runs a worker, which loads the model and then measures the batches of each request on standard input."""
     start = time.perf_counter()
     import tensorflow as tf
 
@@ -154,7 +154,7 @@ def time_batches(function, batches):
 
 
 def environment():
-    """Returns the environment of the processes, with the path of this project and the number of threads."""
+    """Returns environment variables for the processes, with the path of this project and the number of threads."""
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     return {**os.environ, "OMP_NUM_THREADS": str(_THREADS.value), "PYTHONPATH": root}
 
@@ -171,7 +171,7 @@ class Contender:
         self.startup["all"] = time.perf_counter() - start
 
     def seconds(self, batches, padded=False):
-        """Returns the seconds for each batch of pairs."""
+        """Returns the seconds of each batch of pairs."""
         self._process.stdin.write(json.dumps({"batches": batches, "padded": padded}) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
@@ -183,7 +183,7 @@ class Contender:
 
 
 def alternate(contenders, batches, per_round):
-    """Returns name -> seconds of every batch; the first round is for warming up and not included."""
+    """Returns name -> seconds of every batch. The first round is for warming up and is not included."""
     seconds = {name: [] for name in contenders}
     for number in range(_ROUNDS.value + 1):
         first = number * per_round % len(batches)

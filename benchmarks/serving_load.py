@@ -1,14 +1,14 @@
-"""Sends requests of many clients to an exported model in a server process: answers, latency, memory.
+"""Sends requests from many clients to an exported model in a server process, and measures latency and memory.
 
     python -m benchmarks.serving_load --model=exported/qnli --minutes=10
 
-The server is there for this test only. It has the REST interface of TensorFlow Serving, with the code of
-`bert_tf.predict` behind it. Of the requests, about 7 in 10 are valid, with texts of 1 to 600 words in all the forms
-of docs/howto/serve.md; 2 are hostile: broken JSON, wrong types, strange or very long texts; and 1 is given up by
-its client, half sent or before it is answered. Every other request must get predictions, or an error that says what is
-wrong. The exit status is 1 if one does not, or if the server ends.
+The server exists only for this test. It has the REST interface of TensorFlow Serving, and runs the code of
+`bert_tf.predict`. About 7 of 10 requests are valid, with texts of 1 to 600 words in all the forms of
+docs/howto/serve.md. Two are hostile: broken JSON, wrong types, strange or very long texts. One is cancelled by its
+client after half of it was sent or before it is answered. Every other request must get predictions or an error message.
+The exit status is 1 if one does not, or if the server ends.
 
-It takes the given minutes, and half a minute to start.
+The test takes the given minutes, and half a minute to start.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportedModel
 
-# Memory is compared with what it was after this share of the time.
+# Memory at the end is compared with memory after this fraction of the time.
 _WARM_UP = 0.2
 _MAX_BODY, _MAX_INSTANCES = 1 << 24, 1000
 _SECONDS_TO_SEND = 30.0
@@ -50,7 +50,7 @@ _NOT_REQUESTS = (
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one client. `models` are the model's signatures by their names, of which few compute at a time."""
+    """Answers one client. `models` are the signatures by name. Only a few requests are computed at the same time."""
 
     protocol_version = "HTTP/1.1"
     timeout = _SECONDS_TO_SEND  # for a client that has sent only half of its request
@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _MAX_BODY:
             self.close_connection = True
-            raise InputError(f"Content-Length is {length!r}, but a number up to {_MAX_BODY} is expected.")
+            raise InputError(f"Content-Length is {length!r}. Use a number up to {_MAX_BODY}.")
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise ConnectionError
@@ -85,18 +85,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Returns the answer to a request by rows ("instances") or by columns ("inputs").
 
         Raises:
-          InputError: if the request can't be used.
+          InputError: if the request is invalid.
         """
         request = json_files.parse(body.decode("utf-8", "ignore"))
         if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
-            raise InputError('a JSON object with either "instances" or "inputs" is expected.')
+            raise InputError('the request is invalid. Send a JSON object with either "instances" or "inputs".')
         name = request.get("signature_name", "serving_default")
         model = self.models.get(name) if isinstance(name, str) else None
         if model is None:
-            raise InputError(f"signature_name is {str(name)[:60]!r}, but one of {', '.join(self.models)} is expected.")
+            raise InputError(f"signature_name is {str(name)[:60]!r}. Use one of {', '.join(self.models)}.")
         rows = request["instances"] if "instances" in request else _rows(request["inputs"], model)
         if not isinstance(rows, list) or not 0 < len(rows) <= _MAX_INSTANCES:
-            raise InputError(f"a list of 1 to {_MAX_INSTANCES} examples is expected.")
+            raise InputError(f"the examples are invalid. Send a list of 1 to {_MAX_INSTANCES} examples.")
         with self.slots:
             predictions = model.predict(rows)
         if "instances" in request:
@@ -104,27 +104,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {"outputs": {name: [row[name] for row in predictions] for name in predictions[0]}}
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Prints nothing for each request."""
+        """Does not log requests."""
 
 
 def _rows(columns: object, model: ExportedModel) -> object:
-    """Returns the examples of a request by columns; a model with one input needs no name for it."""
+    """Returns the examples of a request by columns. A model with one input also takes them without its name."""
     if not isinstance(columns, dict):
         return columns
     lists = list(columns.values())
     if not lists or not all(isinstance(column, list) and len(column) == len(lists[0]) for column in lists):
-        raise InputError(f'"inputs" must have lists of the same length for {model.inputs}.')
+        raise InputError(f'"inputs" is invalid. Send lists of the same length for {model.inputs}.')
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A thread for each client."""
+    """A server with a thread for each client."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that are gone are no error."""
+        """Ignores clients that have disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -138,12 +138,12 @@ def start_server(models: Mapping[str, ExportedModel]) -> Server:
 
 @dataclasses.dataclass
 class Results:
-    """What the clients have seen.
+    """The results of all clients.
 
     Attributes:
       seconds: kind of request -> the time to each answer.
-      cancelled: the number of requests that were given up.
-      wrong: descriptions of answers that should not be.
+      cancelled: the number of requests that were cancelled.
+      wrong: descriptions of wrong answers.
     """
 
     seconds: dict[str, list[float]] = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
@@ -196,7 +196,7 @@ def valid_body(inputs: list[str], dice: random.Random) -> bytes:
 
 
 def hostile_body(inputs: list[str], dice: random.Random) -> bytes:
-    """Returns a request that is none, a damaged one, or one with strange texts."""
+    """Returns an invalid request, a damaged one, or one with strange texts."""
     kind = dice.randrange(3)
     if kind == 0:
         return dice.choice(_NOT_REQUESTS)
@@ -208,7 +208,7 @@ def hostile_body(inputs: list[str], dice: random.Random) -> bytes:
 
 
 def _cancel(port: int, body: bytes, dice: random.Random) -> None:
-    """Sends a request, or a part of it, and closes the connection before there is an answer."""
+    """Sends a request or a part of it, and closes the connection before it is answered."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.putrequest("POST", _PATH)
     connection.putheader("Content-Length", str(len(body)))
@@ -219,7 +219,7 @@ def _cancel(port: int, body: bytes, dice: random.Random) -> None:
 
 
 def send_load(port: int, inputs: list[str], clients: int, seconds: float, seed: int) -> Results:
-    """Lets several clients send requests at the same time."""
+    """Sends requests from several clients at the same time."""
     results, end = Results(), time.monotonic() + seconds
     threads = [
         threading.Thread(target=run_client, args=(port, inputs, random.Random(f"{seed} {number}"), end, results))
@@ -234,10 +234,10 @@ def send_load(port: int, inputs: list[str], clients: int, seconds: float, seed: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="the folder of an exported model that reads texts")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long requests are sent")
-    parser.add_argument("--clients", type=int, default=32, help="each sends one request at a time")
-    parser.add_argument("--seed", type=int, default=1, help="of the requests")
+    parser.add_argument("--model", required=True, help="folder of an exported model that reads texts")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration of the load")
+    parser.add_argument("--clients", type=int, default=32, help="number of clients; each sends one request at a time")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests")
     parser.add_argument("--serve", action="store_true", help="only serve, and print the port")
     given = parser.parse_args()
     if given.serve:
@@ -268,12 +268,12 @@ def main() -> None:
         for kind, times in sorted(results.seconds.items(), reverse=True)
     ]
     print(reporting.table(rows))
-    print(f"{results.cancelled} requests were given up by their clients. Wrong answers: {len(results.wrong)}.")
+    print(f"{results.cancelled} requests were cancelled by their clients. Wrong answers: {len(results.wrong)}.")
     print("Memory of the server after the warm-up and at the end (MB):", *(f"{size:.0f}" for size in memory))
     for line in results.wrong[:20]:
         print(line)
     if has_ended or results.wrong:
-        sys.exit("The server has ended." if has_ended else 1)
+        sys.exit("The server ended before the test. See its messages above." if has_ended else 1)
 
 
 if __name__ == "__main__":

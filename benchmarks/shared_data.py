@@ -1,4 +1,4 @@
-"""The default paths of the benchmarks' data, in the folder of reference data next to the checkout."""
+"""The default paths of the benchmarks' data, in the folder of shared data next to the checkout."""
 
 import os
 

@@ -1,12 +1,12 @@
-"""Measures the time of the parts of a SQuAD prediction, and the gain of padding only to the longest window of a batch.
+"""Measures the time of the parts of a SQuAD prediction, and the gain from padding only to the batch's longest window.
 
     taskset -c 0,1 python -m benchmarks.squad_predict [--model=FOLDER] [--squad_file=dev-v1.1.json] [--questions=N]
 
-The parts of `run_squad.py --do_predict` are load (the questions and the model), featurise, model, and decode (with
-writing the files). The model is then run again with every window padded to 384, as in the release. Each row gives the
-elapsed seconds, and the seconds of all processors, which depend less on other load on the machine. Without --model the
-encoder has random weights and the same size (6 layers, hidden size 384), which takes the same time. All 2,080 questions
-take about 450 processor seconds in total.
+The parts of `run_squad.py --do_predict` are load (the questions and the model), featurise, model, and decode (including
+writing the files). The model is then run again with every window padded to 384, as in the original code. Each row shows
+the elapsed seconds, and the seconds of all processors, which depend less on other load on the machine. Without --model
+the encoder has the same size (6 layers, hidden size 384) and random weights, which takes the same time. All 2,080
+questions take about 450 processor seconds in total.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 
-_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
-_MODEL = flags.DEFINE_string("model", None, "The folder of a pre-trained or fine-tuned model with its config.")
-_QUESTIONS = flags.DEFINE_integer("questions", 0, "Answer only the first questions; 0 for all.")
-_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Number of windows in a batch.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
+_MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained or fine-tuned model with its config.")
+_QUESTIONS = flags.DEFINE_integer("questions", 0, "Number of questions to answer; 0 for all.")
+_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Windows per batch.")
 
 SIX_LAYERS = BertConfig(
     vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
@@ -46,14 +46,14 @@ SIX_LAYERS = BertConfig(
 
 
 class Stopwatch:
-    """The elapsed seconds of the parts of a run, and the processor seconds, including those of child processes."""
+    """Elapsed seconds and processor seconds of the parts of a run. Processor seconds include child processes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, tuple[float, float]] = {}
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to a part."""
+        """Adds the time of the `with` block to a part."""
         clock, processors = time.perf_counter(), processor_seconds()
         yield
         total = self.seconds.get(name, (0.0, 0.0))
@@ -62,13 +62,13 @@ class Stopwatch:
 
 
 def processor_seconds() -> float:
-    """Returns the processor seconds of this process and of its children that have ended."""
+    """Returns the processor seconds of this process and of its ended child processes."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
-    """Returns a run that predicts with the released lengths."""
+    """Returns a run that predicts with the original sequence lengths."""
     squad_config = SquadConfig(pad_to_max_seq_length=pad_to_max_seq_length)
     return FinetuningRun(
         SquadTask(squad_config, predict_file=_SQUAD_FILE.value),
@@ -83,7 +83,7 @@ def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
 
 
 def load_model(run: FinetuningRun) -> None:
-    """Builds the model with the weights of --model, or with random weights that are always the same."""
+    """Builds the model with the weights of --model, or with reproducible random weights."""
     variables = checkpoints.named_variables(run.model.variables)
     if _MODEL.value:
         checkpoints.restore(variables, checkpoints.open_checkpoint(_MODEL.value, "--model"), flag_name="--model")
@@ -107,7 +107,7 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
 
 
 def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: ModelOutputs) -> float:
-    """Returns the largest difference between two runs' logits of the same tokens."""
+    """Returns the largest difference between the logits of two runs for the same tokens."""
     is_token = windows.padded(slice(0, len(windows)), shortened["start_logits"].shape[1])[0]
     return max(
         float(np.abs(logits - padded[name][:, : logits.shape[1]])[is_token].max()) for name, logits in shortened.items()
@@ -115,7 +115,7 @@ def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: M
 
 
 def main(_) -> None:
-    """Prints the table, and the largest difference of the logits."""
+    """Prints the table and the largest difference of the logits."""
     config = BertConfig.from_json_file(pretrained.find_config(_MODEL.value, "--model")) if _MODEL.value else SIX_LAYERS
     shortened, padded = Stopwatch(), Stopwatch()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,16 +1,16 @@
-"""Measures the time of SQuAD's text processing before and after the model, for whole files and for single questions.
+"""Measures the time of SQuAD's text processing before and after the model, for complete files and for single questions.
 
     taskset -c 0 python -m benchmarks.squad_text [--squad_file=dev-v1.1.json] [--vocab_file=vocab.txt] [--rounds=5]
 
 Three contenders compute the same windows, and write the same files from the same logits, which is checked:
 
-- "characters" works like the release: it tokenizes each question's paragraph anew, one character after the other
-  without a cache, realigns each answer with tables of its characters, and uses Python's own indented JSON.
-- "functions" are the release's functions as they are implemented here.
+- "characters" works like the original code: it tokenizes the paragraph again for each question, one character after the
+  other without a cache, realigns each answer with tables of its characters, and uses Python's own indented JSON.
+- "functions" are the original functions as implemented here.
 - "files" are the functions that the program uses.
 
-They alternate, so that other load on the machine affects all of them equally; the table gives the median of each one's
-CPU seconds. The logits are synthetic: noise, or less noise with a peak in each window. It takes about two minutes.
+They alternate, so that other load on the machine affects all of them equally. The table shows the median CPU seconds of
+each one. The logits are synthetic: noise, or less noise with a peak in each window. It takes about two minutes.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ from bert_tf.runtime import reporting
 from bert_tf.tasks import original, squad
 from bert_tf.tokenization import FullTokenizer
 
-_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each contender.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each contender.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of the windows.")
-_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of pieces between the starts of two windows.")
+_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows.")
 
 MAX_QUERY_LENGTH = 64
 
@@ -57,13 +57,13 @@ def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=Fa
 
 @contextlib.contextmanager
 def slow_decoding():
-    """Makes `write_predictions` as slow as the release's."""
+    """Makes `write_predictions` as slow as the original code."""
     with mock.patch.object(original, "get_final_text", character_final_text):
         yield
 
 
 def features_by_question(examples, tokenizer):
-    """Computes the features with the release's function."""
+    """Computes the features with the original function."""
     features = []
     original.convert_examples_to_features(
         examples,
@@ -78,7 +78,7 @@ def features_by_question(examples, tokenizer):
 
 
 def features_one_by_one(examples, tokenizer):
-    """Computes the features with the release's function for each question alone, so the questions share no work."""
+    """Computes the features with the original function for each question separately, so that no work is shared."""
     return [feature for example in examples for feature in features_by_question([example], tokenizer)]
 
 
@@ -108,7 +108,7 @@ def measure(contenders):
         for name, (prepare, work) in contenders.items():
             arguments = prepare()
             gc.collect()
-            gc.freeze()  # the objects of other contenders don't slow down this one's garbage collection
+            gc.freeze()  # other contenders' objects do not slow down this contender's garbage collection
             start = time.process_time()
             results[name] = work(*arguments)
             seconds[name].append(time.process_time() - start)
@@ -130,7 +130,7 @@ def row(part, seconds):
 
 
 def measure_features(examples):
-    """Measures the time from questions to windows; each measurement begins with a new tokenizer."""
+    """Measures the time from questions to windows. Each measurement begins with a new tokenizer."""
     vocab_file = _VOCAB_FILE.value
     seconds, results = measure(
         {

@@ -3,12 +3,12 @@
     python -m benchmarks.tpu_compile --topology=v5e:2x2 --size=base --length=128 --batch=32
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
 
-TensorFlow traces the training loop's own step in the form that a TPU takes. The TPU's compiler, libtpu, compiles it for
-one core in an environment of its own; without it, the program prints the commands that make it. BERT_BASE takes one or
-two minutes on 2 idle cores, and 5 GB of memory.
+TensorFlow traces the training loop's own step in the form that runs on a TPU. The TPU's compiler, libtpu, compiles it
+for one core in a separate environment. If there is none, the program prints the commands that make it. BERT_BASE takes
+one or two minutes on 2 idle cores, and 5 GB of memory.
 
-The numbers are the compiler's estimates. They serve to compare variants of a step. The time of some operations is not
-part of them: see the note that the program prints.
+The numbers are the compiler's estimates, for comparing variants of a step. They do not include the time of some
+operations: see the note that the program prints.
 
 The exit status is 0 if the step fits into the core's memory, 1 if it does not, and 2 after any other error.
 """
@@ -38,14 +38,14 @@ _TOP = 10
 _GIB = 2**30
 _UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}
 
-_TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips: v5e:2x2, v4:2x2x1.")
+_TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips, such as v5e:2x2 or v4:2x2x1.")
 _SIZE = flags.DEFINE_string("size", "base", "Released size of the model.")
-_LENGTH = flags.DEFINE_integer("length", 128, "Tokens of a sequence.", lower_bound=1)
-_BATCH = flags.DEFINE_integer("batch", 32, "Sequences of a core in a step.", lower_bound=1)
-_TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "What is trained.")
+_LENGTH = flags.DEFINE_integer("length", 128, "Tokens per sequence.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch", 32, "Sequences per step and core.", lower_bound=1)
+_TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "Training task.")
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --gradient_checkpointing.")
-_ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Parts of the batch that are computed in turn.", lower_bound=1)
-_DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Type of the matrix multiplications.")
+_ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of parts into which a batch is split.", lower_bound=1)
+_DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Data type of the matrix multiplications.")
 PYTHON = flags.DEFINE_string(
     "python", os.path.join(_ENVIRONMENT, "bin", "python"), "Interpreter of the environment with libtpu."
 )
@@ -53,12 +53,12 @@ PYTHON = flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """What the topology's devices are.
+    """The properties of a topology's devices.
 
     Attributes:
-      hertz: cycles a second.
-      flops: bfloat16 operations a second.
-      gib: memory that a program can use, in GiB, as the compiler reports it for a program that does not fit.
+      hertz: cycles per second.
+      flops: bfloat16 operations per second.
+      gib: usable memory in GiB, as the compiler reports it for a program that does not fit.
     """
 
     hertz: float
@@ -66,7 +66,7 @@ class Core:
     gib: float
 
 
-# A device is a core, but with v5p a chip of two cores, which the compiler uses as one.
+# A device is a core. Exception: on v5p it is a chip with two cores, which the compiler uses as one.
 CORES = {
     "v2": Core(0.70e9, 22.5e12, 7.48),
     "v3": Core(0.94e9, 61.5e12, 15.48),
@@ -96,7 +96,7 @@ def core_of(topology: str) -> Core:
 
 
 def start_compiler(topology: str, python: str) -> subprocess.Popen:
-    """Starts the compiler's process.
+    """Starts the process of the compiler.
 
     Raises:
       InputError: if there is no environment, or the topology is unknown.
@@ -110,14 +110,14 @@ def start_compiler(topology: str, python: str) -> subprocess.Popen:
     if "missing" in state:
         raise InputError(f"--python={python}: {state['missing']}. {remedy}")
     if "unknown" in state:
-        raise InputError(f"--topology={topology}: {state['unknown']}. Give a topology such as v5e:2x2 or v4:2x2x1.")
+        raise InputError(f"--topology={topology}: {state['unknown']}. Pass a topology such as v5e:2x2 or v4:2x2x1.")
     return compiler
 
 
 def trace(
     task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
-    """Traces the step; returns the fields of `tpu_step.Step`. `changes` are those of `BertConfig.named`."""
+    """Traces the step and returns the fields of `tpu_step.Step`. `changes` are passed to `BertConfig.named`."""
     from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
     from bert_tf.config import BertConfig
 
@@ -126,7 +126,7 @@ def trace(
 
 
 def compile_step(compiler: subprocess.Popen, stablehlo: bytes) -> dict:
-    """Has a step compiled. Returns the report of `peers/tpu_compiler.py`."""
+    """Compiles a step in the compiler's process and returns the report of `peers/tpu_compiler.py`."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.mlirbc")
         with open(path, "wb") as writer:
@@ -141,7 +141,7 @@ def milliseconds_of(report: dict, core: Core) -> float:
 
 
 def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
-    """Traces the step and has it compiled.
+    """Traces the step and compiles it.
 
     Returns:
       The report of `peers/tpu_compiler.py`, and the fields of `tpu_step.Step`.
@@ -152,10 +152,10 @@ def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
         "gradient_checkpointing": _RECOMPUTE.value,
     }
     print("Tracing the step...", flush=True)
-    # In a process that ends, because the compiler needs the memory of the weights.
+    # A separate process frees the memory of the weights, which the compiler needs.
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         step = pool.submit(trace, _TASK.value, _SIZE.value, _BATCH.value, _LENGTH.value, settings).result()
-    print("Compiling it: this takes minutes...", flush=True)
+    print("Compiling it. This takes minutes...", flush=True)
     return compile_step(compiler, step["stablehlo"]), step
 
 
@@ -167,7 +167,7 @@ def _read(compiler: subprocess.Popen) -> dict:
 
 
 def memory_of(report: dict) -> dict[str, float]:
-    """Returns the memory of a step by its purpose, in GiB, also if the compiler reports that it does not fit.
+    """Returns the memory of a step by purpose, in GiB. Works also if the compiler reports that it does not fit.
 
     Raises:
       InputError: if the compiler reports another error.
@@ -198,12 +198,12 @@ def print_memory(report: dict, core: Core) -> bool:
 
 
 def source_of(name: str, sources: Mapping[str, str]) -> str:
-    """The lines of an operation of the compiled program.
+    """Returns the source lines of an operation of the compiled program.
 
-    An operation of a gradient has the name of the operation that it is the gradient of as its beginning.
+    The name of a gradient's operation starts with the name of the operation that was differentiated.
 
     Args:
-      name: the name in the program, which can be longer than the operation's in the graph.
+      name: the name in the program, which can be longer than the name in the graph.
       sources: see `tpu_step.Step`.
     """
     parts = name.split("/")
@@ -217,7 +217,7 @@ def source_of(name: str, sources: Mapping[str, str]) -> str:
 
 
 def print_operations(instructions: list, sources: dict[str, str], core: Core, milliseconds: float) -> None:
-    """Prints the most expensive operations; those of all layers are one row."""
+    """Prints the most expensive operations, one row for all layers."""
     totals, counts = collections.Counter(), collections.Counter()
     for cycles, times, name, shape in instructions:
         key = (
@@ -248,10 +248,10 @@ def main(_) -> None:
     except InputError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    print(f"model: {step['parameters']:,} trained parameters, {step['flops'] / 1e12:.3f} TFLOPs in a step")
+    print(f"model: {step['parameters']:,} trained parameters, {step['flops'] / 1e12:.3f} TFLOPs per step")
     if "error" not in report:
         share = step["flops"] / core.flops / milliseconds * 1e3
-        print(f"share of the peak of {core.flops / 1e12:g} TFLOP/s: {share:.1%}")
+        print(f"fraction of the peak of {core.flops / 1e12:g} TFLOP/s: {share:.1%}")
         print("\nThe most expensive operations:\n")
         print_operations(report["instructions"], step["sources"], core, milliseconds)
     print(

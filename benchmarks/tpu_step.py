@@ -1,4 +1,4 @@
-"""The training step in the form that a TPU takes, without a TPU."""
+"""Traces the training step in the form that runs on a TPU, without a TPU."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))
 
 
 class OneCore(tf.distribute.TPUStrategy):
-    """A TPU of one core to the code that asks the strategy; the first CPU device keeps the variables and computes."""
+    """A strategy that looks like a TPU with one core. The first CPU device keeps the variables and computes."""
 
     def __init__(self) -> None:
         tf.distribute.Strategy.__init__(self, OneDeviceExtended(self, "/cpu:0"))
@@ -53,10 +53,10 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`Trainer.replica_step` as a TPU takes it.
+    """`Trainer.replica_step` in the form that runs on a TPU.
 
     Attributes:
-      stablehlo: the program, a StableHLO portable artifact.
+      stablehlo: the program, as a StableHLO portable artifact.
       sources: for each operation, the two innermost lines of `bert_tf` that made it, such as
         "model/layers.py:125 > model/cpu_kernels.py:86".
       flops: floating-point operations of the matrix multiplications of a step.
@@ -77,7 +77,7 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
       config: the model's config.
       batch_size: number of sequences of the core.
       length: number of tokens of a sequence.
-      settings: other fields of `TrainingConfig`.
+      **settings: other fields of `TrainingConfig`.
     """
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
     options = {
@@ -117,7 +117,7 @@ def _sources(graph: tf.Graph) -> dict[str, str]:
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
-    """Yields the operations of a graph, then those of the functions that it calls."""
+    """Yields the operations of a graph, then the operations of the functions that it calls."""
     functions = {}
     for operation in graph.get_operations():
         yield operation

@@ -5,10 +5,10 @@
 
 The step is a pre-training step in bfloat16. The batch is a power of two. As in `tpu_compile`, libtpu compiles the step
 for one core. To save time, it compiles models with 2 and 4 layers. Each further layer adds the same memory and time, so
-the table contains the values of 12 or 24 layers on the straight line through the two values.
+the values of 12 or 24 layers are extrapolated linearly from these two.
 
-Each cell takes minutes on 2 idle cores. It is added to the file `--results`, and is not made again. The table contains
-the cells of this file. `tpu_compile` compiles a complete model.
+Each cell takes minutes on 2 idle cores. It is added to the file `--results` and is not computed again. The table shows
+the cells in this file. `tpu_compile` compiles a complete model.
 """
 
 import concurrent.futures
@@ -28,12 +28,12 @@ from bert_tf.runtime.errors import InputError
 
 TOPOLOGIES = {"v2": "2x2", "v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 _LAYERS = {"base": 12, "large": 24}
-_FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # of the first batch
+_FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # tokens in the first batch that is tried
 _DEPTHS = (2, 4)
 
 _GENERATIONS = flags.DEFINE_list("generations", list(TOPOLOGIES), "Generations of TPUs.")
 _SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
-_LENGTHS = flags.DEFINE_list("lengths", ["128", "512"], "Tokens of a sequence.")
+_LENGTHS = flags.DEFINE_list("lengths", ["128", "512"], "Tokens per sequence.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "tpu_table.jsonl"), "File of the finished cells.")
 
 
@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
     Attributes:
       weights: GiB of the weights and of the optimizer's state.
-      peak: GiB of the step.
+      peak: peak memory of the step in GiB.
       milliseconds: the time of a step.
     """
 
@@ -52,13 +52,13 @@ class Estimate(NamedTuple):
 
 
 def extrapolated(shallow: Estimate, deep: Estimate, layers: int) -> Estimate:
-    """Returns the estimate of a model with more layers than the two that were compiled, which have `_DEPTHS` layers."""
+    """Returns the estimate of a model with `layers` layers from the estimates of two models with `_DEPTHS` layers."""
     factor = (layers - _DEPTHS[0]) / (_DEPTHS[1] - _DEPTHS[0])
     return Estimate(*(low + factor * (high - low) for low, high in zip(shallow, deep, strict=True)))
 
 
 def exceeds(estimate: Estimate, factor: float, limit: float) -> bool:
-    """Whether a batch that is `factor` times as large can't fit.
+    """Returns whether a batch that is `factor` times as large can't fit.
 
     The weights, their two moments and their gradients do not grow with the batch. Everything else does.
     """
@@ -70,12 +70,12 @@ def largest_batch(estimate: Callable[[int], Estimate], limit: float, first: int)
     """Finds the largest power of two that fits.
 
     Args:
-      estimate: returns the estimate of a batch.
+      estimate: returns the estimate of a batch size.
       limit: GiB of a core.
-      first: the power of two to begin with.
+      first: the power of two to try first.
 
     Returns:
-      The batch and its estimate; 0 and None if a batch of 1 does not fit.
+      The batch size and its estimate; 0 and None if a batch of 1 does not fit.
     """
     batch = first
     while batch and (found := estimate(batch)).peak > limit:
@@ -88,7 +88,7 @@ def largest_batch(estimate: Callable[[int], Estimate], limit: float, first: int)
 
 
 def first_batch(estimate: Estimate, batch: int, limit: float) -> int:
-    """Returns the power of two to begin with, given the estimate of another batch."""
+    """Returns the power of two to try first, given the estimate of another batch size."""
     while exceeds(estimate, 1, limit) and batch > 1:
         batch, estimate = batch // 2, scaled(estimate, 0.5)
     while not exceeds(estimate, 2, limit):
@@ -103,7 +103,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def table(cells: list[dict]) -> list[dict]:
-    """Returns a row for each generation, with the batch and the milliseconds of each model."""
+    """Returns a row for each generation, with the batch size and the milliseconds of each model."""
     columns = [f"{size} {length}" for size in _LAYERS for length in (128, 512)]
     rows = {}
     for cell in cells:
@@ -119,7 +119,7 @@ def measured_cell(
     """Finds the largest batch of a generation.
 
     Args:
-      trace: returns the step of a size with a number of layers, a length and a batch, as StableHLO.
+      trace: returns the StableHLO program of a step, given model size, number of layers, length and batch size.
       generation: the generation.
       size: the model's size.
       length: number of tokens of a sequence.
@@ -166,7 +166,7 @@ def read_cells(path: str) -> dict[tuple[str, str, int], dict]:
 def main(_) -> None:
     cells = read_cells(_RESULTS.value)
     os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
-    # In another process, because the compiler needs the memory of the weights.
+    # A separate process frees the memory of the weights, which the compiler needs.
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
 
         @functools.lru_cache(maxsize=8)

@@ -1,12 +1,12 @@
-"""Measures the time of a pre-training step in comparison with the released graph in the same run.
+"""Measures the time of a pre-training step compared with the original graph in the same run.
 
     python -m benchmarks.train_step [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5] [--without_products]
         [--compare_python=PATH]
 
-The contenders alternate after each step, so that other load on the machine affects all of them equally; the table gives
-the median of each. If --compare_python names the interpreter of an environment with torch and transformers,
-transformers trains the same model on the same examples, in the same precisions. With the default flags it takes about
-ten minutes on 2 cores.
+The contenders alternate after each step, so that other load on the machine affects all of them equally. The table shows
+the median of each. If --compare_python is the interpreter of an environment with torch and transformers, transformers
+trains the same model on the same examples, in the same precisions. With the default flags it takes about ten minutes on
+2 cores.
 """
 
 import contextlib
@@ -25,27 +25,27 @@ from benchmarks.released_graph import ReleasedGraph
 from bert_tf.config import BertConfig
 from bert_tf.runtime import reporting
 
-_SIZES = flags.DEFINE_list("sizes", ["base", "small"], "The released sizes to measure.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "The types of our matrix products.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of steps of each contender.")
+_SIZES = flags.DEFINE_list("sizes", ["base", "small"], "Released sizes to measure.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of our matrix multiplications.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Steps of each contender.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
 _WITHOUT_PRODUCTS = flags.DEFINE_bool(
     "without_products",
     False,
-    "Replace the result of every matrix product, ours and the release's, by one number.",
+    "Replace the results of all matrix multiplications, ours and the original's, by one number.",
 )
-_COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "An interpreter with torch and transformers.")
-_BATCHES = flags.DEFINE_list("batches", [], "Batch sizes; by default 8 and 32 for base, 32 for the others.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "Python interpreter with torch and transformers.")
+_BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for base, 32 for the others.")
 
 
 def released_step(config, batch):
-    """Returns a function that runs one step of the released graph."""
+    """Returns a function that runs one step of the original graph."""
     graph = ReleasedGraph(config)
     return lambda: graph.step(batch).numpy()
 
 
 def examples_of(batch):
-    """Yields the examples of a batch as transformers takes them; it predicts where a label is not -100."""
+    """Yields the examples of a batch in the format of transformers, which predicts tokens whose label is not -100."""
     batch = {name: values.numpy() for name, values in batch.items()}
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
@@ -55,7 +55,7 @@ def examples_of(batch):
 
 
 def measure(contenders, rounds):
-    """Returns the median seconds of each contender; the contenders alternate."""
+    """Returns the median seconds of each contender. The contenders alternate."""
     times = {name: [] for name in contenders}
     for step in contenders.values():
         step(), step()

@@ -1,4 +1,4 @@
-"""Training steps of transformers in another process, on a model and examples that are written for it."""
+"""Runs training steps of transformers in another process, on a model and examples that are written for it."""
 
 import contextlib
 import json
@@ -23,19 +23,19 @@ def write(folder: str, config: BertConfig, architecture: str, examples: Iterable
 
 @contextlib.contextmanager
 def steps(python: str, folder: str, dtype: str, batch_size: int) -> Iterator[Callable[[int], float]]:
-    """Runs the other process; the value is a function that trains for a number of steps and returns the seconds.
+    """Starts the other process. Yields a function that trains for a number of steps and returns the seconds.
 
     Args:
       python: the interpreter of an environment with torch and transformers.
-      folder: where `write` wrote the model's config and the examples.
+      folder: the folder of the model's config and the examples, see `write`.
       dtype: "float32" or "bfloat16".
-      batch_size: number of examples of a step.
+      batch_size: number of examples per step.
     """
     threads = len(os.sched_getaffinity(0))
     command = [python, _SCRIPT, folder, os.path.join(folder, _EXAMPLES_FILE), dtype, str(batch_size), str(threads)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout.readline().strip() != "ready":
-            raise SystemExit(f"{python} could not run {_SCRIPT}; see the messages above.")
+            raise SystemExit(f"{python} could not run {_SCRIPT}. See the messages above.")
 
         def train(count: int) -> float:
             process.stdin.write(f"{count}\n")

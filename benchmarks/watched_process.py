@@ -1,4 +1,4 @@
-"""Runs a command, watches what it needs, and may limit its memory."""
+"""Runs a command, measures its resources, and can limit its memory."""
 
 import contextlib
 import dataclasses
@@ -16,15 +16,15 @@ _POLL_SECONDS = 0.2
 
 @dataclasses.dataclass
 class Needs:
-    """What a command needed, with all its descendants.
+    """The resources that a command used, with all its descendants.
 
     Attributes:
-      seconds: its time.
-      memory: the greatest number of bytes; memory that several processes share is counted once.
-      processes: the greatest number of processes.
-      calls: the number of times that they read or wrote.
-      disk_read: the bytes that came from a disk, and not from memory.
-      folder: the greatest number of bytes in the folder.
+      seconds: elapsed time.
+      memory: the largest number of bytes. Memory that several processes share is counted once.
+      processes: the largest number of processes.
+      calls: the number of reads and writes.
+      disk_read: the number of bytes that were read from a disk; reads from the page cache are not counted.
+      folder: the largest number of bytes in the folder.
     """
 
     seconds: float = 0.0
@@ -36,12 +36,12 @@ class Needs:
 
 
 def run_watched(command, folder=None, group=None):
-    """Runs a command; returns its `Needs`.
+    """Runs a command and returns its `Needs`.
 
     Args:
-      command: the command.
-      folder: a folder of which the size is watched.
-      group: the folder of a control group in which to run it, see `limited_memory`.
+      command: a list of arguments.
+      folder: a folder whose size is measured.
+      group: the folder of a control group in which to run the command, see `limited_memory`.
     """
     if group is not None:
         command = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
@@ -65,7 +65,7 @@ def _look(process, needs, calls):
     memory = processes = 0
     with contextlib.suppress(psutil.Error):
         for each in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):  # it has ended in the meantime
+            with contextlib.suppress(psutil.Error):  # the process has ended in the meantime
                 memory += each.memory_full_info().pss
                 processes += 1
                 io = each.io_counters()
@@ -84,16 +84,16 @@ def _folder_size(folder):
 
 @contextlib.contextmanager
 def limited_memory(size):
-    """Gives the folder of a control group that may use `size` bytes of memory, page cache included.
+    """Yields the folder of a control group that can use `size` bytes of memory, page cache included.
 
     Raises:
-      SystemExit: if this process may not make such a group.
+      SystemExit: if this process has no permission to make such a group.
     """
     group = next(filter(None, (_limited_group(*parent, size) for parent in parallel.control_groups("memory"))), None)
     if group is None:
         raise SystemExit(
-            "This needs a control group with limited memory, but this process may not make one below /sys/fs/cgroup. "
-            "Run it as root, on a system or in a container where that folder can be written."
+            "A control group with limited memory is needed, but this process can't make one below /sys/fs/cgroup. Run "
+            "it as root, on a system or in a container where that folder is writable."
         )
     try:
         yield group
@@ -108,7 +108,7 @@ def _limited_group(parent, is_version_1, size):
     except OSError:
         return None
     try:
-        # The file is there if the folder is that of a group whose memory can be limited.
+        # The file exists if the memory of groups in this folder can be limited.
         with open(os.path.join(group, "memory.limit_in_bytes" if is_version_1 else "memory.max"), "r+") as limit:
             limit.write(str(size))
     except OSError:

@@ -1,9 +1,9 @@
-"""Measures how much of two processes' speed is left when they train one model together.
+"""Measures how much slower two processes become when they train one model together.
 
     python -m benchmarks.weak_scaling [--dtype=bfloat16] [--batch_size=16] [--max_seq_length=64] [--steps=20]
 
-Each process has one core and its own batch. The contenders take turns: one process alone, two that know nothing of each
-other, and two workers of MultiWorkerMirroredStrategy. The goal is 0.9 of twice the speed of one. It takes about ten
+Each process has one core and its own batch. The contenders alternate: one process alone, two independent processes, and
+two workers of MultiWorkerMirroredStrategy. The goal is 0.9 of twice the speed of one process. It takes about ten
 minutes on 2 idle cores.
 """
 
@@ -20,18 +20,18 @@ from benchmarks.local_cluster import worker_configs
 
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
 
-_DTYPE = flags.DEFINE_string("dtype", "float32", "The type of matrix products.")
-_SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "The type of the sums of the workers' gradients.")
-_SIZE = flags.DEFINE_string("model_size", "small", "The released size of the model.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples in a step of each process.")
+_DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
+_SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "Data type of the sums of the workers' gradients.")
+_SIZE = flags.DEFINE_string("model_size", "small", "Released size of the model.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples per step and process.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
-_STEPS = flags.DEFINE_integer("steps", 20, "Steps of each contender in a round.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "How often the contenders take turns.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Steps of each contender per round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of rounds.")
 _CORE = flags.DEFINE_integer("core", None, "Train in this process, on this core; for the processes that are started.")
 
 
 def train():
-    """Trains on the core of this process; prints the medians of a step's seconds, and of its seconds of the core."""
+    """Trains on the core of this process, and prints the medians of a step's elapsed seconds and processor seconds."""
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 

@@ -1,6 +1,6 @@
 """The contenders of benchmarks/serving.py: Hugging Face's tokenizer and BERT on PyTorch or in ONNX Runtime.
 
-benchmarks/serving.py runs this script with another Python, which does not need this project:
+benchmarks/serving.py runs this script with another Python interpreter, which does not need this project:
 
     python benchmarks/peers/serving_requests.py KIND CONFIG_JSON VOCAB_FILE THREADS FOLDER
 """
@@ -58,7 +58,7 @@ def main():
 
 
 def onnx_session(model, threads, path):
-    """Returns a function that predicts with the same weights in ONNX Runtime."""
+    """Returns a function that predicts in ONNX Runtime with the same weights."""
     import onnxruntime
     import torch
 

@@ -1,10 +1,10 @@
-"""Compiles a program for a TPU with libtpu, which needs no TPU; `benchmarks.tpu_compile` starts this script.
+"""Compiles a program for a TPU with libtpu, without a TPU; `benchmarks.tpu_compile` starts this script.
 
     python benchmarks/peers/tpu_compiler.py TOPOLOGY
 
-It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON once the topology is known, reads the
-path of a StableHLO file, and writes a second line: the compiler's error; or the memory in bytes, and the instructions
-that have an estimate, as lists of their cycles, how often they run, the name of their operation, and their shape.
+It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the topology, reads
+the path of a StableHLO file, and writes a second line. This line has the compiler's error; or the memory in bytes, and
+the instructions that have an estimate, as lists [cycles, number of executions, operation name, shape].
 """
 
 import json
@@ -13,7 +13,7 @@ import re
 import sys
 
 os.environ |= {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no device is used, so several processes may compile at a time
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no device is used, so several processes can compile at the same time
     "JAX_PLATFORMS": "cpu",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_LOAD_LIBRARY": "1",
@@ -42,12 +42,12 @@ except ImportError as error:
     answer(missing=str(error))
     sys.exit()
 
-# Wide enough for an argument, a result or a variable.
+# Contains only the element types of arguments, results and variables.
 _ELEMENT_BYTES = {"i1": 1, "i32": 4, "ui32": 4, "f32": 4, "i64": 8, "ui64": 8, "bf16": 2}
 
 
 def operations(block_owner):
-    """Yields an operation's nested operations, the innermost first."""
+    """Yields an operation's nested operations, innermost first."""
     for region in block_owner.regions:
         for block in region:
             for operation in list(block):
@@ -56,9 +56,9 @@ def operations(block_owner):
 
 
 def adapt(module):
-    """Makes of a program for CPUs what TensorFlow makes for TPUs: random numbers of the device's own generator.
+    """Makes the change that TensorFlow makes for TPUs: random numbers come from the device's own generator.
 
-    TensorFlow gives that generator the key of the Philox generator, and no counter.
+    That generator gets the key of the Philox generator, and no counter.
     """
     for operation in operations(module.operation):
         if operation.name == "mhlo.copy":  # unknown to the compiler
@@ -77,7 +77,7 @@ def adapt(module):
 
 
 def argument_bytes(module):
-    """The size of the program's arguments, of which the variables are updated in place."""
+    """Returns the size of the program's arguments, including the variables, which are updated in place."""
     main = next(operation for operation in module.body if operation.name.value == "main")
     total = 0
     for kind in main.type.inputs:
@@ -87,7 +87,7 @@ def argument_bytes(module):
 
 
 def parse(text):
-    """Returns the instructions of each computation, as (opcode, shape, line), and the name of the main computation."""
+    """Returns the instructions of each computation as (opcode, shape, line), and the name of the main computation."""
     computations, main, current = {}, None, None
     for line in text.splitlines():
         head = re.match(r"(ENTRY )?%?([\w.-]+) .*\{\s*$", line)
@@ -104,13 +104,13 @@ def parse(text):
 
 
 def value(pattern, line, default=""):
-    """Returns the group of a pattern in a line."""
+    """Returns the first group of a pattern in a line, or the default."""
     found = re.search(pattern, line)
     return found.group(1) if found else default
 
 
 def instructions(computations, name, times=1):
-    """Yields (cycles, times, name, shape) of what runs; of a conditional's branches, the one with more cycles."""
+    """Yields (cycles, times, name, shape) of the executed instructions; for a conditional, of its costliest branch."""
     for opcode, shape, line in computations.get(name, []):
         if opcode == "while":
             trips = int(value(r'known_trip_count":?\{"n":"(\d+)"', line, "1"))
@@ -129,7 +129,7 @@ def instructions(computations, name, times=1):
 
 
 def operation_name(computations, line):
-    """The name of the operation that an instruction computes; of a fusion, that of a matrix multiplication in it."""
+    """Returns the name of an instruction's operation. For a fusion, a matrix multiplication in it has priority."""
     inner = computations.get(value(r"calls=%?([\w.-]+)", line), [])
     products = [x for opcode, _, x in inner if opcode in ("convolution", "dot")]
     names = [value(r'op_name="([^"]*)"', x) for x in (*products, line, *(x for _, _, x in inner))]
@@ -149,7 +149,7 @@ def report(path, topology):
         devices = xla_client.DeviceList((device,))
         try:
             program = device.client.compile(module, executable_devices=devices, compile_options=options)
-        except Exception as error:  # of a type that jaxlib doesn't name
+        except Exception as error:  # jaxlib does not export the type
             return {"error": str(error), "arguments": argument_bytes(module)}
     memory = program.get_compiled_memory_stats()
     computations, main = parse(program.hlo_modules()[0].to_string())
@@ -163,10 +163,10 @@ def report(path, topology):
 
 
 def main():
-    """See above."""
+    """Answers the two requests; see above."""
     try:
         topology = topologies.get_topology_desc(platform="tpu", topology_name=sys.argv[1])
-    except Exception as error:  # of a type that jaxlib doesn't name
+    except Exception as error:  # jaxlib does not export the type
         answer(unknown=str(error))
         return
     answer(ready=True)

@@ -1,12 +1,12 @@
-"""Fine-tunes and predicts SQuAD with PyTorch and transformers. docs/results/index.md has the comparison.
+"""Fine-tunes and predicts SQuAD with PyTorch and transformers, for the comparison in docs/results/index.md.
 
     python benchmarks/peers/transformers_squad.py MODEL TRAIN_JSON DEV_JSON OUTPUT_DIR SEED
     python run_squad.py --predict_file=DEV_JSON --evaluate_file=OUTPUT_DIR/predictions.json ...
 
 It runs in another interpreter, because this project requires neither library. Windows, labels and decoding are the same
-as in transformers' question-answering example; the optimizer and the batches (grouped by length) are the same as in its
-training loop; the hyperparameters are those stated there. It takes about an hour on 2 cores. In SQuAD 2.0 the answer
-is "" if the score of no answer is higher than that of the best answer.
+as in transformers' question-answering example. The optimizer and the batches (grouped by length) are the same as in its
+training loop, and the hyperparameters the same as in its documentation. It takes about an hour on 2 cores. In SQuAD 2.0
+the answer is "" if the score of no answer is higher than the score of the best answer.
 """
 
 import json
@@ -23,7 +23,7 @@ N_BEST, LONGEST_ANSWER = 20, 30
 
 
 def read(path):
-    """Returns the questions of a file, and whether some of them may have no answer."""
+    """Returns the questions of a file, and whether some of them can have no answer."""
     with open(path, encoding="utf-8") as reader:
         articles = json.load(reader)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -32,7 +32,7 @@ def read(path):
 
 
 def windows_of(rows, tokenizer):
-    """Returns windows of the contexts with their questions; the span is [CLS] if the answer isn't in the window."""
+    """Returns windows of the contexts with their questions. The span is [CLS] if the answer is not in the window."""
     windows = []
     for row in rows:
         encoded = tokenizer(
@@ -76,7 +76,7 @@ def tensors(windows):
 
 
 def batches(windows):
-    """Yields random batches of windows of similar lengths without end."""
+    """Yields random batches of windows of similar lengths forever."""
     while True:
         shuffled = random.sample(windows, len(windows))
         epoch = []
@@ -113,7 +113,7 @@ def train(model, windows, steps):
 
 @torch.inference_mode()
 def answer(model, windows, may_be_none):
-    """Returns the best answer to each question, by its id."""
+    """Returns question id -> best answer."""
     model.eval()
     best, no_answer = {}, {}
     by_length = sorted(windows, key=lambda window: len(window["input_ids"]))

@@ -1,9 +1,9 @@
-"""Trains with PyTorch and transformers, in portions of a given number of steps; see benchmarks/transformers_peer.py.
+"""Trains with PyTorch and transformers, a requested number of steps at a time; see benchmarks/transformers_peer.py.
 
     python transformers_training.py config_dir examples.jsonl dtype batch_size threads
 
 It runs in another interpreter, because this project requires neither library. For each number on standard input it runs
-that many training steps and prints their seconds. The config names the model's class. Batches, padding, optimizer and
+that many training steps and prints their seconds. The model's class is in the config. Batches, padding, optimizer and
 precision are the defaults of transformers' own training loop (with --bf16).
 """
 
@@ -17,7 +17,7 @@ import transformers
 
 
 def batches(examples, batch_size):
-    """Yields random batches without end, each padded to its longest sequence."""
+    """Yields random batches forever, each padded to its longest sequence."""
     while True:
         random.shuffle(examples)
         for start in range(0, len(examples) - batch_size + 1, batch_size):
@@ -29,7 +29,7 @@ def batches(examples, batch_size):
 
 
 def padded(value, length):
-    """A value of each token, padded; or a value of the example."""
+    """Returns a list of values per token, padded to a length. A single value per example is returned unchanged."""
     return value + [0] * (length - len(value)) if isinstance(value, list) else value
 
 
