@@ -10,16 +10,16 @@ from bert_tf.runtime.settings import Settings, about
 
 
 class ExtractionConfig(Settings, frozen=True):
-    """The settings of the original's program."""
+    """The flags of the original program."""
 
     input_file: Annotated[
         str,
-        about("File with a text, or a pair of texts with ' ||| ' between them, per line.", group="Texts and features"),
+        about("File with one text per line, or a pair of texts separated by ' ||| '.", group="Texts and features"),
     ]
-    output_file: Annotated[str, about("File for the JSON lines.")]
+    output_file: Annotated[str, about("File to write, in JSON lines.")]
     layers: Annotated[str, about("Layers, separated by commas; 0 is the first layer, -1 the last.")] = "-1,-2,-3,-4"
     max_seq_length: Annotated[int, about("Longer sequences are truncated.", ge=4)] = 128
-    batch_size: Annotated[int, about("Number of lines that are computed together.", ge=1)] = 32
+    batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")
     ] = False

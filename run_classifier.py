@@ -20,7 +20,7 @@ _CONFIG = program_flags.SettingsFlags(FinetuningConfig, omit=["pad_to_max_seq_le
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _NEEDED = {"export_": "do_export", "sweep_": "sweep"}
 _NEEDED_BY_FEATURES = {
@@ -28,18 +28,18 @@ _NEEDED_BY_FEATURES = {
     "features_dir": "feature_layers",
     "bilstm_units": "bilstm_layers",
 }
-# The defaults of a BiLSTM, which is randomly initialised. The usual defaults are for weights that are pre-trained.
+# The defaults for a BiLSTM, which is randomly initialised. The usual defaults are for pre-trained weights.
 _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
 
 def main() -> None:
-    """Carries out the steps that the flags ask for."""
+    """Runs the steps that the flags select."""
     config, data, features = read_settings()
     names, output_dir = parse(data.task_name), config.training.output_dir
     if config.original_format and TAGGING in names:
-        raise InputError(f"--original_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
+        raise InputError(f"--original_format: has no effect with --task_name={TAGGING}. Omit it.")
     if config.reset_head and not config.do_train:
-        raise InputError("--reset_head: a new output layer must be trained, but --do_train is not given.")
+        raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
         from bert_tf.checkpoints import pretrained, run_directory
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
-    """Returns the settings of the flags."""
+    """Returns the settings in the flags."""
     features = _FEATURES.config()
     if features.layers:
         program_flags.set_defaults(_BILSTM_DEFAULTS)
@@ -74,7 +74,7 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
 
 
 def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:
-    """Exports the fine-tuned model; the models of several tasks are exported into one folder each."""
+    """Exports the fine-tuned model. The models of several tasks are exported into one folder each."""
     from bert_tf.export import export_run
     from bert_tf.tasks.glue_benchmark import task_folder
 
@@ -90,7 +90,7 @@ def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model:
     """Returns the settings of feature-based tagging, with the frozen model."""
     for name in ("reinit_layers", "reset_head", "bilstm_layers"):
         if getattr(config, name):
-            raise InputError(f"--{name}: not used with --feature_layers, which freezes the model. Omit it.")
+            raise InputError(f"--{name}: can't be used with --feature_layers, which freezes the model. Omit it.")
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased
 

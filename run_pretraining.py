@@ -18,10 +18,10 @@ _RECIPE = flags.DEFINE_enum(
     "recipe",
     None,
     list(RECIPES),
-    "Settings of a complete run, from the paper or from LAMB, for all flags that are not given.",
+    "Settings of the BERT or LAMB paper for a complete run; flags that you pass take priority.",
 )
 program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings to --export_dir.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _NEEDED = {
     "export_": "do_export",
@@ -34,12 +34,12 @@ _NEEDED = {
 
 
 def main() -> None:
-    """Trains, evaluates and exports as the flags say."""
+    """Runs the steps that the flags select."""
     program_flags.set_defaults(RECIPES.get(_RECIPE.value, {}))
     program.require_together(_NEEDED)
     config = _CONFIG.config(flags=program.flag_values())
     if not (config.do_train or config.do_eval or _DO_EXPORT.value):
-        raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
+        raise InputError("No step is selected. Pass --do_train, --do_eval or --do_export.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     config.distribution.check_tf_config()
     from bert_tf.checkpoints import pretrained
@@ -50,7 +50,7 @@ def main() -> None:
     output_dir = config.training.output_dir
     found = pretrained.find_files(config.model, output_dir)
     if export_config is not None and config.do_train and not found.vocab_file:
-        raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
+        raise InputError("--vocab_file is missing. An exported model takes raw strings, so pass it with --do_export.")
     model = _MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file)
     run, _ = pretrain(config, model, found.vocab_file or "")
     if export_config is not None and strategies.is_chief(run.strategy):

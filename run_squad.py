@@ -2,7 +2,7 @@
 
 The folder of a finished run (--output_dir) contains:
 
-    model.ckpt-STEP.*          the last checkpoints, with the released variable names and `cls/squad/output_weights` and
+    model.ckpt-STEP.*          the last checkpoints, with the original variable names and `cls/squad/output_weights` and
                                `cls/squad/output_bias`
     checkpoint                 the name of the newest checkpoint
     bert_config.json           the model's config
@@ -40,15 +40,15 @@ _SQUAD = program_flags.SettingsFlags(SquadConfig)
 _ANSWERS = program_flags.SettingsFlags(AnswerConfig)
 program.section("What to do")
 _TRAIN_FILE = flags.DEFINE_list(
-    "train_file", [], "SQuAD JSON file for training; several files (with commas) are used one after the other."
+    "train_file", [], "SQuAD JSON file for training. Several files, separated by commas, are used one after the other."
 )
 _PREDICT_FILE = flags.DEFINE_string("predict_file", None, "SQuAD JSON file with the questions to answer.")
-_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
+_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer questions about paragraphs that you type.")
 _EVALUATE_FILE = flags.DEFINE_string(
-    "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
+    "evaluate_file", None, "Only evaluate this file of answers to --predict_file, in the format of predictions.json."
 )
 program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _NEEDED = {
     "export_": "do_export",
@@ -59,8 +59,8 @@ _NEEDED_BY_ANSWERS = {"null_score_diff_threshold": "version_2_with_negative"}
 
 
 def main() -> None:
-    """Carries out the steps that the flags ask for."""
-    # An export takes the version of the finished run.
+    """Runs the steps that the flags select."""
+    # An export uses the SQuAD version of the finished run.
     program.require_together(_NEEDED | ({} if _DO_EXPORT.value else _NEEDED_BY_ANSWERS))
     config, answer_config = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config()
     squad_config = _SQUAD.config(
@@ -76,9 +76,9 @@ def main() -> None:
         "do_export": _DO_EXPORT.value,
     }
     if not (any(steps.values()) or _EVALUATE_FILE.value):
-        raise InputError(f"At least one of {', '.join(f'--{name}' for name in steps)} and --evaluate_file is needed.")
+        raise InputError(f"No step is selected. Pass {', '.join(f'--{name}' for name in steps)} or --evaluate_file.")
     if config.reset_head and not config.do_train:
-        raise InputError("--reset_head: a new output layer must be trained, but --do_train is not given.")
+        raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
     from bert_tf.checkpoints import pretrained, run_directory
     from bert_tf.export import export_run
     from bert_tf.finetuning.run import FinetuningRun
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def make_export_config(config: FinetuningConfig, squad: SquadConfig, answers: AnswerConfig) -> ExportConfig:
-    """Returns the settings of the export; the model answers as --do_predict with these flags and offsets does."""
+    """Returns the settings of the export. The model answers like --do_predict with these flags and offsets."""
     names = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
     return _EXPORT.config(
         max_seq_length=config.max_seq_length,

@@ -1,8 +1,8 @@
-"""Runs the notebooks and writes what they print and draw into them; `make notebooks` runs this script.
+"""Executes the notebooks and stores their outputs in them; `make notebooks` runs this script.
 
     python -m examples.execute_notebooks [NAME ...]
 
-Progress bars and messages, which are on standard error, are left out.
+Progress bars and messages, which go to standard error, are not stored.
 """
 
 import os
@@ -17,11 +17,11 @@ NAMES = ("pretraining", "serving", "movie_reviews", "squad", "ner")
 
 
 def execute(name: str) -> None:
-    """Executes a notebook in place. If a cell fails, the notebook stays as it was."""
-    import nbformat  # the tests, which read the names, do without these packages
+    """Executes a notebook in place. If a cell fails, the notebook is unchanged."""
+    import nbformat  # here, because tests import this module without these packages
     from nbclient import NotebookClient
 
-    # A notebook that goes on where an earlier run ended would show less.
+    # If a notebook resumed an earlier run, it would have fewer outputs.
     shutil.rmtree(FOLDER.parent.parent / "build" / "notebooks" / name, ignore_errors=True)
     path = FOLDER / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)

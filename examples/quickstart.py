@@ -33,7 +33,7 @@ MASKED = (
     "He could [MASK] see the whale.",
     "It is a [MASK] of the first importance.",
 )
-# A model learns first what stands beside a masked piece. It finds that out in minutes if all places are near.
+# A model first learns from the neighbours of a masked token. This takes only minutes if sequences are short.
 LENGTHS = ("--max_seq_length=16", "--max_predictions_per_seq=3")
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     corpus = "examples/corpus/*.txt"
 
     step(
-        "Learn a vocabulary of word pieces from four books",
+        "Learn a vocabulary of WordPiece tokens from four books",
         VOCAB,
         ["-m", "data_prep.build_vocab", f"--input_file={corpus}", f"--output_file={VOCAB}", "--vocab_size=4000"],
     )
@@ -58,7 +58,7 @@ def main() -> None:
             ],
         )
     step(
-        "Pre-train a tiny BERT (2 layers, hidden size 128) on masked pieces",
+        "Pre-train a tiny BERT (2 layers, hidden size 128) on masked tokens",
         PRETRAINED / "metrics.png",
         [
             *("run_pretraining.py", f"--input_file={CORPUS}", f"--output_dir={PRETRAINED}", f"--vocab_file={VOCAB}"),
@@ -71,7 +71,7 @@ def main() -> None:
     log.plot_metrics(str(PRETRAINED), ("loss", "masked_lm_accuracy"), str(PRETRAINED / "metrics.png"))
     accuracy = [line for line in log.read_metrics(str(PRETRAINED)) if line["kind"] == "eval"][-1]["masked_lm_accuracy"]
     piece, share = most_frequent_label(HELDOUT, VOCAB)
-    print(f"\nMasked pieces of held-out text: {accuracy:.0%} right. Always guessing {piece!r}: {share:.0%} right.")
+    print(f"\nMasked tokens of held-out text: {accuracy:.0%} correct. Always guessing {piece!r}: {share:.0%} correct.")
 
     write_sentences(sys.argv[1:] or SENTENCES)
     step(
@@ -87,7 +87,7 @@ def main() -> None:
     )
     print("\n" + (FINETUNED / f"{TEST.stem}_predictions.tsv").read_text())
     step(
-        "Predict masked words: the words beside them decide, their meaning hardly does",
+        "Predict masked words, mostly from their neighbours; the model is too small for meaning",
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
-    """Prints and runs a Python command unless its output exists; a failure ends the quickstart."""
+    """Prints and runs a Python command unless its output exists. A failure ends the quickstart."""
     print(f"\n=== {title}\n$ python {shlex.join(command)}", flush=True)
     if output is not None and (output.exists() or list(output.parent.glob(f"{output.name}-*"))):
         print(f"(skipped: {output} already exists)")
@@ -109,7 +109,7 @@ def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
 
 
 def most_frequent_label(records: pathlib.Path, vocab_file: pathlib.Path) -> tuple[str, float]:
-    """Returns the piece that is masked most often in TFRecords, and its share of the masked pieces."""
+    """Returns the most frequently masked token in TFRecords, and its fraction of the masked tokens."""
     pieces = list(load_vocab(str(vocab_file)))
     counts = collections.Counter[int]()
     for example in inspect.read_examples(str(records), len(pieces)):

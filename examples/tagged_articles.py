@@ -1,11 +1,11 @@
-"""Writes a data set of named entities with documents: articles of WikiText-2, tagged by a model of spaCy.
+"""Writes a data set of named entities in whole articles: WikiText-2, tagged by a spaCy model.
 
     pip install spacy
     python -m spacy download en_core_web_sm
     python -m examples.tagged_articles DATA/pretrain DATA/ner/articles
 
-The tags are that model's, mistakes included, so a score says how well a tagger learns to agree with it, and no more.
-The types are those of CoNLL-2003: PER, LOC, ORG and MISC; numbers and dates, which spaCy also finds, are left out.
+The tags contain that model's mistakes, so a score only measures agreement with it. The types are PER, LOC, ORG and
+MISC, as in CoNLL-2003. Numbers and dates, which spaCy also finds, are skipped.
 """
 
 import pathlib
@@ -19,12 +19,12 @@ TITLE = re.compile(r"= [^=].* =")
 HEADING = re.compile(r"= .* =")
 TYPES = {"PERSON": "PER", "ORG": "ORG", "GPE": "LOC", "LOC": "LOC", "FAC": "LOC"}
 TYPES |= dict.fromkeys(("NORP", "EVENT", "WORK_OF_ART", "PRODUCT", "LAW", "LANGUAGE"), "MISC")
-# The part of WikiText-2, and which of its articles.
+# The part of WikiText-2, and the selected articles.
 SPLITS = {"train": ("valid", slice(0, 12)), "dev": ("test", slice(0, 5)), "test": ("test", slice(5, 10))}
 
 
 def read_articles(path: pathlib.Path) -> list[list[str]]:
-    """Returns the paragraphs of each article, without headings; " @-@ " becomes "-" as in the text that it was."""
+    """Returns the paragraphs of each article, without headings. " @-@ " is replaced by the original "-"."""
     articles: list[list[str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         line = re.sub(r" @(.)@ ", r"\1", line.strip())
@@ -36,7 +36,7 @@ def read_articles(path: pathlib.Path) -> list[list[str]]:
 
 
 def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """Yields the lines of a CoNLL file, word and tag (IOB2), of articles whose paragraphs are spaCy's documents."""
+    """Yields the lines of a CoNLL file, word and IOB2 tag. Each paragraph of an article is a spaCy document."""
     for paragraphs in articles:
         yield from ("-DOCSTART- O", "")
         for paragraph in paragraphs:
@@ -49,7 +49,7 @@ def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 def main(source: str, target: str, model_name: str = "en_core_web_sm") -> None:
     """Writes train.txt, dev.txt and test.txt to the folder `target`."""
-    import spacy  # the tests do without it
+    import spacy  # here, because tests import this module without it
 
     model = spacy.load(model_name)
     folder = pathlib.Path(target)

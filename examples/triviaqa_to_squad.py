@@ -5,8 +5,8 @@ r"""Makes SQuAD-format training data from TriviaQA-Wiki (footnote 12 of the pape
 
 A paragraph is the first 400 tokens of a document. A question is asked about each of its documents whose paragraph
 contains one of its possible answers. The paper does not define a token; here it is a word or a punctuation mark of the
-basic tokenizer. A paragraph contains an answer if the answer's tokens follow one another in it, in any casing. The
-first match is used, and the longest answer at that position. The context is the unchanged text of the document, so
+basic tokenizer. A paragraph contains an answer if it contains the answer's tokens in sequence, ignoring case. The first
+match is used, and the longest answer at that position. The context is the unchanged text of the document, so
 offsets are exact.
 """
 
@@ -27,14 +27,14 @@ from bert_tf.tokenization import BasicTokenizer
 
 _TRIVIAQA_FILE = flags.DEFINE_string("triviaqa_file", None, "TriviaQA's qa/wikipedia-train.json (or -dev).")
 _EVIDENCE_DIR = flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder evidence/wikipedia.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The SQuAD-format JSON file to write.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "SQuAD-format JSON file to write.")
 _MAX_NUM_TOKENS = flags.DEFINE_integer("max_num_tokens", 400, "Number of tokens in a paragraph.", lower_bound=1)
 
 _TOKENIZER = BasicTokenizer(do_lower_case=True)
 
 
 class Question(NamedTuple):
-    """A question and its possible answers as lower-case tokens."""
+    """A question and its possible answers. Each answer is a tuple of lower-case tokens."""
 
     question_id: str
     text: str
@@ -65,7 +65,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
         try:
             content = json.load(reader)
         except ValueError as error:
-            raise InputError(f"{what} is not a JSON file ({error}).") from None
+            raise InputError(f"{what} is not valid JSON ({error}). Use TriviaQA's qa/wikipedia-train.json.") from None
     for i, entry in enumerate(_get(content, "Data", list, what)):
         question_id = _get(entry, "QuestionId", str, f"{what}, Data[{i}]")
         where = f"{what}, question {question_id!r}"
@@ -74,7 +74,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
         tokenized = dict.fromkeys(tuple(_TOKENIZER.tokenize(alias)) for alias in aliases)
         question = Question(question_id, _get(entry, "Question", str, where), tuple(filter(None, tokenized)))
         if question_id in questions:
-            raise InputError(f"{where} occurs twice.")
+            raise InputError(f"{where} occurs twice. Remove one of them.")
         questions[question_id] = question
         pages = _get(entry, "EntityPages", list, where)
         for name in dict.fromkeys(_get(page, "Filename", str, where) for page in pages):
@@ -84,7 +84,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
 
 def _get(owner: object, key: str, kind: type, where: str) -> Any:
     if not isinstance(owner, dict) or not isinstance(owner.get(key), kind):
-        raise InputError(f"{where} has no {key!r} as in TriviaQA's qa/wikipedia-train.json.")
+        raise InputError(f"{where} has no valid {key!r}. Use TriviaQA's qa/wikipedia-train.json.")
     return owner[key]
 
 

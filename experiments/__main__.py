@@ -1,8 +1,8 @@
-"""Runs a table or a figure of the paper at a size that you can afford, and writes it next to the paper's.
+"""Reproduces a table or a figure of the paper at a chosen size, and writes the scores next to the paper's.
 
     python -m experiments table5 --scale=tiny --data_dir=DATA [--list | --report]
 
-Runs that are finished are skipped, so you can repeat the command after an interruption. The tables are in
+Finished runs are skipped, so you can repeat the command after an interruption. The tables are in
 WORK_DIR/tables.
 """
 
@@ -21,21 +21,21 @@ _SCALE = flags.DEFINE_enum("scale", "smoke", schema.SCALES, "smoke: minutes; tin
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data. Default for smoke: this repository.")
 _WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "Folder of all runs and tables.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", "", "Finished model for rows that do not change pre-training."
+    "init_checkpoint", "", "Pre-trained model for rows that do not change pre-training."
 )
-_ONLY = flags.DEFINE_list("only", [], "Rows and columns to include. The names of the written files contain them.")
-_LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
-_REPORT = flags.DEFINE_bool("report", False, "Write the table of finished runs; run nothing.")
-_DEVICE_FLAGS = flags.DEFINE_list("device_flags", [], "Flags that select the devices of training, such as --use_tpu.")
+_ONLY = flags.DEFINE_list("only", [], "Rows and columns to include. Their names become part of the file names.")
+_LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command, without running any.")
+_REPORT = flags.DEFINE_bool("report", False, "Write the table of the finished runs, without running any.")
+_DEVICE_FLAGS = flags.DEFINE_list("device_flags", [], "Flags that select the training devices, such as --use_tpu.")
 
 
 def main(*names: str) -> None:
-    """Lists, runs or reports the tables in the arguments."""
+    """Lists, runs or reports tables."""
     if not names:
-        raise InputError(f"Name a table or a figure: {', '.join(schema.NAMES)}.")
+        raise InputError(f"No table or figure is given. Pass one of {', '.join(schema.NAMES)}.")
     scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
     if data_dir is None and _SCALE.value != "smoke":
-        raise InputError(f"--data_dir is needed. --scale={_SCALE.value} trains on {scale.corpus.fetch}.")
+        raise InputError(f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass their folder as --data_dir.")
     programs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
     given = data_dir or str(schema.FOLDER.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
     tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}

@@ -1,4 +1,4 @@
-"""A table at a scale: for each cell and seed, the run that gives its score."""
+"""Assembles a table at a scale: finds the run for each cell and seed."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ from experiments.schema import Experiment, Row, Scale, Task
 
 _VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
 _LENGTHS = ("max_seq_length", "max_predictions_per_seq")
-# Flags of `run_squad` that only training has. An ensemble is not trained.
+# Flags of `run_squad` that are only for training. An ensemble is not trained.
 _FOR_TRAINING = {"do_train", "train_file", "init_checkpoint", "bert_config_file", "vocab_file", "output_dir"}
 _FOR_TRAINING |= {"random_seed", "learning_rate", "train_batch_size", "num_train_epochs", "keep_checkpoint_max"}
 
@@ -22,7 +22,7 @@ class Cell(NamedTuple):
 
     row: Row
     in_file: str  # the column's heading in the table's file
-    heading: str  # the heading with the data set of the scale
+    heading: str  # the heading, with the data set if the scale replaces it
     seed: int | None  # None if there is one run for all seeds
     run: Run
 
@@ -36,13 +36,13 @@ class Assembly:
       data_dir: The folder of the data.
       work_dir: The folder of the runs.
       init_checkpoint: The folder of a finished model. It replaces pre-training in the rows that do not change it.
-      only: The rows and the columns to include. If no row or no column is named, all of them.
+      only: The rows and columns to include. Without a row, all rows are included; likewise for columns.
 
     Attributes:
       experiment: The table.
       cells: The cells, row by row.
       runs: The run of each cell.
-      left_out: What the scale has no data for.
+      left_out: Columns and cells for which the scale has no data.
 
     Raises:
       InputError: if a name in `only` does not exist, or no cell is left.
@@ -69,18 +69,18 @@ class Assembly:
         self.runs = [cell.run for cell in self.cells]
         if not cells or not set(only) <= set.union(*names):
             has = f"the rows {sorted(names[0])} and the columns {sorted(names[1])}"
-            raise InputError(f"--only: {experiment.title} has {has} at this scale. Name some of them.")
+            raise InputError(f"--only: {experiment.title} has {has} at this scale. Pass some of them.")
 
     def _new_source(self, name: str, fetch: str, folder: str | None = None) -> File:
         path = os.path.join(self._data_dir if folder is None else folder, name)
         return File(f"{name} ({differences.fingerprint(path)})", path, fetch=fetch)
 
     def _output(self, run: Run, name: str, file: str = "") -> File:
-        """A file or a folder that a run writes. `file` is not a part of the settings of its reader."""
+        """Returns a file or a folder that a run writes. `file` is not a part of the settings of its reader."""
         return File(f"{run.name}/{name}", os.path.join(self._work_dir, "runs", run.name, name + file), run)
 
     def _columns(self) -> list[tuple[str, str, str]]:
-        """Returns heading in the file, heading at this scale, and task. A task replaces one other task only."""
+        """Returns (heading in the file, heading at this scale, task). A task replaces only one other task."""
         found, tasks, columns = [], self._scale.tasks, self.experiment.columns
         replaced = {column.task: column.task for column in columns.values()}
         for in_file, column in columns.items():
@@ -96,7 +96,7 @@ class Assembly:
         column = self.experiment.columns[in_file]
         task, flags = self._scale.tasks.get(row.tasks.get(column.task, name)), {**row.finetuning, **column.finetuning}
         by_seed: dict[int | None, Any] = {None: self._pretraining(row)} if name == "pretraining" else {}
-        # Features of random weights belong to no model.
+        # Features of random weights are excluded, because there is no model to compute them.
         if name != "pretraining" and (task is None or (row.pretraining is False and "feature_layers" in flags)):
             self.left_out.append(f"{row.name}, {heading}")
         elif name != "pretraining":
@@ -116,7 +116,7 @@ class Assembly:
 
     def _records(self, names: Sequence[str], flags: Mapping[str, Any]) -> File:
         texts = [self._source(name, self._scale.corpus.fetch) for name in names]
-        # With --masking=dynamic, only training masks.
+        # With --masking=dynamic, tokens are masked during training.
         flags = {x: y for x, y in flags.items() if x != "max_predictions_per_seq" or flags.get("masking") != "dynamic"}
         given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": _of_this(_RECORDS)}
         run = Run("data", "data_prep.create_pretraining_data", given)
@@ -129,7 +129,7 @@ class Assembly:
             return None
         scale, first = self._scale, {**self._scale.data, **row.data}
         flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": _of_this(_CONFIG)}
-        # Losses are comparable if all rows read the same sequences, with the same masks if there are any.
+        # Losses are only comparable if all rows read the same sequences, with the same masks if any.
         held_out = {**scale.data, **scale.second_data, "dupe_factor": 1}
         held_out |= {name: value for name, value in row.data.items() if name == "objective"}
         sets = [("", scale.corpus.files, first), ("eval_", scale.corpus.held_out, held_out)]
@@ -151,7 +151,7 @@ class Assembly:
         return Run("finetuning", task.program, flags, model, f"{row.name}, {heading}, seed {seed}")
 
     def _first_weights(self, row: Row) -> dict[str, File]:
-        """Returns the flags that name the weights with which fine-tuning begins."""
+        """Returns the flags for the initial weights of fine-tuning."""
         if run := self._pretraining(row):
             file = f"model.ckpt-{round(row.checkpoint * run.flags['num_train_steps'])}"
             return {"init_checkpoint": self._output(run, *(("", file) if row.checkpoint == 1 else (file,)))}

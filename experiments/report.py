@@ -1,4 +1,4 @@
-"""A table next to the paper's: Markdown, CSV, a figure, and a test of its claims."""
+"""Reports a table next to the paper's: Markdown, CSV, a figure, and a test of its claims."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ class Table:
     Args:
       experiment: The table.
       cells: The cells to show.
-      runner: Has the records of finished runs.
+      runner: Provides the records of finished runs.
     """
 
     def __init__(self, experiment: Experiment, cells: Sequence[Cell], runner: Runner) -> None:
@@ -39,7 +39,7 @@ class Table:
         self._means["spread"] = self._frame.groupby(["row", "column"], sort=False).score.std()
 
     def write(self, path: str, left_out: Sequence[str]) -> str:
-        """Writes `path` + .md, .csv and .png, and returns the Markdown. `left_out`: what the scale has no data for."""
+        """Writes `path` + .md, .csv and .png, and returns the Markdown text. For `left_out` see `Assembly`."""
         text = self._markdown(left_out)
         with files.replacing(f"{path}.md") as writer:
             writer.write(text)
@@ -57,7 +57,7 @@ class Table:
         if len(scores) and self._experiment.columns[claim.column].lower_is_better:
             differences = -differences
         if differences.nunique() < 2:
-            return f"{claim.text}: not tested. The test needs two seeds of both rows, with different differences."
+            return f"{claim.text}: not tested. The test needs two seeds of both rows whose differences are not equal."
         p, mean = stats.ttest_1samp(differences, 0, alternative="greater").pvalue, differences.mean()
         found = f"{claim.better} is {abs(mean):.2f} {'better' if mean > 0 else 'worse'} than {claim.worse}"
         test = f"over {len(differences)} seeds (p = {p:.3f}, one-sided paired t-test)"
@@ -82,7 +82,7 @@ class Table:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def _draw(self, figure: Any) -> None:
-        """Draws a panel for each column: the rows, or lines over the steps. Hollow marks are the paper's scores."""
+        """Draws a panel per column: marks for rows, or lines over the steps. Hollow marks are the paper's scores."""
         panels = figure.subplots(1, len(self._columns), squeeze=False)[0]
         for panel, heading in zip(panels, self._columns, strict=True):
             means = self._means.xs(heading, level="column").reindex(list(self._rows))

@@ -1,7 +1,7 @@
-"""Carries out the runs that are left, one after the other.
+"""Runs the unfinished runs one after the other.
 
-WORK_DIR/runs/NAME/     outputs of the program, log.txt (its messages), and done.json (settings, seconds, scores),
-                        which exists if the run is finished
+WORK_DIR/runs/NAME/     outputs of the program, log.txt (its messages), and done.json (settings, seconds, scores), which
+                        exists if the run is finished
 WORK_DIR/features/      features of frozen models, shared by many runs
 WORK_DIR/tables/        the tables
 """
@@ -20,20 +20,20 @@ from bert_tf.tokenization.vocabulary import load_vocab
 from experiments.runs import THIS, Run, in_order
 
 _DEVICE_FLAGS = ["distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"]
-# The end of the name of a file with scores of a data set -> the prefix of the names of these scores.
+# Suffix of a file eval_results*.json -> prefix for the names of its scores.
 _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 
 
 class Runner:
-    """Carries out runs.
+    """Runs the programs of runs.
 
     Args:
       work_dir: The folder of all runs and tables.
-      device_flags: Further flags of training, which select devices and change no result.
+      device_flags: Additional flags for training, which select devices and do not change results.
       launcher: The command that starts a program; its module and its flags are appended.
 
     Raises:
-      InputError: if a device flag may change a result, because the name of a run does not depend on these flags.
+      InputError: if a device flag could change results. The name of a run does not depend on these flags.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class Runner:
         return command + (self._device_flags if run.kind in ("pretraining", "finetuning") else [])
 
     def listing(self, runs: Iterable[Run]) -> str:
-        """Returns each run with its state, its command and a cell that needs it, in the order in which they run."""
+        """Returns a line per run, in execution order: its state, its command, and a cell that needs it."""
         lines = [("finished" if self.done(run) else "left", run) for run in in_order(runs)]
         return "\n".join(f"{state:8}  python -m {' '.join(self.command(run))}  # {run}" for state, run in lines)
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Checks that the programs accept the flags of all runs that are left."""
+        """Checks that the programs accept the flags of all unfinished runs."""
         commands = [self.command(run) for run in in_order(runs) if not self.done(run)]
         for module in sorted({module for module, *_ in commands}):
             given = {flag: None for other, *flags in commands if other == module for flag in flags}
             program.check_arguments([*self._launcher, module, *given])
 
     def run(self, runs: Iterable[Run]) -> str:
-        """Carries out runs and the runs that they need, except finished ones.
+        """Runs the unfinished runs and the runs that they need.
 
         Returns:
           A message with the runs that failed and the last lines of their programs; empty if none failed.
@@ -78,7 +78,7 @@ class Runner:
         for run in in_order(runs):
             try:
                 if any(file.run and file.run.name in failed for file in run.files):
-                    raise InputError(f"{run} was skipped because a run that it needs failed.")
+                    raise InputError(f"{run} was skipped, because a run that it needs failed.")
                 if not self.done(run):
                     self._run(run)
             except InputError as error:
@@ -104,7 +104,7 @@ class Runner:
 
 
 def scores(folder: pathlib.Path, kind: str) -> dict[str, int | float]:
-    """Returns the scores that a program has written: in metrics.jsonl for pre-training, otherwise in eval_results*."""
+    """Returns the scores that a program has written to metrics.jsonl (pre-training) or eval_results* (others)."""
     if kind == "pretraining":
         lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
         sets = {"": [line for line in lines if line["kind"] == "eval"][-1]}

@@ -1,4 +1,4 @@
-"""A run is one command: a vocabulary, records, a training run. Its name is a hash of its settings."""
+"""A run is one command, such as a training run or data preparation. Its name is a hash of its settings."""
 
 import dataclasses
 import functools
@@ -14,27 +14,27 @@ THIS = "{this}"  # the folder of the run itself, in the value of a flag
 
 
 class File(NamedTuple):
-    """A value of a flag that names a file, a folder or a glob."""
+    """A flag value that is a file, a folder or a glob pattern."""
 
-    identity: str  # in the settings
-    path: str  # in the command
+    identity: str  # the value in the settings
+    path: str  # the value in the command
     run: "Run | None" = None  # the run that writes it
-    fetch: str = ""  # what to fetch if it is missing, for the user's files
+    fetch: str = ""  # for the user's files: the data to fetch if it is missing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """One command. Its flags are values, `File`, or lists of them."""
+    """One command. Its flags are values, `File`s, or lists of both."""
 
     kind: str  # vocabulary, data, pretraining, finetuning or ensemble
     module: str  # the program
     flags: Mapping[str, Any]
-    model: Mapping[str, Any] | None = None  # the config that is written for the program
+    model: Mapping[str, Any] | None = None  # the model config to write for the program
     used_for: str = ""  # a cell of a table that needs this run; others may need it too
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """All that determines the result."""
+        """Everything that determines the result."""
         flags = {name: [getattr(x, "identity", x) for x in values] for name, values in self.values.items()}
         flags = {name: values if isinstance(self.flags[name], list) else values[0] for name, values in flags.items()}
         return {"kind": self.kind, "program": self.module, "flags": flags, "model": self.model and dict(self.model)}
@@ -66,7 +66,7 @@ class Run:
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Returns the runs and the runs that they need, each once, after those that it needs."""
+    """Returns the runs and the runs that they need, each once, in an order in which they can be executed."""
     needed = ((run, [file.run for file in run.files if file.run]) for run in runs)
     return list({each.name: each for run, needs in needed for each in (*in_order(needs), run)}.values())
 
@@ -75,7 +75,7 @@ def check_data(runs: Iterable[Run]) -> None:
     """Checks that the user's files exist.
 
     Raises:
-      InputError: names each file that is missing, and what to fetch.
+      InputError: if files are missing. The message lists them and the data to fetch.
     """
     given = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
     if missing := [text for text, path in given.items() if not files.find(path)]:

@@ -1,4 +1,4 @@
-"""Contents of the files of tables and scales. Unknown keys and values of another type raise an InputError."""
+"""The format of the files of tables and scales. Unknown keys and wrong types raise an InputError."""
 
 import pathlib
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,7 +21,7 @@ class Corpus(msgspec.Struct, forbid_unknown_fields=True):
 
     files: list[str]  # globs under --data_dir
     held_out: list[str]  # globs of the text on which pre-training is evaluated
-    fetch: str  # what to fetch; a message adds the path
+    fetch: str  # the data to fetch; a message adds the path
 
 
 class Task(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,12 +39,12 @@ class Scale(msgspec.Struct, forbid_unknown_fields=True):
 
     seeds: list[int]  # of fine-tuning
     corpus: Corpus
-    vocabulary: Flags  # flags of build_vocab; or `file`, under --data_dir, and what to `fetch`
-    model: Flags  # values of BertConfig, and `size`, the released size that they change
+    vocabulary: Flags  # flags of build_vocab; or `file`, under --data_dir, and the data to `fetch`
+    model: Flags  # values of BertConfig, and `size`, the released size to modify
     data: Flags  # flags of create_pretraining_data
     pretraining: Flags  # flags of run_pretraining
     tasks: dict[str, Task]
-    second_data: Flags = {}  # changes of `data` in the second phase; without changes there is one phase
+    second_data: Flags = {}  # changes to `data` in the second phase; without changes there is one phase
     instead: dict[str, str] = {}  # task of a table -> task that replaces it at this scale
 
 
@@ -52,9 +52,9 @@ class Column(msgspec.Struct, forbid_unknown_fields=True):
     """A score of a task."""
 
     task: str  # `pretraining`: the evaluation on held-out text
-    metric: str  # as in eval_results.json; with `test_` of the test set, with `mismatched_` of MNLI's second dev set
+    metric: str  # as in eval_results.json; prefix `test_`: the test set, `mismatched_`: MNLI's second dev set
     percent: bool = True  # if true, the score is multiplied by 100
-    finetuning: Flags = {}  # further flags
+    finetuning: Flags = {}  # additional flags
     lower_is_better: bool = False
     skip: bool = False  # for `at`: omits the column at a scale
 
@@ -67,8 +67,8 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
     model: Flags = {}
     data: Flags = {}
     second_data: Flags = {}
-    pretraining: Flags | bool = {}  # false: none
-    checkpoint: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # the share of the steps after which weights are taken
+    pretraining: Flags | bool = {}  # false: no pre-training
+    checkpoint: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # use the weights after this fraction of the steps
     finetuning: Flags = {}
     tasks: dict[str, str] = {}  # task of a column -> task that replaces it in this row
     ensemble: bool = False  # the runs of all seeds answer together
@@ -77,7 +77,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True):
-    """A row is better than another in a column. The claim is tested over the seeds."""
+    """A claim that one row is better than another in a column. It is tested over the seeds."""
 
     text: str
     better: str
@@ -86,7 +86,7 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Experiment(msgspec.Struct, forbid_unknown_fields=True):
-    """A table or a figure. In the file and each of its objects, `at.SCALE` replaces keys at a scale."""
+    """A table or a figure. In the file and in each of its objects, `at.SCALE` replaces keys at that scale."""
 
     title: str
     columns: dict[str, Column]
@@ -104,7 +104,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
     """
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
-        raise InputError(f"There is no experiment {name!r}. There are {', '.join(NAMES)}.")
+        raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(NAMES)}.")
     experiment = _read(path, Experiment, scale)
     columns, tasks = experiment.columns, {column.task for column in experiment.columns.values()}
     for row in experiment.rows:
@@ -130,7 +130,7 @@ def _read(path: pathlib.Path, kind: type[_File], scale: str) -> _File:
 
 
 def _at_scale(values: Any, scale: str, where: str) -> Any:
-    """Replaces the keys that `at.SCALE` contains, in every object."""
+    """Replaces keys by their values in `at.SCALE`, in every object."""
     if isinstance(values, list):
         return [_at_scale(value, scale, where) for value in values]
     if not isinstance(values, dict):

@@ -46,5 +46,5 @@ def test_every_step_runs_and_its_results_are_shown(tmp_path, monkeypatch, capfd)
     assert f"  {quickstart.PRETRAINED / 'metrics.png'}\n" in shown
     piece, share = quickstart.most_frequent_label(quickstart.HELDOUT, quickstart.VOCAB)
     assert re.search(
-        rf"held-out text: \d+% right\. Always guessing {re.escape(repr(piece))}: {share:.0%} right\.", shown
+        rf"held-out text: \d+% correct\. Always guessing {re.escape(repr(piece))}: {share:.0%} correct\.", shown
     )

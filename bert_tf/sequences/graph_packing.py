@@ -106,7 +106,7 @@ class GraphPacker:
         return TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(lengths, tf.int32))
 
     def _shortened(self, pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `kept` [B] values of each row: the first ones, or those of both ends."""
+        """Returns `kept` [B] values of each row: the first values, or values at both ends."""
         lengths, head = pieces.row_lengths(), self._head_length(kept)
         places = tf.ragged.range(lengths).flat_values
         is_kept = (places < tf.repeat(head, lengths)) | (places >= tf.repeat(lengths - kept + head, lengths))
@@ -114,6 +114,6 @@ class GraphPacker:
 
 
 def window_places(texts: tf.RaggedTensor, spans: TextSpans) -> tf.RaggedTensor:
-    """Returns the positions [W, (pieces)] in the flat values of texts [B, (pieces)] that the windows show."""
+    """Returns the positions [W, (tokens)] of the windows' tokens in the flat values of texts [B, (tokens)]."""
     first = tf.repeat(texts.row_starts(), spans.counts) + spans.begins
     return tf.ragged.range(first, first + spans.lengths)

@@ -1,6 +1,6 @@
-"""What the model reads of a text that is longer than a sequence: its beginning, its ends, or windows of all of it.
+"""Selects the tokens of texts that are longer than a sequence: the beginning, both ends, or all, in windows.
 
-A function that takes `ops` works on NumPy arrays with the module `numpy`, and on tensors with the module `tensorflow`.
+Functions with an argument `ops` work on NumPy arrays if it is the module `numpy`, on tensors if it is `tensorflow`.
 
 Axis letters: D documents, W windows.
 """
@@ -25,33 +25,34 @@ Array = Any
 
 
 class LongDocuments(Settings, frozen=True):
-    """How texts are read that are longer than `max_seq_length`.
+    """How to read texts that are longer than `max_seq_length`.
 
     Attributes:
       long_documents: "truncate" keeps the first tokens. "head_tail" keeps the first quarter and the last three quarters
         of the tokens that fit (Sun et al., 2019, "How to Fine-Tune BERT for Text Classification?": 128 + 382). With
-        "windows", each window is a training example, and a prediction is made from the mean of the windows' logits.
-      doc_stride: a stride that is too long is shortened, so that all tokens are in a window.
+        "windows", each window is a training example, and a prediction is computed from the mean of the windows' logits.
+      doc_stride: number of tokens between the starts of two windows. Longer strides than a window are shortened, so
+        that every token is in a window.
 
     Raises:
-      InputError: if there is a stride, but no windows.
+      InputError: if `doc_stride` is given without windows.
     """
 
     long_documents: Annotated[
-        Literal[MODES], about("Your own data: what is read of long texts: the first tokens, both ends, or all.")
+        Literal[MODES], about("Your own data: which part of long texts to read: the first tokens, both ends, or all.")
     ] = TRUNCATE
     doc_stride: Annotated[
-        int, about("Your own data: number of tokens between the starts of two --long_documents=windows.", ge=1)
+        int, about("Your own data: tokens between the starts of two windows (--long_documents=windows).", ge=1)
     ] = DOC_STRIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.doc_stride != DOC_STRIDE and not self.has_windows:
-            raise InputError(f"--doc_stride: not used with --long_documents={self.long_documents}. Omit it.")
+            raise InputError(f"--doc_stride: has no effect with --long_documents={self.long_documents}. Omit it.")
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the settings of a `record`, which may be part of a larger one."""
+        """Returns the settings in a `record`, which can contain other keys."""
         return cls(**{name: values[name] for name in cls.__struct_fields__ if name in values})
 
     @property
@@ -62,23 +63,23 @@ class LongDocuments(Settings, frozen=True):
 
     @property
     def has_windows(self) -> bool:
-        """Whether a text may become several sequences."""
+        """Whether a text can become several sequences."""
         return self.long_documents == WINDOWS
 
     @property
     def keeps_ends(self) -> bool:
-        """Whether tokens are removed from within a text."""
+        """Whether tokens are removed from the middle of a text."""
         return self.long_documents == HEAD_TAIL
 
     def windows(self, lengths: Array, max_seq_length: int, ops: ModuleType = np) -> "TextSpans":
-        """Returns the windows of documents with these numbers of tokens [D], int64, at least one of each."""
+        """Returns the windows of documents, at least one per document. `lengths`: [D], numbers of tokens (int64)."""
         room = ops.ones_like(lengths) * (max_seq_length - 2)
         return cut_texts(lengths, room, self.doc_stride, ops, windows_of_empty=1)
 
     def pack(
         self, tokenizer: Tokenizer, text_a: str, text_b: str | None, max_seq_length: int
     ) -> list[tuple[list[int], list[int], bool]]:
-        """Returns the sequences of a text or a pair, as `Tokenizer.pack` does; pairs have no windows."""
+        """Returns the sequences of a text or a pair in the format of `Tokenizer.pack`. Pairs can't have windows."""
         if not self.has_windows:
             return [tokenizer.pack(text_a, text_b, max_seq_length, self.keeps_ends)]
         ids, (cls, sep) = tokenizer.encode(text_a), (tokenizer.vocab[token] for token in (CLS, SEP))
@@ -91,12 +92,12 @@ TRUNCATED = LongDocuments()
 
 
 class TextSpans(NamedTuple):
-    """The parts of the documents that the windows show, all windows of the first document first.
+    """The parts of the documents in the windows, all windows of the first document first.
 
     Attributes:
-      counts: [D] the number of each document's windows.
-      begins: [W] the document's token with which a window's text begins.
-      lengths: [W] the number of tokens in a window's text.
+      counts: [D], the number of windows of each document.
+      begins: [W], index in the document of the first token of a window's text.
+      lengths: [W], the number of tokens in a window's text.
     """
 
     counts: Array
@@ -105,14 +106,14 @@ class TextSpans(NamedTuple):
 
 
 def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType, windows_of_empty: int = 0) -> TextSpans:
-    """Cuts documents into spans that begin `doc_stride` tokens apart, until the last token is covered.
+    """Splits documents into spans that begin `doc_stride` tokens apart, until the last token is covered.
 
-    As in the original, a stride longer than the room is shortened to the room, so no token is left out.
+    As in the original code, a stride longer than the room is shortened to the room, so all tokens are covered.
 
     Args:
-      lengths: [D] the number of tokens in each document (int64).
-      room: [D] the longest span of each document (int64).
-      doc_stride: tokens between the begins of two spans.
+      lengths: [D], the number of tokens in each document (int64).
+      room: [D], the longest span of each document (int64).
+      doc_stride: number of tokens between the starts of two spans.
       ops: `numpy` or `tensorflow`.
       windows_of_empty: the number of spans of a document without tokens.
     """
@@ -126,6 +127,6 @@ def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType, win
 
 
 def document_means(values: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Values [W, C] of windows -> their means [D, C], for documents of `counts` [D] windows, at least one."""
+    """Returns the means [D, C] of values [W, C], for documents that have `counts` [D] windows, at least one each."""
     sums = np.add.reduceat(values, np.cumsum(counts) - counts, axis=0)
     return sums / np.array(counts, values.dtype)[:, None]

@@ -52,7 +52,7 @@ def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, xp: Modul
 
 
 def head_length(kept: Any) -> Any:
-    """Returns how many of the tokens that a segment keeps are its first ones, if both its ends are kept: a quarter."""
+    """Returns the number of tokens to keep at the start of a segment, if both ends are kept: a quarter of `kept`."""
     return (kept + 2) // 4
 
 
@@ -65,7 +65,8 @@ def fit_segments(
       segment_a: the first segment.
       segment_b: the second segment, or None.
       max_seq_length: the largest number of tokens in a sequence.
-      keeps_ends: whether tokens are removed after the first `head_length` tokens of what remains, instead of the end.
+      keeps_ends: whether to remove tokens from the middle, so that the first `head_length` of the kept tokens are at
+        the start.
     """
     segments = segment_a, segment_b or []
     kept = fitting_lengths(*map(len, segments), max_seq_length)

@@ -16,7 +16,7 @@ from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import VOCAB_FILE
 
-# So many sequences are computed at a time, which limits the memory for the windows of long texts.
+# Number of sequences that are computed at a time, to limit the memory for the windows of long texts.
 _SEQUENCES_PER_PART = 32
 
 
@@ -28,7 +28,7 @@ class TextTask(TypedDict):
     labels: the classes, if there are any.
     max_seq_length: the largest number of tokens in a sequence.
     threshold: with several labels, the lowest probability of a predicted label.
-    long_documents: how longer texts are read; see `LongDocuments`.
+    long_documents: how to read longer texts; see `LongDocuments`.
     doc_stride: see `LongDocuments`.
     """
 

@@ -48,7 +48,7 @@ class TextReader(tf.Module):
       tokenizer: the model's tokenizer.
       max_seq_length: the largest number of tokens in a sequence. In a pair, the longer text is truncated first.
       kept_tokens: tokens in brackets that are not split; see `GraphTokenizer`.
-      documents: how longer texts are read.
+      documents: how to read longer texts.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TextReader(tf.Module):
         return self.packer.pack(first, second, kept), kept.truncated
 
     def read_windows(self, text: tf.Tensor) -> tuple[TokenBatch, tf.Tensor]:
-        """Texts [B] -> the sequences of their windows [W], and the number of each window's text [W], ascending."""
+        """Returns the windows [W] of texts [B], and the index [W] of each window's text, ascending."""
         pieces = self.tokenizer.tokenize(text)
         spans = self.documents.windows(pieces.row_lengths(), self.packer.max_seq_length, tf)
         places = window_places(pieces, spans)

@@ -1,4 +1,4 @@
-"""A Keras layer that turns texts into the inputs of `BertEncoder`, for models that take raw text.
+"""A Keras layer that converts texts to the inputs of `BertEncoder`, for models that take raw text.
 
 Axis letters: B batch, T tokens of the longest sequence.
 """
@@ -31,7 +31,7 @@ class TextToInputs(keras.layers.Layer):
       tokenizer: the model's tokenizer, or a dictionary with its `vocab`, `added_tokens` and `rules`.
       max_seq_length: longer sequences are truncated.
       pad_to_max_seq_length: pad all sequences to `max_seq_length`, which TPUs need, instead of to the longest.
-      kwargs: see `keras.layers.Layer`.
+      **kwargs: see `keras.layers.Layer`.
     """
 
     def __init__(
@@ -51,7 +51,14 @@ class TextToInputs(keras.layers.Layer):
         self._reader = TextReader(types.SimpleNamespace(**given), max_seq_length)
 
     def call(self, texts: tf.Tensor, second_texts: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Texts [B] or [B, 1], and the second texts of pairs -> `input_ids`, `input_mask`, `segment_ids` [B, T] int32.
+        """Returns the inputs of the encoder.
+
+        Args:
+          texts: strings [B] or [B, 1].
+          second_texts: the second texts of pairs, with the same shape, or None.
+
+        Returns:
+          `input_ids`, `input_mask` and `segment_ids`, each [B, T], int32.
 
         Raises:
           InputError: if the texts have another shape or type.
@@ -65,21 +72,21 @@ class TextToInputs(keras.layers.Layer):
     def compute_output_spec(
         self, texts: keras.KerasTensor, second_texts: keras.KerasTensor | None = None
     ) -> dict[str, keras.KerasTensor]:
-        """The shapes and types of the outputs of `call`."""
+        """Returns the shapes and types of the outputs of `call`."""
         shape = (texts.shape[0], self.max_seq_length if self.pad_to_max_seq_length else None)
         return {name: keras.KerasTensor(shape, "int32") for name in ("input_ids", "input_mask", "segment_ids")}
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as JSON values."""
+        """Returns the arguments of the constructor as JSON values."""
         names = ("max_seq_length", "pad_to_max_seq_length")
         arguments = {name: getattr(self, name) for name in names} | {"tokenizer": json.loads(self._tokenizer)}
         return super().get_config() | arguments
 
 
 def _flat(texts: tf.Tensor) -> tf.Tensor:
-    """[B] or [B, 1] -> [B]."""
+    """Returns the texts [B] or [B, 1] with shape [B]."""
     texts = tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank not in (1, 2) or (texts.shape.rank == 2 and texts.shape[1] != 1):
-        found = f"{texts.dtype.name} values of the shape {list(texts.shape)}"
-        raise InputError(f"TextToInputs: {found} are given. Use strings [batch] or [batch, 1].")
+        found = f"{texts.dtype.name} values with shape {list(texts.shape)}"
+        raise InputError(f"TextToInputs got {found}. Pass strings with shape [batch] or [batch, 1].")
     return tf.reshape(texts, [-1])

@@ -64,7 +64,7 @@ def featurize(
       num_workers: see `parallel.map_chunks`.
       multi_label: whether an example may have any number of labels. Then label_ids [N, C] are 1.0 for its labels and
         0.0 for the others.
-      documents: how longer texts are read.
+      documents: how to read longer texts.
     """
     if labels is None:
         label_ids = np.array([float(example.label or 0) for example in examples], np.float32)

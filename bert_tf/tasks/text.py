@@ -52,7 +52,7 @@ class TextTask(SentenceTask):
       delimiter: the cell delimiter of the files; see `tables.read_table`.
       label_threshold: with several labels, lowest probability of a predicted one; "tune" for the best F1 on the dev
         set.
-      documents: how long texts are read.
+      documents: how to read long texts.
 
     Raises:
       InputError: if the settings contradict each other.
@@ -81,7 +81,7 @@ class TextTask(SentenceTask):
         }
         for flag, is_given in unused.items():
             if is_given:
-                raise InputError(f"--{flag}: not used with --problem={problem}. Omit it.")
+                raise InputError(f"--{flag}: has no effect with --problem={problem}. Omit it.")
         names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError(
@@ -90,7 +90,7 @@ class TextTask(SentenceTask):
         if not columns.label_separator:
             raise InputError("--label_separator is empty. Pass the text between two labels.")
         if documents.has_windows and columns.text_b:
-            raise InputError("--long_documents=windows: pairs of texts have no windows. Use head_tail or truncate.")
+            raise InputError("--long_documents=windows: pairs of texts can't have windows. Use head_tail or truncate.")
         metric, selection_metric = _METRICS[problem]
         super().__init__("text", labels, metric, selection_metric, problem)
         self.paths = dict(paths)

@@ -241,7 +241,7 @@ def test_failed_runs_are_named_and_the_others_are_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "place", "found"),
     [
-        (["--report"], "Name a table", "figure5, recipes, table1"),
+        (["--report"], "No table or figure is given", "figure5, recipes, table1"),
         ([SMALL, "--scale=tiny"], "--data_dir", "books"),
         ([SMALL, "table99"], "table99", "recipes"),
         ([SMALL, "--data_dir=/nowhere", "--report"], "--data_dir", "/nowhere/examples"),

@@ -136,7 +136,7 @@ def make_run(files, folder, config=None, data=None, second_data=None, **options)
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], "^error: At least one of --do_train, --do_eval and --do_export"),
+        ([], "^error: No step is selected. Pass --do_train, --do_eval or --do_export"),
         (["--do_train", "--use_best_checkpoint"], "error: --use_best_checkpoint.*--eval_input_file"),
         (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file.* --do_train"),
         (["--do_train", "--recipe=lamb_64k"], "error: --second_input_file.* --recipe"),

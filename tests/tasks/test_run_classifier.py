@@ -153,7 +153,7 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, fo
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--task_name=ner", "--original_format"], "--original_format: not used by --task_name=ner"),
+        (["--task_name=ner", "--original_format"], "--original_format: has no effect with --task_name=ner"),
         (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
     ],
 )

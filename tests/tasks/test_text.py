@@ -125,7 +125,7 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
         assert task.predictions(outputs).tolist() == chosen
     for problem, given, message in (
         ("multi_label", "1.5", "--label_threshold is '1.5'"),
-        ("classification", "0.4", "--label_threshold: not used with --problem=classification"),
+        ("classification", "0.4", "--label_threshold: has no effect with --problem=classification"),
     ):
         with pytest.raises(InputError, match=message):
             task_of(write, text, problem=problem, label_threshold=given)
