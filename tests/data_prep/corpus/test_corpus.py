@@ -145,7 +145,7 @@ def test_many_files_keep_their_order(write, tmp_path):
 @pytest.mark.parametrize(
     ("patterns", "found"),
     [
-        ("{0}/a.txt,{0}/*.txt", "there twice"),
+        ("{0}/a.txt,{0}/*.txt", "listed twice"),
         ("{0}/*.text", "matches no file"),
         ("{0}/empty", "is empty"),
         ("{0}/folder", "has no files"),
