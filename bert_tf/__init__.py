@@ -34,7 +34,7 @@ def load_model(  # noqa: ANN201 (imported when called)
 def load_tokenizer(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None
 ):
-    """Loads the tokenizer of a model, without its weights. The arguments are those of `load_model`.
+    """Loads the tokenizer of a model, without its weights. For the arguments see `load_model`.
 
     Raises:
       InputError: if there is no vocabulary, or if checkpoint, config and vocabulary do not match.

@@ -28,7 +28,7 @@ class SettingsFlags(Generic[_Settings]):
       kind: the class of the settings.
       omit: names of settings that are not flags of the program.
       only: names of the settings that are flags of the program; by default all.
-      base: settings with the defaults; None for those of the class.
+      base: settings with the defaults; None for the class defaults.
       **defaults: maps names of settings to defaults that differ from the settings' own.
     """
 

@@ -38,7 +38,7 @@ _LONG = ("test_documentation.py", "test_multi_worker.py", "test_package.py", "te
 
 
 def pytest_collection_modifyitems(items):
-    """Sorts the tests; those of a module stay together."""
+    """Sorts the tests. The tests of a module stay together."""
     items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
 
 
@@ -135,7 +135,7 @@ def write(tmp_path):
 
 
 def tiny_config(**changes):
-    """A config with small sizes, most of which differ from one another."""
+    """A config with small sizes, most of them different from one another."""
     from bert_tf.config import BertConfig
 
     sizes = {

@@ -25,7 +25,7 @@ from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.tpu import tpu_system_metadata
 
-# The attribute of a node that each core runs, and that of a node that the host would run for it.
+# The attributes of a node that each core runs, and of a node that the host would run for it.
 _REPLICATED, _ON_HOST = "_tpu_replicate", "_xla_outside_compilation"
 
 
@@ -111,7 +111,7 @@ def describe(graph: graph_pb2.GraphDef) -> dict[str, Any]:
 def _with_called(
     nodes: Iterable[node_def_pb2.NodeDef], functions: dict[str, list[node_def_pb2.NodeDef]]
 ) -> Iterator[node_def_pb2.NodeDef]:
-    """The nodes, and those of the functions that they call, once each."""
+    """The nodes, and the nodes of the functions that they call, once each."""
     left, seen = list(nodes), set()
     while left:
         node = left.pop()

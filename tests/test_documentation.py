@@ -61,7 +61,7 @@ WITHOUT_COMMANDS = {
 }
 
 
-# What the documentation gives to Beam and other programs.
+# Flags that the documentation passes to Beam and other programs.
 OTHER_PROGRAMS_FLAGS = {
     "help",
     "runner",
@@ -126,7 +126,7 @@ def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
 
 
 def script_of(block: Block, number: int, folder: pathlib.Path) -> str:
-    """A block as a part of its page's script, which says first where it stands."""
+    """A block as a part of its page's script, which prints the place of the block first."""
     heading = f"echo '>>> {block.page}, line {block.line}'\n"
     if block.language == "bash":
         return heading + block.code
@@ -264,7 +264,7 @@ def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
 
 
 def test_notebooks_were_executed_from_top_to_bottom():
-    """What is committed is what `make notebooks` leaves: small, with pictures, and without messages of one machine."""
+    """The committed notebooks are written by `make notebooks`: small, with pictures, without messages of a machine."""
     assert {path.stem for path in NOTEBOOKS} == small_data.NOTEBOOKS.keys() == set(execute_notebooks.NAMES)
     assert sum(path.stat().st_size for path in NOTEBOOKS) < 1_000_000
     for path in NOTEBOOKS:

@@ -105,7 +105,7 @@ print(json.dumps({
 
 
 def pins(name):
-    """The exact versions of a file of requirements, without those of the files that it includes."""
+    """The exact versions in a file of requirements, without the files that it includes."""
     lines = (ROOT / name).read_text().splitlines()
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
 

@@ -54,7 +54,7 @@ class Estimator(RunFolder, abc.ABC):
       output_dir: see `RunFolder`.
       start: the model to start from; None if the task has a frozen model.
       model: the encoder's config and the tokenizer.
-      labels: the classes; None to use those of the data.
+      labels: the classes; None to use the classes of the data.
       config: the settings of fine-tuning.
       options: the settings of the class.
 
@@ -112,7 +112,7 @@ class Estimator(RunFolder, abc.ABC):
 
         Args:
           path: the model, as for `bert_tf.load_model`.
-          labels: the classes. By default those of the training data or, without training, of the model.
+          labels: the classes. Default: the classes of the training data or, without training, of the model.
           output_dir: the run directory. `fit` resumes an interrupted run in it.
           settings: fields of the class's own settings and of `bert_tf.finetuning.finetuning_config.FinetuningConfig`,
             including nested settings: `max_seq_length` (default 128; 384 for question answering), `do_lower_case`,

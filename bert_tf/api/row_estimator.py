@@ -63,7 +63,7 @@ class RowEstimator(Estimator):
         return None
 
     def _labels_now(self) -> Sequence[str] | None:
-        """Returns the classes of the current model: those of training, or else of the model it started from."""
+        """Returns the classes of the model, or of the initial model if it has not been trained."""
         self._check_usable()
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._folder) or self._labels) if trained else self._labels_before()

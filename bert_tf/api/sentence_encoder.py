@@ -48,7 +48,7 @@ class SentenceEncoder:
         do_lower_case: bool | None = None,
         dtype: str | None = None,
     ) -> Self:
-        """Returns an encoder with a model's weights. The arguments are those of `bert_tf.load_model`.
+        """Returns an encoder with a model's weights. For the arguments see `bert_tf.load_model`.
 
         Raises:
           InputError: if a file is missing, or the files do not match each other.

@@ -46,7 +46,7 @@ class TokenClassifier(RowEstimator):
 
     Examples are lists of words. Labels are lists of tags, one for each word: entity tags in any scheme ("B-PER",
     "I-PER", "O"), or plain tags, such as parts of speech. The argument `labels` of `from_pretrained` has the entity
-    types ("PER") or the tags. By default they are those of the training data.
+    types ("PER") or the tags. Default: the tags of the training data.
 
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
     """

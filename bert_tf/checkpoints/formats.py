@@ -1,4 +1,4 @@
-"""Opens checkpoints in the original format and in those of Hugging Face and Model Garden.
+"""Opens checkpoints in the original format and in the formats of Hugging Face and Model Garden.
 
 Training runs write the original format: a TensorFlow bundle with the released variable names, `global_step` and the
 optimizer's slots. The original code can therefore load their checkpoints.

@@ -82,7 +82,7 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
     """Loads an encoder.
 
     Args:
-      path: a folder or a checkpoint prefix, in the original format or that of Hugging Face, Model Garden or this
+      path: a folder or a checkpoint prefix, in the format of the original code, Hugging Face, Model Garden or this
         project, with bert_config.json (or config.json) and vocab.txt in the same folder. Or a repository on the
         Hugging Face Hub (`owner/name` or `hf://owner/name@revision`), or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
@@ -106,7 +106,7 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
 def find_model(
     path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None
 ) -> tuple[str, BertConfig, Tokenizer | None]:
-    """Finds a model's checkpoint (prefix or file), config and tokenizer. The arguments are those of `load_model`.
+    """Finds a model's checkpoint (prefix or file), config and tokenizer. For the arguments see `load_model`.
 
     Args:
       path: a folder, a checkpoint prefix or a name.

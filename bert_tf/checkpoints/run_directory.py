@@ -141,7 +141,7 @@ def prepare(
 
 
 def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the resume settings and those of model and vocabulary. The arguments are those of `prepare`."""
+    """Returns the resume settings, and the settings of model and vocabulary. For the arguments see `prepare`."""
     return {
         "bert_config": config.to_dict(),
         **resume_settings,
@@ -211,7 +211,7 @@ def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any
     if before and now and before != now:
         say(
             f"Warning: {'; '.join(differences.changes(before, now))}. The batches stay the same, but dropout and the "
-            "order of sums depend on the devices. The weights will differ from those of an unchanged run."
+            "order of sums depend on the devices. The weights will differ from the weights of an unchanged run."
         )
 
 
@@ -316,7 +316,7 @@ def fit_folder(output_dir: str, number: int) -> str:
 
 
 def folder_of_model(folder: str) -> str:
-    """Returns the folder of the run to use: the folder itself, that of the newest `fit`, or that of the best trial.
+    """Returns the folder of the run to use: the folder itself, or its newest `fit` or best trial.
 
     Only the best trial keeps its checkpoints.
 

@@ -240,8 +240,8 @@ def batches(
     """Returns an iterator over the batches of this process's replicas.
 
     While TensorFlow tunes an input pipeline, deleting its iterator may block until the tuner wakes up, up to a minute.
-    A strategy appends its own pipeline, which is always tuned, to that of `dataset`. With one replica per process, this
-    pipeline is not needed and is skipped. With several replicas, the end of a run can take that minute.
+    A strategy appends its own pipeline, which is always tuned, to `dataset`. With one replica per process, it is
+    not needed and is skipped. With several replicas, the end of a run can take that minute.
 
     Args:
       strategy: the strategy.

@@ -320,7 +320,7 @@ class FinetuningRun:
 
     @property
     def model_folder(self) -> str:
-        """The folder of the model: the run's own, or else that of `init_checkpoint`."""
+        """The folder of the model: the run's own or, if it has none, the folder of `init_checkpoint`."""
         return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
 
     def restore(self) -> int:

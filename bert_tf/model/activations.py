@@ -1,4 +1,4 @@
-"""Activation functions, computed in float32 and rounded once, whatever the precision of their input."""
+"""Activation functions, computed in float32 and rounded once, in any precision of the input."""
 
 import functools
 import math

@@ -13,9 +13,9 @@ import tensorflow as tf
 class TokenRows(NamedTuple):
     """Maps padded sequences [P, ...] to rows [n, ...] without padding, and back.
 
-    The P positions are those of the batch (B*T), or those of `groups` of its sequences, each with its own length. Rows
-    without a token and padding positions are zero in the result and in the gradient, so they contribute nothing to any
-    sum over rows.
+    The P positions are the positions of the batch (B*T), or of `groups` of its sequences, each with its own length.
+    Rows without a token and padding positions are zero in the result and in the gradient, so they contribute nothing to
+    any sum over rows.
 
     Attributes:
       positions: [n], the position of each row; P for rows without a token.
@@ -50,7 +50,7 @@ class Unpadded(NamedTuple):
     """How attention pads the tokens of a batch: in groups of sequences, each padded to its own length.
 
     Attributes:
-      rows: the map of the tokens. Its positions are those of all groups, concatenated.
+      rows: the map of the tokens. Its positions are the concatenated positions of all groups.
       biases: the attention bias of each group, [B_g, 1, 1 or T_g, T_g].
       firsts: the map of the rows [n] to the first token of each sequence [B], if only these tokens attend.
     """

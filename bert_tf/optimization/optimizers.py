@@ -163,7 +163,7 @@ class Optimizer(abc.ABC):
         decayed: bool,
         scalars: dict[str, tf.Tensor],
     ) -> None:
-        """Updates one variable and its slots. `scalars` are those of its learning rate."""
+        """Updates one variable and its slots. `scalars` are the numbers that depend on its learning rate."""
 
 
 class AdamWeightDecay(Optimizer):

@@ -31,8 +31,8 @@ def claimed(
       folder: the folder.
       flag_name: the flag that gave it, for the message.
       work: the name of the work; several types of work may share the folder.
-      doing: what the other process is doing, for the message.
-      advice: what else the user can do, for the message.
+      doing: description of the other process's work, for the message.
+      advice: another solution for the user, for the message.
 
     Raises:
       InputError: if another process has claimed it; names its host and process id.

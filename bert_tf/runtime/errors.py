@@ -18,7 +18,7 @@ class InputError(ValueError):
     """Input that can't be used. The programs print the message without a traceback and exit with status 1.
 
     Args:
-      message: WHERE: WHAT IS WRONG. WHAT TO DO.
+      message: the place, the problem and the solution, in the form "PLACE: PROBLEM. SOLUTION."
       place: the location of the problem, such as a flag or a file and its line. If the message does not begin with it,
         it is printed before the message.
     """

@@ -183,7 +183,7 @@ def typed_lines() -> Iterator[str]:
 def stop_signals() -> Iterator[list[int]]:
     """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first. These signals don't end the program.
 
-    Python delivers signals to its main thread only. In other threads, such as those of a notebook's widgets or of a
+    Python delivers signals to its main thread only. In other threads, such as threads of a notebook's widgets or of a
     server, the list stays empty and signal handling is unchanged.
     """
     received: list[int] = []

@@ -1,6 +1,6 @@
 """Masking in the input pipeline: unmasked records get new masks each time they are read.
 
-The rules are those of `masking`. TensorFlow executes them, because the pipeline of a remote TPU host can't call Python.
+The rules are the same as in `masking`, in TensorFlow, because the pipeline of a remote TPU host can't call Python.
 All random draws depend only on (seed, step) and the row in the global batch, so a resumed run has the same masks as an
 uninterrupted run, for any number of pipelines.
 

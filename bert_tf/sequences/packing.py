@@ -83,7 +83,7 @@ def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
     """Shortens two segments in place, with the random draws of the original pre-training.
 
-    The lengths are those of `truncated_lengths`. Each token is removed from the front or the end with equal
+    The lengths are the same as with `truncated_lengths`. Each token is removed from the front or the end with equal
     probability, "to add more randomness and avoid biases".
     """
     while len(tokens_a) + len(tokens_b) > max_length:

@@ -44,7 +44,7 @@ class TextTask(TypedDict):
 class LiteModel(AnsweringModel):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
-    Its inputs and answers are the same as those of `ServedClassifier` and `ServedChooser`
+    It has the same inputs and answers as `ServedClassifier` and `ServedChooser`
     (`bert_tf.tasks.graph_classifier`) for texts. 8-bit weights change the numbers slightly. Several threads may call
     it; calls are computed one after another.
 

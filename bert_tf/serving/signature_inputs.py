@@ -138,7 +138,7 @@ def in_parts(
       kept: [n], whether the result of each token is needed; None for all.
 
     Returns:
-      The concatenated values of all parts, or only those of the tokens in `kept`.
+      The concatenated values of all parts, or only of the tokens in `kept`.
     """
     total = tf.size(batch.lengths)
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)

@@ -1,6 +1,6 @@
 """GLUE's nine tasks and XNLI, read from the published files. Each task is an entry of one table.
 
-For CoLA, MNLI, MRPC and XNLI, texts, labels and guids equal those of the original processors.
+For CoLA, MNLI, MRPC and XNLI, texts, labels and guids are the same as in the original processors.
 """
 
 import dataclasses

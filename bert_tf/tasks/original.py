@@ -65,7 +65,7 @@ class SquadFeatures:
     Attributes:
       unique_id: the window's id in the file; the first is 1,000,000,000.
       example_index: the question's index in the file.
-      doc_span_index: the window's index among those of its question.
+      doc_span_index: the index of the window among its question's windows.
       tokens: [CLS] question [SEP] window [SEP], without padding.
       token_to_orig_map: maps positions in `tokens` to indices of the paragraph's words.
       token_is_max_context: maps positions in `tokens` to whether no other window has more context around this token.

@@ -69,7 +69,7 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
     name = check_name(config.task_name)
     _check_settings(config, name)
     if feature_based and name != TAGGING:
-        raise InputError(f"--feature_layers: only for --task_name={TAGGING}, not {name}. Omit it.")
+        raise InputError(f"--feature_layers: only for --task_name={TAGGING}. Omit it with --task_name={name}.")
     if name in DEFINITIONS:
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
@@ -115,7 +115,7 @@ def _check_settings(config: DataConfig, name: str) -> None:
     for setting, tasks in _TASKS_OF_SETTINGS.items():
         if name not in tasks and getattr(config, setting) != getattr(defaults, setting):
             flag = {"columns": "text_column", "documents": "long_documents"}.get(setting, setting)
-            raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}, not {name}. Omit it.")
+            raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}. Omit it with --task_name={name}.")
 
 
 def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:

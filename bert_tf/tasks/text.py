@@ -114,7 +114,7 @@ class TextTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
-        """The given classes, or those of the training file, sorted (numbers by value); None for regression."""
+        """The given classes, or the sorted classes of the training file (numbers by value); None for regression."""
         if self.problem == "regression" or self._labels is not None:
             return self._labels
         labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}

@@ -1,6 +1,6 @@
 """The original two steps: a text is split into words and punctuation, then each word into tokens (WordPiece).
 
-Class names, arguments and results are those of the original code.
+Class names, arguments and results are the same as in the original code.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -136,7 +136,7 @@ class Callbacks:
                 self._list.on_train_batch_begin(self._step % self.every)
 
     def keep_sums(self) -> None:
-        """Adds the sums of the metrics to those of the epoch. Call it before they are reset."""
+        """Adds the sums of the metrics to the sums of the epoch. Call it before the metrics are reset."""
         if self:
             self._sums += self._metrics.sums()
 

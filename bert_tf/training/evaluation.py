@@ -28,7 +28,7 @@ class _Best(TypedDict):
 
 
 def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
-    """Returns whether a score is larger than those of all evaluations of earlier steps.
+    """Returns whether a score is larger than the scores of all earlier evaluations.
 
     The earlier scores are read from the run's metrics.jsonl, so a resumed run decides like an uninterrupted one.
     """

@@ -56,7 +56,7 @@ class TrainingData:
       from_step: returns the endless batches of one input pipeline, starting at the given step.
       boundaries: steps at which the shape of the batches changes, such as between two phases of pre-training.
       describe: returns the names of the files that a step's data comes from, for messages.
-      describe_reading: returns the names of all files read for a step, if they differ from those of `describe`.
+      describe_reading: returns the names of all files read for a step, if `describe` returns other files.
       has_graph_per_shape: whether the step is traced for each shape of the batches. Graphs with fixed shapes are faster
         on a CPU (see `model.cpu_kernels`), but take seconds to trace. Otherwise one graph is used for all shapes.
     """

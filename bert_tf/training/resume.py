@@ -78,7 +78,7 @@ def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | No
 
 
 def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
-    """Returns the run's checkpoint with the slots of another optimizer renamed to those of the current one."""
+    """Returns the run's checkpoint with the slots of another optimizer renamed for the current optimizer."""
     prefixes = {found.group(2) for name in state if (found := re.fullmatch(SLOTS, name))}
     stored = {
         f"{found.group(1)}/{prefix}_{found.group(3)}": name

@@ -33,7 +33,7 @@ class Example(NamedTuple):
     """A masked sequence without padding.
 
     Attributes:
-      input_ids: ids, some of which are replaced.
+      input_ids: ids after masking.
       segment_ids: 0 for [CLS] A [SEP], 1 for B [SEP].
       is_random_next: whether B is a random segment.
       positions: positions of the chosen tokens, in ascending order.

@@ -25,11 +25,11 @@ COMMANDS = {target.partition(":")[0]: name for name, target in _PROJECT["scripts
 
 
 class _FlagsAreDefined(Exception):
-    """Raised in the place of parsing the flags."""
+    """Raised instead of parsing the flags."""
 
 
 def describe(program: str) -> dict[str, Any]:
-    """What a program says of itself: its documentation, and of each flag what `--help` shows."""
+    """Returns the documentation of a program, and the help of each of its flags."""
     from absl import app, flags
 
     def stop(*_: object) -> None:

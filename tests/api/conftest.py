@@ -11,7 +11,7 @@ from tests.conftest import tiny_config
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """A folder with a tiny model, of fresh weights, and its vocabulary."""
+    """A folder with a tiny, randomly initialised model and its vocabulary."""
     folder = tmp_path_factory.mktemp("pretrained")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")

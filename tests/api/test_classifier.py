@@ -1,4 +1,4 @@
-"""Classifiers and regressors: what they learn, and how classes are named."""
+"""Classifiers and regressors: training, and the names of classes."""
 
 import collections
 import shutil
@@ -73,7 +73,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
 @pytest.mark.eager
 def test_weights_of_examples(pretrained, tmp_path):
     weights = np.array([1.0, 2.0, 0.0, 1.0] * 6, np.float32)
-    # What is learned doesn't depend on the labels of examples with weight 0.
+    # The labels of examples with weight 0 have no effect on training.
     other = [label if weight else "pos" for label, weight in zip(LABELS, weights, strict=True)]
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(other), weights)).batch(5)
     for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():

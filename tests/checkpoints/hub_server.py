@@ -12,12 +12,12 @@ class HubServer(http.server.ThreadingHTTPServer):
     """Serves repositories, and plain files under /files.
 
     Attributes:
-      repositories: owner/name -> names and contents of its files, all of which are in the branch main.
+      repositories: owner/name -> names and contents of its files, all in the branch main.
       files: plain files by name.
       gated: the repositories that answer 403 to everyone but the bearer of the token "good".
       broken: path of a file -> how many bytes of it each of the next answers holds before the connection breaks; a
         file is served whole when its list is empty.
-      requests: what was asked for: method, path, Range and Authorization.
+      requests: method, path, Range and Authorization of each request.
     """
 
     daemon_threads = True

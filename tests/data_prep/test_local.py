@@ -232,7 +232,7 @@ def test_too_many_random_next_sentences_are_reported(tmp_path):
 
 
 def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
-    """Those of a killed run and those of an earlier one are no text of the next run."""
+    """Files of a killed or an earlier run are not read as text by the next run."""
     write_vocab(tmp_path)
     (tmp_path / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
     (tmp_path / "z-00000-of-00020.tmp-1").write_text("half of a shard")

@@ -6,7 +6,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Blocks of these languages are run. Those of the others show files and answers.
+# Blocks of these languages are run. The other blocks show files and outputs.
 RUN = ("bash", "python")
 SHOWN = ("json", "text", "mermaid", "bibtex")
 
@@ -20,8 +20,8 @@ class Block:
     Attributes:
       page: path from the root of the repository.
       line: of its first line of code, from 1.
-      language: what is written behind the fence.
-      code: what is inside.
+      language: the word after the opening fence.
+      code: the lines inside the fence.
     """
 
     page: str

@@ -1,4 +1,4 @@
-"""What stands in the place of large files and long runs when the documentation's commands are run.
+"""Replaces large files and long runs when the documentation's commands are run.
 
 A command is run as it is written, in a folder with small files under the names that the documentation uses, and with
 the flags of `SMALLER` behind its own: the last value of a flag counts.

@@ -1,4 +1,4 @@
-"""The files of tables and scales: what is shipped can be read, and what is wrong is named."""
+"""The files of tables and scales: the shipped files can be read, and errors are named."""
 
 import pathlib
 import re

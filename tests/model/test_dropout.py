@@ -40,7 +40,7 @@ def check_gradient(dtype, compiled):
             y = dropout(x, 0.3, tf.constant([1, 2]))
         return y, tape.gradient(y, x, upstream)
 
-    # An odd number of elements, two of which share a random word.
+    # An odd number of elements; two of them share a random word.
     x, upstream = (tf.cast(1 + tf.random.stateless_uniform([31, 17], [1, i]), dtype) for i in range(2))
     y, gradient = static(x, upstream)
     assert is_compiled(static, x, upstream) == compiled

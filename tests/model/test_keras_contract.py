@@ -19,7 +19,7 @@ from tests.conftest import assert_close, tiny_config
 pytestmark = pytest.mark.plain
 
 CONFIG = tiny_config()
-SHALLOW = tiny_config(num_hidden_layers=1)  # for tests whose time is that of tracing training steps
+SHALLOW = tiny_config(num_hidden_layers=1)  # for tests that spend their time on tracing training steps
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(1, 41, (6, 8)).astype(np.int32)
 MASK = np.array([[1] * 6 + [0] * 2] * 6, np.int32)

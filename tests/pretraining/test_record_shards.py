@@ -79,7 +79,7 @@ def test_files_without_a_sidecar_are_checked_by_their_first_record(tmp_path, fir
 
 
 def test_empty_files_are_left_out(tmp_path, write):
-    """As there are more --num_shards than examples; the release's files have no sidecar."""
+    """If there are more --num_shards than examples. The original's files have no metadata file."""
     path = tmp_path / "a-00001"
     write_shard(path, range(3))
     sidecar(path)

@@ -161,7 +161,7 @@ def test_ablations_train_and_evaluate(files, tmp_path, objective):
     run = make_run(files, tmp_path / "out", objective=objective)
     means = run.train()
     assert "next_sentence_loss" not in means
-    # An untrained model gives each piece about the same probability, whatever it is to predict.
+    # An untrained model gives every token about the same probability in all positions.
     assert means["masked_lm_loss"] == pytest.approx(math.log(run.model.encoder.config.vocab_size), rel=0.02)
     evaluated = run.evaluate(8, 2)
     assert evaluated["global_step"] == 4
@@ -233,7 +233,7 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
 
     remove_stale_best(str(out))
     assert (out / "best" / "scores.json").exists()
-    (out / "checkpoint").unlink()  # the run begins anew
+    (out / "checkpoint").unlink()  # the run starts again
     remove_stale_best(str(out))
     assert list((out / "best").iterdir()) == []
 

@@ -24,7 +24,7 @@ PAIRS = [{"text_a": a, "text_b": b} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES = [{"prompt": a, "endings": [b, "c", a]} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES += [{"prompt": "a", "endings": [""]}, {"prompt": "a", "endings": ["b"]}]
 TEXT = {"task": "text", "text_column": "review"}
-# Of each kind of task: outputs, what the run has recorded, its flags, and examples.
+# Kind of task -> the number of outputs, the run's record, its flags, and examples.
 KINDS = {
     "pairs": (3, TEXT | {"problem": "classification", "labels": ["x", "ý", "z"]}, {"text_b_column": "other"}, PAIRS),
     "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, {}, TEXTS),

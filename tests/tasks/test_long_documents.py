@@ -1,4 +1,4 @@
-"""Texts that are longer than a sequence: what is read of them, and one answer for each of them."""
+"""Texts that are longer than a sequence: the tokens that are read, and one answer for each text."""
 
 import itertools
 

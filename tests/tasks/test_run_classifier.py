@@ -130,7 +130,12 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("text", None, {}, "--data_dir .* --train_file"),
         ("text", None, {"test_file": "a.csv", "dev_file": "missing.csv"}, r"--dev_file: .* 'missing\.csv'"),
         ("text", ".", {"selection_metric": "f1"}, "--selection_metric: .* f1.* accuracy, macro_f1"),
-        ("cola", ".", {"train_file": "own.tsv"}, "--train_file: only for --task_name=swag, .*, not cola"),
+        (
+            "cola",
+            ".",
+            {"train_file": "own.tsv"},
+            "--train_file: only for --task_name=swag, .* Omit it with --task_name=cola",
+        ),
         ("mnli", ".", {"labels": ["a", "b"]}, "--labels: .*, only by text, ner"),
         ("mnli", ".", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
         ("ner", ".", {"columns": Columns(text="word")}, "--text_column: .*, only by text"),

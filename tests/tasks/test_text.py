@@ -161,7 +161,7 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
         assert features.per_example.keys() == {"label_ids"}
     assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
     assert fingerprint(weighted) != fingerprint(even)
-    # The rows' fingerprint in run.json is that of rows without weights, as before there were any.
+    # The rows have the same fingerprint in run.json as rows without weights, as before weights were added.
     assert repr(even[0]) == "InputExample(guid='2', text_a='a', text_b=None, label='x')"
     with pytest.raises(InputError, match="every row has weight 0"):
         task.check_training_set([dataclasses.replace(row, weight=0.0) for row in weighted])

@@ -28,7 +28,7 @@ PRETRAINING += " --num_train_steps=4 --num_warmup_steps=1 --max_eval_steps=2 --e
 FINETUNING = "--train_batch_size=8 --num_train_epochs=1 --max_seq_length=24 --num_workers=1 --do_train"
 CLASSIFIER = f"run_classifier.py {FINETUNING} --do_eval --do_predict"
 SQUAD = f"run_squad.py {FINETUNING} --doc_stride=8 --max_query_length=8 --do_predict"
-# What is run -> the program and its flags, and the functions that are traced.
+# Name -> the program and its flags, and the functions that are traced.
 PROGRAMS = {
     "pre-training in two phases": (
         f"{PRETRAINING} --input_file=train.tfrecord --second_input_file=second.tfrecord --second_max_seq_length=16"

@@ -1,4 +1,4 @@
-"""What a training step does otherwise on a TPU: the numbers are those of the CPU's form."""
+"""The form of a training step for TPUs: the numbers are the same as in the form for CPUs."""
 
 import functools
 import math

@@ -309,7 +309,7 @@ def with_nan_at(*bad_steps):
 
 
 def stop_after(monkeypatch, steps):
-    """Makes a run believe that a signal came after some steps."""
+    """Simulates a signal to a run after some steps."""
 
     class Signals(list):
         def __bool__(self):

@@ -19,7 +19,7 @@ def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
 
     Args:
       answerer: the models that answer.
-      lines: the typed lines; by default standard input.
+      lines: the lines that the user types. Default: standard input.
     """
     typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
     while True:

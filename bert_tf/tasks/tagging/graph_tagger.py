@@ -1,6 +1,6 @@
 """The served model of a fine-tuned tagger: from raw text, or words, to the tags of the words and the entities.
 
-A word's tag is that of its first token, and a text that is too long for the model is split into several windows, as in
+A word's tag is its first token's tag. A text that is too long for the model is split into several windows, as in
 `tagging_task`. Everything is computed inside a graph.
 
 Axis letters: B texts, W words of all texts, P tokens of all texts, S windows of all texts, E entities of all texts,

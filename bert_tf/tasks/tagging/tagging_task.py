@@ -30,7 +30,7 @@ from bert_tf.tasks.tagging.conll import Columns, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.tokenization import FullTokenizer
 
-# Common file names, and those of published data sets.
+# Common file names, and the file names of published data sets.
 FILE_NAMES = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
     "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),

@@ -34,7 +34,7 @@ class Case(NamedTuple):
       context: the paragraph.
       lengths: max_seq_length, doc_stride, max_query_length.
       windows: for each window the question's pieces and the text's pieces, with a bar between them.
-      best: for each window the text's pieces of which no other window shows more context.
+      best: for each window the tokens that have no more context in another window.
       span: the first and the last piece of the answer, to which the model gives the highest scores; None for [CLS].
       released: the answer's text as the release finds it.
       exact: the answer's characters.
@@ -187,7 +187,7 @@ class Modes:
         return released.answers, exact.answers
 
     def random_logits(self, seed, scale=1.0):
-        """[2, W, T], in coarse steps, so that many are equal; those of padding are low."""
+        """[2, W, T], in coarse steps, so that many are equal. Padding has low values."""
         logits = np.random.default_rng(seed).normal(-6, 2, [2, len(self.windows), self.lengths[0]])
         is_token = np.arange(self.lengths[0]) < self.windows.lengths[:, None]
         return np.where(is_token, np.round(logits * scale) / scale, -99.0)

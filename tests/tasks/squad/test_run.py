@@ -32,7 +32,7 @@ LENGTH = 24
 
 
 def articles(count, version_2=False, first_id=0):
-    """Paragraphs of letters, one of which is x; in 2.0 every third question has no answer."""
+    """Paragraphs of letters, one of them x; in 2.0 every third question has no answer."""
     letters = itertools.cycle("bcdefghijklmnop")
     paragraphs = []
     for number in range(first_id, first_id + count):
@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
     assert "stage_1 is already complete (step 5 of 5)" in shown
     assert shown.count(" variables from ") == 2
     assert "Num examples = 9\n" in shown
-    assert "Training starts from randomly" not in shown  # but from those of the file before
+    assert "Training starts from randomly" not in shown  # but from the weights of the previous file
 
 
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
