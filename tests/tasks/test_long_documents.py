@@ -140,7 +140,10 @@ def test_windows_have_the_weights_of_their_documents(write):
         (lambda: LongDocuments("windows", 0), "--doc_stride"),
         (lambda: LongDocuments("all"), "--long_documents"),
         (lambda: task_of(columns=Columns(text_b="other"), documents=LongDocuments("windows")), "--long_documents"),
-        (lambda: registry.build_task(DataConfig("cola", documents=LongDocuments("windows")), "", True), "only by text"),
+        (
+            lambda: registry.build_task(DataConfig("cola", documents=LongDocuments("windows")), "", True),
+            "only for --task_name=text",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(make, named):
