@@ -61,5 +61,5 @@ def test_unknown_layers_are_refused():
     assert features.layer_numbers("-1,0,-4", 4) == [-1, 0, -4]
     with pytest.raises(InputError, match="no layer -5 in a model of 4 layers"):
         features.layer_numbers("-1,-5", 4)
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="Use integers"):
         features.layer_numbers("-1,all", 4)
