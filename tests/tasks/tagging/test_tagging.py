@@ -128,7 +128,7 @@ def test_bad_sentences(write, capsys):
     task = task_of(write, "a O\nb O x\n\nc B-X\n", on_bad_row="skip")
     assert [sentence.words for sentence in task.examples("train")] == [("c",)]
     assert "1 rows skipped" in capsys.readouterr().err
-    with pytest.raises(InputError, match="line 3: the tag of 'ORG' is unknown"):
+    with pytest.raises(InputError, match="line 3: unknown label 'ORG'"):
         task_of(write, types=["PER"]).examples("train")
     nothing = task_of(write, "a O\n")
     with pytest.raises(InputError, match="every tag is O"):
