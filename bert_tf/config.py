@@ -151,7 +151,8 @@ class BertConfig(Settings, frozen=True):
             raise InputError(f"the model would have {self.num_parameters:.1e} weights. Correct the sizes.")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"{self.hidden_size} is not a multiple of num_attention_heads ({self.num_attention_heads}).",
+                f"{self.hidden_size} is not a multiple of num_attention_heads ({self.num_attention_heads}). "
+                "Change one of them.",
                 "hidden_size",
             )
 
@@ -209,8 +210,7 @@ class BertConfig(Settings, frozen=True):
             for key, allowed in _REQUIRED_HF_VALUES.items():
                 if key in values and values[key] not in allowed:
                     raise InputError(
-                        f"{key} is {values[key]!r}, but {allowed[0]!r} is expected. The model is not BERT and can't be "
-                        "read.",
+                        f"{key} is {values[key]!r}. This is not a BERT model. Use one with {allowed[0]!r}.",
                         source,
                     )
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]

@@ -78,7 +78,10 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
         raise InputError(f"{flag_name} is {layers!r}. Use integers separated by commas.") from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
-            raise InputError(f"{flag_name}: there is no layer {number} in a model of {num_hidden_layers} layers.")
+            raise InputError(
+                f"{flag_name}: there is no layer {number} in a model of {num_hidden_layers} layers. Use "
+                f"{-num_hidden_layers} to {num_hidden_layers - 1}."
+            )
     return numbers
 
 
@@ -97,7 +100,7 @@ class FrozenEncoder:
 
     def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag_name: str) -> None:
         if not init_checkpoint:
-            raise InputError(f"{flag_name} needs --init_checkpoint, the model that computes the features.")
+            raise InputError(f"{flag_name} requires --init_checkpoint, the model that computes the features. Pass it.")
         self.config = config
         self.init_checkpoint = init_checkpoint
         self.layers = [

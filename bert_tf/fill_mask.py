@@ -117,7 +117,9 @@ class FillMask:
             ids += [vocab[MASK], *self.bert.tokenizer.encode(part)]
         longest = self.bert.config.max_position_embeddings
         if len(ids) + 2 > longest:
-            raise InputError(f"fill_mask: the text has {len(ids)} tokens, but the model takes {longest - 2} at most.")
+            raise InputError(
+                f"fill_mask: the text has {len(ids)} tokens, but the model takes {longest - 2} at most. Shorten it."
+            )
         return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])[0]
 
 

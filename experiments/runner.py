@@ -25,7 +25,7 @@ _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 
 
 class Runner:
-    """Runs the programs of runs.
+    """Runs the programs of unfinished runs.
 
     Args:
       work_dir: The folder of all runs and tables.

@@ -97,7 +97,7 @@ def test_pieces_that_no_text_has_are_refused(piece, message, write):
 
 
 def test_a_vocabulary_that_is_a_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="is a folder, but a file is expected"):
+    with pytest.raises(InputError, match=r"is a folder\. Pass a file"):
         check_vocab_file(str(tmp_path))
 
 

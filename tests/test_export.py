@@ -191,7 +191,11 @@ def test_valid_ids_are_answered_although_others_are_refused(exported):
     rows = [
         ([2, 3], [0, 0], None),
         ([2, 4000], [0, 0], f"input_ids must be between 0 and {len(PIECES) - 1}."),
-        ([2, 3, 4], [0, 0], "the fields 'input_ids', 'input_mask', 'segment_ids' must have the same length."),
+        (
+            [2, 3, 4],
+            [0, 0],
+            "the fields 'input_ids', 'input_mask', 'segment_ids' have different lengths. Use the same length.",
+        ),
         ([2, 3], [0, 7], "segment_ids must be between 0 and 1."),
         (
             [2, 1 << 40],

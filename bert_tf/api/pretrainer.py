@@ -126,7 +126,7 @@ class Pretrainer(RunFolder):
         steps = check(num_train_steps, Annotated[int, Meta(ge=1)], "num_train_steps")
         warmup = int(steps * check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "warmup_proportion"))
         if use_best_checkpoint and validation_data is None:
-            raise InputError("use_best_checkpoint needs validation_data, but there are none.", "use_best_checkpoint")
+            raise InputError("use_best_checkpoint needs validation_data. Pass it to fit.", "use_best_checkpoint")
         with self._next_run(verbose, callbacks) as (folder, checked):
             run = PretrainingConfig(
                 data=PretrainingData(os.fspath(records), max_seq_length, max_predictions_per_seq),

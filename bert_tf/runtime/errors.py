@@ -75,7 +75,7 @@ def require_path(name: str, value: object) -> str:
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str) or not path:
-        raise InputError(f"a path is expected, but {value!r} is given.", name)
+        raise InputError(f"{value!r} is not a path. Pass a str or os.PathLike.", name)
     return path
 
 

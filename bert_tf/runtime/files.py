@@ -180,9 +180,9 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
         raise InputError(f"{flag_name}: there is no file {path!r}. Check the path for a typing error.")
     kind = ("a folder" if is_folder(path) else "") if is_remote(path) else kind_of(path)
     if kind:
-        raise InputError(f"{flag_name}: {path!r} is {kind}, but a file is expected.")
+        raise InputError(f"{flag_name}: {path!r} is {kind}. Pass a file.")
     if size(path) == 0 and not may_be_empty:
-        raise InputError(f"{flag_name}: the file {path!r} is empty.")
+        raise InputError(f"{flag_name}: the file {path!r} is empty. Pass another file.")
     return path
 
 

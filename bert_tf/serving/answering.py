@@ -71,7 +71,7 @@ class AnsweringModel(abc.ABC):
             self._check_field(name, fields[name])
         ids = [name for name in self.inputs if self._fields[name].kind is int]
         if len({len(fields[name]) for name in ids}) > 1:
-            raise InputError(f"the fields {', '.join(map(repr, ids))} must have the same length.")
+            raise InputError(f"the fields {', '.join(map(repr, ids))} have different lengths. Use the same length.")
         return {name: fields[name] for name in self.inputs}
 
     def _check_field(self, name: str, value: Any) -> None:

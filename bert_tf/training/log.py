@@ -118,12 +118,12 @@ class TrainingLog:
         self._timer_start = (step, time.perf_counter())
 
     def log_epoch(self, step: int, values: Mapping[str, object]) -> None:
-        """Writes what the callbacks of an epoch got."""
+        """Writes the metrics that the callbacks got at the end of an epoch."""
         if self._metrics:
             self._metrics.write("epoch", step, values)
 
     def lines(self, kind: str) -> list[dict]:
-        """The lines of a kind that were written until now."""
+        """Returns the lines of a kind that have been written so far."""
         return [line for line in read_metrics(self._config.output_dir) if line["kind"] == kind]
 
     def print_table(self) -> None:

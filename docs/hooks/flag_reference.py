@@ -51,14 +51,14 @@ def describe(program: str) -> dict[str, Any]:
 
 
 def describe_all() -> list[dict[str, Any]]:
-    """What all programs say of themselves."""
+    """Returns the descriptions of all programs; see `describe`."""
     sys.path.insert(0, str(ROOT))
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)
 
 
 def page(programs: list[dict[str, Any]]) -> str:
-    """The page in Markdown."""
+    """Returns the page in Markdown."""
     text = io.StringIO()
     text.write("# Flags\n\nWhat each program's `--help` says, made from the programs when this page was built.\n")
     for description in programs:

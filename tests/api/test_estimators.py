@@ -128,9 +128,9 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     ("use", "message"),
     [
         (lambda at: bert_tf.Classifier.load(at), r"load\(\): .*Classifier\.from_pretrained\(\)"),
-        (lambda at: bert_tf.Classifier.load(None), r"load\(\): a path is expected"),
-        (lambda at: bert_tf.load_model(None), r"load\(\): a path is expected"),
-        (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): a path is expected"),
+        (lambda at: bert_tf.Classifier.load(None), r"load\(\): None is not a path"),
+        (lambda at: bert_tf.load_model(None), r"load\(\): None is not a path"),
+        (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): None is not a path"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
             "output_dir: .*/vocab.txt is a file",

@@ -59,7 +59,7 @@ def test_a_model_of_texts_is_trained_saved_and_exported(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("texts", [np.zeros([2]), np.array([["a", "b"]]), np.array("a")])
 def test_other_inputs_are_refused(tokenizer, texts):
-    with pytest.raises(InputError, match=r"TextToInputs: .* Pass strings with shape \[batch\] or \[batch, 1\]"):
+    with pytest.raises(InputError, match=r"TextToInputs got .* Pass strings with shape \[batch\] or \[batch, 1\]"):
         bert_tf.TextToInputs(tokenizer)(texts)
     with pytest.raises(InputError, match="max_seq_length is 2"):
         bert_tf.TextToInputs(tokenizer, max_seq_length=2)
