@@ -244,7 +244,7 @@ class PretrainingRun:
         batches = held_out.records // batch_size
         if batches < 1:
             raise InputError(
-                f"{data.flag_name}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}."
+                f"{data.flag_name}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}. Lower it."
             )
         steps = min(max_steps, batches)
         settings = {**held_out.identity(), "steps": steps, "batch_size": batch_size}

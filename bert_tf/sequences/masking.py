@@ -56,7 +56,7 @@ class MaskingPolicy(Settings, frozen=True):
         super().__post_init__()
         shares = (self.mask, self.same, self.random)
         if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # also refuses NaN
-            raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three shares with the sum 1.")
+            raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three fractions that sum to 1.")
         if self.replace_words_jointly and not self.whole_word:
             raise InputError("--replace_words_jointly: requires --do_whole_word_mask. Pass it.")
 
