@@ -1,3 +1,3 @@
-"""Speed, memory and endurance, many of them against another implementation; docs/results gives the results."""
+"""Benchmarks of speed, memory and reliability, often against another implementation; results are in docs/results."""
 
-import bert_tf  # noqa: F401 (it says how TensorFlow runs, which has to be said before TensorFlow is imported)
+import bert_tf  # noqa: F401 (it configures TensorFlow, which must happen before TensorFlow is imported)

@@ -94,7 +94,7 @@ def report_evaluation(
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
     """Draws counts [C, C] with true classes as rows and predicted classes as columns, shaded by the row's fractions.
 
-    To limit time and memory, numbers are left out with many classes, and names with very many.
+    To limit time and memory, numbers are omitted if there are many classes, and names if there are very many.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = 2.5 + min(0.55 * len(labels), _MAX_SIZE)

@@ -1,4 +1,4 @@
-"""Detects compression and text encoding from the first bytes of a file, whatever its name."""
+"""Detects compression and text encoding from the first bytes of a file, regardless of its name."""
 
 import codecs
 import re
