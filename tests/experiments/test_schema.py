@@ -101,5 +101,5 @@ def test_a_table_without_rows_is_named(tmp_path):
 
 
 def test_an_unknown_table_is_answered_with_those_there_are():
-    with pytest.raises(InputError, match=r"'table99'\. There are figure5, recipes, table1"):
+    with pytest.raises(InputError, match=r"'table99'\. Use one of figure5, recipes, table1"):
         schema.load_experiment("table99", "smoke")
