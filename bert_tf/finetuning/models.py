@@ -95,7 +95,8 @@ class ClassifierModel(EncoderModel):
       outputs: C; 1 for regression.
       problem: "classification", "regression" or "multi_label".
       class_weights: the weight of each class in the training loss; None for equal weights.
-      choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score.
+      choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score,
+        and examples may have fewer choices (see `MultipleChoiceTask`).
       options: see `EncoderModel`.
     """
 
@@ -119,7 +120,11 @@ class ClassifierModel(EncoderModel):
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
         """Returns the logits [B, C] for inputs [B, T]; for multiple choice, inputs are [B*C, T]."""
         logits = self.head(self.summary(batch, fold_in(seed, 0)), seed=fold_in(seed, 1))
-        return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
+        if self.choices == 1:
+            return logits
+        # A sequence without tokens is a choice that the example doesn't have.
+        logits = tf.where(batch["input_mask"][:, :1] > 0, logits, MASKED_SCORE)
+        return tf.reshape(logits, [-1, self.choices])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the sum of the examples' class weights."""

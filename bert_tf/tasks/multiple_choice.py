@@ -1,13 +1,16 @@
 """Multiple choice: SWAG (paper, section 4.4), CODAH, and your own files with prompts and endings.
 
 Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score per
-sequence, and a softmax over the scores of an example gives the probabilities of its endings.
+sequence, and a softmax over the scores of an example gives the probabilities of its endings. If examples have different
+numbers of endings, the missing ones are empty sequences, which have no probability and do not change the loss.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +58,7 @@ class MultipleChoiceTask(SentenceTask):
     - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
     - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
     - "multiple_choice" reads TSV, CSV or JSON lines with the columns `prompt`, `ending0`, `ending1`... (or, in JSON, a
-      list `endings`), `label`, and optionally `id`.
+      list `endings`), `label`, and optionally `id`. The last endings of a row may be empty: it has fewer of them.
 
     Args:
       name: "swag", "codah" or "multiple_choice".
@@ -75,16 +78,29 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The indices of the endings, counted in the first valid row of the first existing split."""
-        existing = (split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path))
-        split = next(existing, "train")
-        for row in self.rows(split):
-            try:
-                return tuple(map(str, range(self._count_endings(row))))
-            except InputError:
-                if self.on_bad_row != "skip":
-                    raise
-        raise InputError(f"{tables.name_of(self.paths[split])}: there are no usable rows. Add some.")
+        """The indices of the endings of the longest list of endings in all existing splits."""
+        existing = [split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path)]
+        count = max((self._most_endings(split) for split in existing or ["train"]), default=0)
+        return tuple(map(str, range(count)))
+
+    def _most_endings(self, split: str) -> int:
+        """Returns the largest number of endings in a row of a split. `examples` reports the unusable rows."""
+        count = 0
+        with contextlib.suppress(InputError):
+            for row in self.rows(split):
+                with contextlib.suppress(InputError):
+                    count = max(count, len(self._endings(row)))
+                    if self.name != "multiple_choice":  # all rows have the same number
+                        break
+        return count
+
+    def input_settings(self) -> dict[str, Any]:
+        """Returns no settings, because a model accepts any number of endings."""
+        return {}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the indices of the endings, which determine the shapes of batches."""
+        return super().input_settings()
 
     def rows(self, split: str) -> Iterator[Row]:
         """Returns the rows of a split, after checking the columns."""
@@ -97,10 +113,7 @@ class MultipleChoiceTask(SentenceTask):
     def example(self, row: Row, split: str) -> ChoiceExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
         endings = self._endings(row)
-        if len(endings) != len(self.labels):
-            raise InputError(
-                f"{row.where}: there are {len(endings)} endings. Use {len(self.labels)}, as in other rows."
-            )
+        numbers = [str(number) for number in range(len(endings))]
         if self.name == "codah":
             prompt, label_column = row[1], 6
         else:
@@ -108,29 +121,29 @@ class MultipleChoiceTask(SentenceTask):
         has_label = split != "test" or label_column in (row.columns or range(len(row.cells)))
         label = row[label_column] if has_label else None
         label = label.strip() if isinstance(label, str) else label
-        if split == "test" and label not in self.labels:
+        if split == "test" and label not in numbers:
             label = None
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
             # Prediction accepts blank texts, as in an exported model, where an empty ending is padding.
             may_be_blank = split == "test" and (text or name == "prompt")
             if not isinstance(text, str) or not (text.strip() or may_be_blank):
                 raise InputError(f"{row.where}: the {name} is empty. Add it.")
-        if label is not None and label not in self.labels:
-            raise InputError(f"{row.where}: the label {label!r} is not an ending. Use 0 to {len(self.labels) - 1}.")
+        if label is not None and label not in numbers:
+            raise InputError(f"{row.where}: the label {label!r} is not an ending. Use 0 to {numbers[-1]}.")
         if self.name == "swag":
             endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
         guid = (row["id"] if "id" in row.columns else "") or str(row.line)
         return ChoiceExample(guid, prompt, endings, label)
 
-    def _count_endings(self, row: Row) -> int:
-        if row.problem:
-            raise InputError(f"{row.where}: {row.problem}")
-        count = len(self._endings(row))
-        if count < 2:
-            raise InputError(f"{row.where}: there are no endings. Use columns ending0, ending1... or a list 'endings'.")
-        return count
-
     def _endings(self, row: Row) -> tuple[str, ...]:
+        endings = self._listed_endings(row)
+        if len(endings) < 2:
+            raise InputError(
+                f"{row.where}: there are fewer than two endings. Use columns ending0, ending1... or a list 'endings'."
+            )
+        return endings
+
+    def _listed_endings(self, row: Row) -> tuple[str, ...]:
         if self.name == "codah":
             return tuple(row[i] for i in range(2, 6))
         if "endings" in row.columns:
@@ -140,15 +153,19 @@ class MultipleChoiceTask(SentenceTask):
         names = sorted(filter(_ENDING_COLUMN.fullmatch, row.columns), key=_ending_number)
         if [_ending_number(name) for name in names] != list(range(len(names))):
             raise InputError(f"{row.where}: the columns {', '.join(names)} have a gap. Use ending0, ending1...")
-        return tuple(row[name] for name in names)
+        endings = [row[name] for name in names]
+        while self.name == "multiple_choice" and endings and endings[-1] in ("", None):
+            endings.pop()
+        return tuple(endings)
 
     def featurize(
         self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features, with one sequence per ending of each example."""
+        """Returns the features, with one sequence per ending of each example, and empty ones for missing endings."""
 
         def pack(example: ChoiceExample) -> list[tuple[list[int], list[int], bool]]:
-            return [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
+            packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
+            return packed + [([], [], False)] * (len(self.labels) - len(packed))
 
         label_ids = np.array([int(example.label or 0) for example in examples], np.int32)
         return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))

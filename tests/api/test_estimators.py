@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf import export
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
@@ -179,15 +180,25 @@ def test_paths_may_be_objects(pretrained, tmp_path):
 
 @pytest.mark.graph
 def test_choices(pretrained, tmp_path):
+    # Half of the examples have a third ending.
     choices = [BAD[0], GOOD[0]]
-    examples, right = [("a day", choices[:: (-1) ** i]) for i in range(24)], [1, 0] * 12
+    examples = [("a day", choices[:: (-1) ** i] + [BAD[1]] * (i % 4 > 1)) for i in range(24)]
+    right = [1, 0] * 12
     estimator = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
     estimator.fit(examples, right, **LEARN)
     assert estimator.predict(examples[:4]) == right[:4]
     estimator.save(str(tmp_path / "saved"))
     loaded = bert_tf.MultipleChoice.load(str(tmp_path / "saved"))
     assert loaded.predict(examples[:4]) == right[:4]
-    assert loaded.predict_proba([("a day", [BAD[0], BAD[1], GOOD[0]])]).shape == (1, 3)
+    probabilities = loaded.predict_proba(examples[1:4])
+    assert probabilities.shape == (3, 3)
+    assert (probabilities > 0).tolist() == [[True, True, False], [True] * 3, [True] * 3]
+    assert_close(probabilities.sum(axis=1), np.ones(3), 1e-6)
+    assert loaded.predict_proba([("a day", [*BAD, *GOOD])]).shape == (1, 4)
+    loaded.export(str(tmp_path / "exported"))
+    rows = [{"prompt": prompt, "endings": endings} for prompt, endings in examples[1:4]]
+    for answer, row in zip(export.load(str(tmp_path / "exported")).predict(rows), probabilities, strict=True):
+        assert_close(answer["probabilities"], row[: len(answer["probabilities"])], 1e-5)
 
 
 def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, tmp_path, monkeypatch):

@@ -1,16 +1,21 @@
+import json
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import data_path
+from tests.conftest import assert_close, data_path, tiny_config
 from tests.programs import PIECES
 
 # The columns that SWAG is published with.
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 SWAG_ROW = '0,v,1,s,"a, b",c,gold,d,e,f,g,2\n'
 HEADER = "prompt\tending0\tending1\tlabel\n"
+UNEVEN = "prompt\tending0\tending1\tending2\tlabel\n"
 GOOD = '{"prompt": "p", "endings": ["a", "b", "c"], "label": 1}\n'
 
 
@@ -69,6 +74,53 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
 
 
 @pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.tsv", UNEVEN + "m n\tk\tk l\t\t1\nm\to\tp\tk l\t2\n"),
+        ("a.csv", "prompt,ending0,ending1,ending2,label\nm n,k,k l,,1\nm,o,p,k l,2\n"),
+        (
+            "a.jsonl",
+            '{"prompt": "m n", "endings": ["k", "k l"], "label": 1}\n'
+            '{"prompt": "m", "ending0": "o", "ending1": "p", "ending2": "k l", "label": 2}\n',
+        ),
+    ],
+)
+def test_missing_endings_have_no_probability_and_no_loss(write, file, text):
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    task = task_of(write, "multiple_choice", file, text)
+    examples = task.examples("train")
+    assert [len(example.endings) for example in examples] == [2, 3]
+    assert task.labels == ("0", "1", "2")
+    assert task.input_settings() == {}
+    more = write("dev.jsonl", '{"prompt": "m", "endings": ["k", "l", "m", "n"], "label": 3}\n')
+    assert len(MultipleChoiceTask("multiple_choice", {**task.paths, "dev": more}).labels) == 4
+
+    keras.utils.set_random_seed(1)
+    model = task.build_model(tiny_config(vocab_size=len(PIECES)))
+    batch = task.featurize(examples, tokenizer, 16).batch(np.array([0, 1]), 8)
+    outputs = model.predict(batch)
+    assert outputs["probabilities"][0, 2] == 0
+    # An example alone has the same scores and loss.
+    for number, example in enumerate(examples):
+        own = MultipleChoiceTask("multiple_choice", {"train": write("own.jsonl", as_json(example))})
+        model.choices = len(own.labels)
+        alone = model.predict(own.featurize(own.examples("train"), tokenizer, 16).batch(np.array([0]), 8))
+        assert_close(outputs["probabilities"][number, : len(own.labels)], alone["probabilities"][0], 1e-6)
+        assert_close(outputs["per_example_loss"][number], alone["per_example_loss"][0], 1e-6)
+    model.choices = 3
+    trained = [variable.value for variable in model.trained_variables]
+    with tf.GradientTape() as tape:
+        loss, _ = model.loss(batch, model.totals(batch), None)
+    assert_close(loss, np.mean(outputs["per_example_loss"]), 1e-6)
+    assert all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in tape.gradient(loss, trained))
+
+
+def as_json(example):
+    row = {"prompt": example.prompt, "endings": example.endings, "label": int(example.label)}
+    return json.dumps(row) + "\n"
+
+
+@pytest.mark.parametrize(
     ("file", "text", "message"),
     [
         ("a.tsv", HEADER + "p\ta\tb\t2\n", "line 2: the label '2' .* 0 to 1"),
@@ -80,7 +132,10 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
         ("a.jsonl", '{"prompt": "p", "endings": null, "label": 0}\n', "line 1: 'endings' is not a list"),
         ("a.jsonl", '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 1: .* ending0, ending1"),
         ("a.jsonl", '{"prompt": "p", "endings": ["a", null], "label": 0}\n', "line 1: the ending 1 is empty"),
-        ("a.jsonl", GOOD + '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 2: .* 1 endings"),
+        ("a.jsonl", GOOD + '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 2: .* fewer than two endings"),
+        ("a.tsv", HEADER + "p\ta\t\t0\n", "line 2: .* fewer than two endings"),
+        ("a.tsv", UNEVEN + "p\ta\tb\t\t2\n", "line 2: the label '2' .* 0 to 1"),
+        ("a.tsv", UNEVEN + "p\ta\t\tc\t0\n", "line 2: the ending 1 is empty"),
     ],
 )
 def test_bad_rows_are_reported_or_skipped(write, file, text, message):
