@@ -25,7 +25,19 @@ __version__ = "1.0.0b1"
 def load_model(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None
 ):
-    """Loads an encoder with its tokenizer and config. See `bert_tf.checkpoints.pretrained.load_model`."""
+    """Loads an encoder with its tokenizer and config. For details see `bert_tf.checkpoints.pretrained.load_model`.
+
+    Args:
+      path: a folder, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
+      do_lower_case: the tokenizer's casing. Default: the model's own setting.
+      dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Default: Keras's global policy.
+
+    Returns:
+      A `LoadedBert`: the encoder, its tokenizer, its config and the checkpoint.
+
+    Raises:
+      InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
+    """
     from bert_tf.checkpoints import pretrained
 
     return pretrained.load_model(path, do_lower_case, dtype)
@@ -34,7 +46,11 @@ def load_model(  # noqa: ANN201 (imported when called)
 def load_tokenizer(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None
 ):
-    """Loads the tokenizer of a model, without its weights. For the arguments see `load_model`.
+    """Loads the tokenizer of a model, without its weights.
+
+    Args:
+      path: see `load_model`.
+      do_lower_case: see `load_model`.
 
     Raises:
       InputError: if there is no vocabulary, or if checkpoint, config and vocabulary do not match.

@@ -64,23 +64,49 @@ class QuestionAnswerer(Estimator):
         return x, y
 
     def predict(self, x: Any) -> list[str]:
-        """Returns the best answer to each question; "" if there is none."""
+        """Returns the best answer to each question; "" if there is none.
+
+        Args:
+          x: the questions with their contexts, as in `fit`, without answers.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return list(self._predictions(x).answers.values())
 
     def predict_n_best(self, x: Any) -> list[list[dict[str, Any]]]:
-        """Returns the n best answers to each question: text, probability and the two logits. The list may be empty."""
+        """Returns the n best answers to each question: text, probability and the two logits. The list may be empty.
+
+        Args:
+          x: see `predict`.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return list(self._predictions(x).n_best.values())
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
         """Returns exact match and F1 in percent, computed by SQuAD's official evaluation (needs the extra "squad").
 
         If a question has several answers, the best match counts. Answers need not occur in the context.
+
+        Args:
+          x: the questions with their contexts; see `fit`.
+          y: their answers.
+
+        Raises:
+          InputError: if there is no trained model, or an example or an answer can't be used.
         """
         task, predictions = self._answers(self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
-        """Returns the F1 of `evaluate`, the score for comparing models."""
+        """Returns the F1 of `evaluate`, the score for comparing models.
+
+        Args:
+          x: see `evaluate`.
+          y: see `evaluate`.
+        """
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:

@@ -35,6 +35,9 @@ class RowEstimator(Estimator):
           x: the examples; see `fit`.
           y: their labels.
           batch_size: number of examples per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or an example or a label can't be used.
         """
         table = self._table(*in_memory.with_labels(x, y, "x", self._RANK))
         task, _, features, outputs = self._outputs("dev", table, batch_size)
@@ -45,6 +48,10 @@ class RowEstimator(Estimator):
 
         It is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks and
         entities.
+
+        Args:
+          x: see `evaluate`.
+          y: see `evaluate`.
         """
         scores = self.evaluate(x, y)
         return scores[self._predicting.task.selection_metric]

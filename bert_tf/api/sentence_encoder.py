@@ -48,7 +48,13 @@ class SentenceEncoder:
         do_lower_case: bool | None = None,
         dtype: str | None = None,
     ) -> Self:
-        """Returns an encoder with a model's weights. For the arguments see `bert_tf.load_model`.
+        """Returns an encoder with a model's weights.
+
+        Args:
+          path: see `bert_tf.load_model`.
+          max_seq_length: longer sequences are truncated. Default: the model's maximum.
+          do_lower_case: see `bert_tf.load_model`.
+          dtype: see `bert_tf.load_model`.
 
         Raises:
           InputError: if a file is missing, or the files do not match each other.

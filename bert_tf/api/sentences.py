@@ -190,13 +190,28 @@ class Classifier(_TextEstimator):
         return list(names or (f"LABEL_{row}" for row in range(rows)))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """Returns the probability of each class, [num_examples, num_classes], in the order of `labels`."""
+        """Returns the probability of each class, [num_examples, num_classes], in the order of `labels`.
+
+        Args:
+          x: the examples, as in `fit`, without labels.
+          batch_size: number of examples per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
         """Returns the class of each example; with `multi_label`, the list of classes above the threshold.
 
         Classes have the type of the training labels: str, int or bool.
+
+        Args:
+          x: see `predict_proba`.
+          batch_size: see `predict_proba`.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
         """
         task, *_, outputs = self._predicted(x, batch_size)
         found = task.predictions(outputs)
@@ -219,7 +234,15 @@ class Regressor(_TextEstimator):
         return super()._label(value[0] if is_column else value, place)
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """Returns the number predicted for each example, [num_examples]."""
+        """Returns the number predicted for each example, [num_examples].
+
+        Args:
+          x: the examples, as in `fit`, without labels.
+          batch_size: number of examples per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return self._predicted(x, batch_size)[-1]["score"]
 
 
@@ -247,9 +270,25 @@ class MultipleChoice(RowEstimator):
         return table
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """Returns the probability of each ending, [num_examples, num_endings]."""
+        """Returns the probability of each ending, [num_examples, num_endings].
+
+        Args:
+          x: the examples, as in `fit`, without labels.
+          batch_size: number of examples per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[int]:
-        """Returns the index of the best ending of each example."""
+        """Returns the index of the best ending of each example.
+
+        Args:
+          x: see `predict_proba`.
+          batch_size: see `predict_proba`.
+
+        Raises:
+          InputError: if there is no trained model, or an example can't be used.
+        """
         return np.argmax(self.predict_proba(x, batch_size=batch_size), axis=-1).tolist()

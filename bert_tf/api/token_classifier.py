@@ -114,15 +114,39 @@ class TokenClassifier(RowEstimator):
         return list(output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:
-        """Returns the tag probabilities of each sentence's words, [num_words, num_tags], in the order of `labels`."""
+        """Returns the tag probabilities of each sentence's words, [num_words, num_tags], in the order of `labels`.
+
+        Args:
+          x: the sentences, as in `fit`, without tags.
+          batch_size: number of sequences per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or a sentence can't be used.
+        """
         return [probabilities for _, _, probabilities in self._tagged(x, batch_size)]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
-        """Returns the tags of each sentence's words. Entity tags are in the IOB2 scheme."""
+        """Returns the tags of each sentence's words. Entity tags are in the IOB2 scheme.
+
+        Args:
+          x: see `predict_proba`.
+          batch_size: see `predict_proba`.
+
+        Raises:
+          InputError: if there is no trained model, or a sentence can't be used.
+        """
         return [tags for _, tags, _ in self._tagged(x, batch_size)]
 
     def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
-        """Returns the entities of each sentence, in the order of the text."""
+        """Returns the entities of each sentence, in the order of the text.
+
+        Args:
+          x: see `predict_proba`.
+          batch_size: see `predict_proba`.
+
+        Raises:
+          InputError: if there is no trained model, or a sentence can't be used.
+        """
         return [
             [
                 TaggedEntity(

@@ -92,7 +92,16 @@ class MaskedLMHead(Head):
     def call(
         self, sequence_output: tf.Tensor | EncoderOutput, positions: tf.Tensor, embedding_table: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Returns logits [B, P, V] for states [B, T, H], positions [B, P] and an embedding table [V, H]."""
+        """Returns logits [B, P, V] at some positions.
+
+        Args:
+          sequence_output: states [B, T, H], or an `EncoderOutput`.
+          positions: [B, P], positions in the sequences.
+          embedding_table: [V, H]; by default the table of the encoder passed to the constructor.
+
+        Raises:
+          ValueError: if there is no embedding table.
+        """
         if embedding_table is None and self.encoder is None:
             raise ValueError(
                 "MaskedLMHead: no embedding table. Pass `encoder` to the constructor or `embedding_table` to the call."
