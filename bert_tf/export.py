@@ -82,7 +82,11 @@ def export_run(
 
 
 def build(model_dir: str, config: ExportConfig) -> "Exportable":
-    """Returns the model that `export_run` writes."""
+    """Returns the model that `export_run` writes.
+
+    Raises:
+      InputError: if there is no model in `model_dir`.
+    """
     from bert_tf.checkpoints import download, run_directory
     from bert_tf.serving import pretrained_encoder
     from bert_tf.serving.finished_run import FinishedRun

@@ -69,7 +69,11 @@ _SUMMARY = {
 
 
 def make_data(options: DataOptions, local: LocalOptions) -> None:
-    """Makes the data."""
+    """Makes the data.
+
+    Raises:
+      InputError: if settings contradict each other, or the text or the output can't be used.
+    """
     config = preparation_config(options, local.original_order)
     if local.original_order:
         defaults = DataOptions(**dict.fromkeys(REQUIRED, "")).flag_values() | LocalOptions().flag_values()

@@ -63,6 +63,9 @@ class Estimator(RunFolder, abc.ABC):
         is removed with the estimator.
       config: the encoder's `BertConfig`.
       tokenizer: the model's tokenizer.
+
+    Raises:
+      InputError: if `labels` is not a list of classes.
     """
 
     _ARCHITECTURE: ClassVar[str]

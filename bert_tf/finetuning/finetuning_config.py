@@ -20,6 +20,9 @@ class SelectionConfig(Settings, frozen=True):
     Attributes:
       evaluate_every: the end of training is always evaluated too.
       early_stopping_patience: early stopping also selects the weights with the best score.
+
+    Raises:
+      InputError: if `early_stopping_patience` is set, but only the end of training is evaluated.
     """
 
     evaluate_every: Annotated[

@@ -42,7 +42,11 @@ class TrialTable:
         self.path = os.path.join(output_dir, TRIALS_FILE)
 
     def rows(self) -> list[dict]:
-        """Returns a row for each trial: name, a hash of the settings shared by all trials, hyperparameters, scores."""
+        """Returns a row for each trial: name, a hash of the settings shared by all trials, hyperparameters, scores.
+
+        Raises:
+          InputError: if the file is damaged, or a trial has no such score.
+        """
         rows = json_files.read_lines(self.path, "--output_dir", _Trial)
         missing = [row["trial"] for row in rows if not json_files.is_number(row.get(self.selection_metric))]
         if missing:

@@ -38,6 +38,9 @@ class OptimizerConfig(Settings, frozen=True):
       clip_gradients: with "per_replica", each replica clips the gradient of the loss over its own part of the batch,
         and the results are summed but not divided, as in the original code on a TPU.
       second_schedule: replaces the schedule at some step. The first schedule then reaches 0 at this step.
+
+    Raises:
+      InputError: if a value is out of bounds, or the second schedule begins at the start or the end.
     """
 
     learning_rate: Annotated[FiniteAboveZero, about("Peak learning rate.", group="Training")] = 5e-5

@@ -90,6 +90,9 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     Attributes:
       objective: mlm_nsp is masked LM and next sentence prediction, mlm is masked LM only, and ltr is a left-to-right LM
         (paper, Table 5).
+
+    Raises:
+      InputError: if a value is out of bounds, or a setting has no effect with the others.
     """
 
     data: PretrainingData

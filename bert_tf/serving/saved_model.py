@@ -45,6 +45,9 @@ class ExportedModel(AnsweringModel):
       inputs: the names of the signature's inputs, which are the fields of an example. For a classifier trained on your
         own data, these are the columns it was trained on. `text_a` and `text_b` are accepted as aliases.
       signatures: the names of all signatures.
+
+    Raises:
+      InputError: if the folder is not an exported model, is damaged, or has no such signature.
     """
 
     def __init__(self, folder: str, signature: str = SERVING_DEFAULT) -> None:

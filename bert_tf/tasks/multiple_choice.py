@@ -78,7 +78,11 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The indices of the endings of the longest list of endings in all existing splits."""
+        """The indices of the endings of the longest list of endings in all existing splits.
+
+        Raises:
+          InputError: if there are no usable rows.
+        """
         existing = [split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path)]
         count = max((self._most_endings(split) for split in existing or ["train"]), default=0)
         return tuple(map(str, range(count)))

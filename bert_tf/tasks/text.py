@@ -114,7 +114,11 @@ class TextTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
-        """The given classes, or the sorted classes of the training file (numbers by value); None for regression."""
+        """The given classes, or the sorted classes of the training file (numbers by value); None for regression.
+
+        Raises:
+          InputError: if no row has a label, or all rows have the same.
+        """
         if self.problem == "regression" or self._labels is not None:
             return self._labels
         labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}

@@ -70,7 +70,11 @@ class AddedToken(NamedTuple):
 
 
 def base_text(vocab_file: str) -> str:
-    """Reads vocab.txt, or the vocabulary in `tokenizer.json`, without the added tokens."""
+    """Reads vocab.txt, or the vocabulary in `tokenizer.json`, without the added tokens.
+
+    Raises:
+      InputError: if `tokenizer.json` is not a WordPiece tokenizer of BERT.
+    """
     if os.path.basename(vocab_file) != TOKENIZER_JSON:
         return files.read_text(vocab_file, "--vocab_file")
     model = json_files.read(vocab_file, "--vocab_file", TokenizerJson).get("model", {})

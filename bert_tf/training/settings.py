@@ -40,6 +40,9 @@ class TrainingConfig(Settings, frozen=True):
       gradient_sum_dtype: with bfloat16, each gradient is rounded before the sum, and the sum is rounded.
       max_nonfinite_steps: one more non-finite step ends the run.
       peak_tflops: used to report the utilisation.
+
+    Raises:
+      InputError: if a value is out of bounds, or settings contradict each other.
     """
 
     output_dir: Annotated[str, about("Directory for checkpoints, logs and results.", group="Model and directories")] = (

@@ -37,7 +37,11 @@ _DECOMPRESSORS = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "zstand
 
 
 def decompressor(raw: BinaryIO) -> Callable[[BinaryIO], Any] | None:
-    """Returns the function that opens a compressed file, detected by its content; None for other files."""
+    """Returns the function that opens a compressed file, detected by its content; None for other files.
+
+    Raises:
+      InputError: if the compression is not supported.
+    """
     name = first_bytes.compression(raw.read(first_bytes.LENGTH))
     raw.seek(0)
     if name and name not in _DECOMPRESSORS:

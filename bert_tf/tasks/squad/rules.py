@@ -81,6 +81,9 @@ class AnswerConfig(Settings, frozen=True):
       tune_null_threshold: None to tune it if none was tuned for the model.
       ensemble_method: "distributions" averages the models' distributions before decoding. "nbest" merges the n-best
         lists that the runs have written.
+
+    Raises:
+      InputError: if `ensemble_method` is "nbest" and there are no `ensemble_dirs`.
     """
 
     null_score_diff_threshold: Annotated[

@@ -70,7 +70,11 @@ class SquadTask(Task):
 
     @property
     def train_splits(self) -> list[str]:
-        """The names of the training files' splits."""
+        """The names of the training files' splits.
+
+        Raises:
+          InputError: if there is no training file.
+        """
         if not self._train_files:
             raise InputError("--train_file is required with --do_train. Pass the questions to train on.")
         return list(self._train_files)
