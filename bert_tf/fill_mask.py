@@ -2,7 +2,7 @@
 
 python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth universally [MASK]."
 
-With --jointly, it prints the best tokens for all masks of a text together.
+With --jointly, it prints the most probable tokens for all masks of a text together.
 """
 
 import dataclasses
@@ -95,16 +95,16 @@ class FillMask:
         """Predicts the most probable tokens for all [MASK]s of a text together.
 
         The masks are filled in from left to right with a beam search, which keeps the 10 best fillings (more if `top`
-        is larger); see `bert_tf.serving.pretrained_encoder.fill_jointly`. The probability of the first token is that of
-        `__call__`. Each further one is predicted with the tokens before it filled in.
+        is larger); see `bert_tf.serving.pretrained_encoder.fill_jointly`. The probability of the first token is
+        the same as in `__call__`. Each further token is predicted with the previous tokens filled in.
 
         Args:
-          text: see `__call__`, as for the other arguments.
+          text: a text or a list of texts; see `__call__`.
           top: the number of fillings.
           targets: the words to choose from for each [MASK].
 
         Returns:
-          A list of `Filling`, the most probable one first; of a list of texts, a list of these.
+          A list of `Filling`, the most probable one first; for a list of texts, a list of these lists.
 
         Raises:
           InputError: see `__call__`.
@@ -125,7 +125,7 @@ class FillMask:
         return self.bert.tokenizer.vocab[tokens[0]]
 
     def _logits(self, ids: "tf.Tensor", positions: "tf.Tensor") -> "tf.Tensor":
-        """Ids [B, T], positions [B, P] -> logits [B, P, V]."""
+        """Returns logits [B, P, V] for ids [B, T] and positions [B, P]."""
         return self.head(self.bert.encoder(ids).sequence_output, positions, self.bert.encoder.embedding_table)
 
     def _fill(self, ids: list[int], top: int, choices: Sequence[int]) -> list[list[Guess]]:
@@ -195,7 +195,7 @@ def cli() -> None:
         "Text with at least one [MASK]. May be given several times. Default: each line of standard input is a text.",
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
-    jointly = flags.DEFINE_bool("jointly", False, "Print the best tokens for all masks of a text together.")
+    jointly = flags.DEFINE_bool("jointly", False, "Print the most probable tokens for all masks of a text together.")
     targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
 
     def main() -> None:

@@ -96,7 +96,7 @@ class ClassifierModel(EncoderModel):
       problem: "classification", "regression" or "multi_label".
       class_weights: the weight of each class in the training loss; None for equal weights.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score,
-        and examples may have fewer choices (see `MultipleChoiceTask`).
+        and examples can have fewer choices (see `MultipleChoiceTask`).
       options: see `EncoderModel`.
     """
 
@@ -122,7 +122,7 @@ class ClassifierModel(EncoderModel):
         logits = self.head(self.summary(batch, fold_in(seed, 0)), seed=fold_in(seed, 1))
         if self.choices == 1:
             return logits
-        # A sequence without tokens is a choice that the example doesn't have.
+        # A sequence without tokens is padding for an example with fewer choices.
         logits = tf.where(batch["input_mask"][:, :1] > 0, logits, MASKED_SCORE)
         return tf.reshape(logits, [-1, self.choices])
 

@@ -19,7 +19,7 @@ from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, 
 from bert_tf.tokenization import Tokenizer
 
 _MASK = "[MASK]"
-# The number of predictions for each mask, and of fillings of all masks.
+# The number of predictions for each mask, and of fillings for all masks.
 _TOP = 5
 # The number of fillings of a text that `fill_jointly` keeps.
 BEAM_WIDTH = 10
@@ -36,18 +36,18 @@ def fill_jointly(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Fills in all masks of each text together, from left to right, with a beam search.
 
-    The probability of a filling is the product of the probabilities of its tokens. Each is the model's, with the tokens
-    of the masks before it filled in, and the masks after it not.
+    The probability of a filling is the product of the probabilities of its tokens. Each token is predicted
+    with the previous masks filled in, and the following ones not.
 
     Args:
-      ids: [B, T] int32.
-      is_mask: [B, T] bool.
-      log_probabilities: takes ids [N, T] and a position in each text [N], and returns the logarithms of the tokens'
-        probabilities there [N, V].
+      ids: [B, T], int32.
+      is_mask: [B, T], True for masks.
+      log_probabilities: takes ids [N, T] and a position in each text [N], and returns the log-probabilities [N, V] of
+        the tokens at these positions.
       width: W, at most V.
 
     Returns:
-      The tokens of the best fillings [B, W, M], and the logarithms of the fillings' probabilities [B, W].
+      The tokens of the best fillings [B, W, M], and the log-probabilities of the fillings [B, W].
     """
     counts = tf.math.count_nonzero(is_mask, axis=1, dtype=tf.int32)
     positions = tf.RaggedTensor.from_row_lengths(tf.cast(tf.where(is_mask)[:, 1], tf.int32), counts).to_tensor()

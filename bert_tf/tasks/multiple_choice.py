@@ -2,7 +2,7 @@
 
 Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score per
 sequence, and a softmax over the scores of an example gives the probabilities of its endings. If examples have different
-numbers of endings, the missing ones are empty sequences, which have no probability and do not change the loss.
+numbers of endings, the missing ones are empty sequences, which have probability 0 and do not change the loss.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class MultipleChoiceTask(SentenceTask):
     - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
     - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
     - "multiple_choice" reads TSV, CSV or JSON lines with the columns `prompt`, `ending0`, `ending1`... (or, in JSON, a
-      list `endings`), `label`, and optionally `id`. The last endings of a row may be empty: it has fewer of them.
+      list `endings`), `label`, and optionally `id`. Empty cells after the last ending of a row are ignored.
 
     Args:
       name: "swag", "codah" or "multiple_choice".
@@ -78,11 +78,7 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The indices of the endings of the longest list of endings in all existing splits.
-
-        Raises:
-          InputError: if there are no usable rows.
-        """
+        """The indices of the endings, up to the largest number of endings in any existing split."""
         existing = [split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path)]
         count = max((self._most_endings(split) for split in existing or ["train"]), default=0)
         return tuple(map(str, range(count)))
