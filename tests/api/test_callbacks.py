@@ -8,6 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.api.tiny import FIT, LABELS, TEXTS, weights_of
@@ -87,6 +88,16 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(pretrained, tmp_path):
     estimator.fit(TEXTS, LABELS, **FIT, log_steps=1, callbacks=history)
     losses = [line["loss"] for line in estimator.history() if line["kind"] == "train"]
     assert history.history["loss"] == pytest.approx([np.mean(losses[:3]), np.mean(losses[3:])])
+
+
+@pytest.mark.graph
+def test_a_device_loop_is_one_call(pretrained, tmp_path, monkeypatch):
+    monkeypatch.setattr(strategies, "is_tpu", lambda strategy: True)  # several steps run in one call
+    recorder = Recorder()
+    estimator = classifier(pretrained, tmp_path / "run")
+    estimator.fit(TEXTS, LABELS, **FIT, iterations_per_loop=2, callbacks=recorder)
+    ends = [call for call in recorder.calls if call.startswith("/")]
+    assert ends == ["/batch 1", "/batch 2", "/epoch 0", "/batch 1", "/batch 2", "/epoch 1"]
 
 
 def test_early_stopping_survives_an_interruption(pretrained, tmp_path):
