@@ -40,6 +40,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/tpu.md", "--recipe=bert_base", "needs a TPU"),
     ("docs/howto/tpu.md", "tensorboard", "needs a bucket"),
     ("docs/howto/tpu.md", "tpu-vm delete", "needs a TPU"),
+    ("docs/howto/long-documents.md", "benchmarks.long_documents", "takes half an hour, and needs a model"),
     ("docs/howto/memory.md", "benchmarks.tpu_table", "takes hours, and needs another environment"),
     ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),
     ("docs/howto/gpu.md", "pip wheel", "downloads gigabytes"),
