@@ -241,8 +241,8 @@ class BertEncoder(BertLayer):
 
         Raises:
           ValueError: if the dict has an unknown key or lacks input_ids, if an input is not [B, T] numbers or its shape
-            differs from input_ids, if the sequences are longer than the model's positions, or (outside of graphs) if a
-            segment id is out of range.
+            differs from input_ids, if the sequences are longer than the model's positions, or (outside of graphs) if an
+            id is out of range. In a graph, the outputs of a sequence with such an id are NaN.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
         # Keras inputs are float32 by default, and masks may be bool.
@@ -254,9 +254,11 @@ class BertEncoder(BertLayer):
         positions = self.config.max_position_embeddings
         if isinstance(length, int) and length > positions:
             raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
-        segments = self.config.type_vocab_size
-        if tf.executing_eagerly() and not tf.reduce_all((segment_ids >= 0) & (segment_ids < segments)):
-            raise ValueError(f"segment_ids must be from 0 to {segments - 1}, the segments of the model.")
+        sizes = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
+        for name, size in sizes.items() if tf.executing_eagerly() else ():
+            ids = inputs.get(name, 0)
+            if not tf.reduce_all((ids >= 0) & (ids < size)):
+                raise ValueError(f"{name} must be from 0 to {size - 1}, the ids that have an embedding.")
         seed = seed_of_call(self.seed_generator, training, seed)
 
         x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))

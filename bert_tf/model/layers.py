@@ -188,16 +188,19 @@ class Embeddings(BertLayer):
         self.layer_norm.build((None, width))
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns [B*T, H] for input_ids and segment_ids [B, T]."""
+        """Returns [B*T, H] for input_ids and segment_ids [B, T]; NaN for an id that is out of range."""
         length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
-        words = tf.reshape(input_ids, [-1])
+        words, segments = tf.reshape(input_ids, [-1]), tf.reshape(segment_ids, [-1])
+        ids = ((words, self.config.vocab_size), (segments, self.config.type_vocab_size))
+        is_word, is_segment = ((numbers >= 0) & (numbers < count) for numbers, count in ids)
         if self.use_one_hot_embeddings:
             one_hot = tf.one_hot(words, self.config.vocab_size, dtype=tf.float32)
             word = tf.matmul(one_hot, self.word_embeddings.value)
         else:
             word = gather_rows(tf.convert_to_tensor(self.word_embeddings.value), words)
         # There are only a few segment ids, so a one-hot matrix multiplication is faster on all devices.
-        one_hot = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size, dtype=tf.float32)
+        one_hot = tf.one_hot(segments, self.config.type_vocab_size, dtype=tf.float32)
+        one_hot /= tf.cast(is_word & is_segment, tf.float32)[:, tf.newaxis]  # NaN if an id is out of range
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
         position = self.position_embeddings.value[:length]
         total = tf.reshape(word + segment, [-1, length, width]) + position  # [B, T, H]

@@ -314,12 +314,22 @@ def test_padding_is_left_out_of_losses(call, causal):
         (np.ones((1, 33), np.int32), "33 tokens, .* 32"),
         ({"input_ids": IDS, "segment_ids": MASK[:1]}, r"segment_ids has the shape \[1, 8\]"),
         ({"input_ids": IDS, "segment_ids": 2 * MASK}, "segment_ids must be from 0 to 1"),
+        (IDS - 100, "input_ids must be from 0 to 40"),
         ({"input_ids": IDS, "input_mask": MASK[:, :7]}, r"input_mask has the shape \[6, 7\]"),
     ],
 )
 def test_inputs_that_cannot_be_read_are_named(inputs, message):
     with pytest.raises(ValueError, match=message):
         BertEncoder(CONFIG)(inputs)
+
+
+def test_an_id_without_an_embedding_gives_nan_in_a_graph():
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("input_ids", "segment_ids")}
+    model = keras.Model(inputs, BertEncoder(CONFIG)(inputs).pooled_output)
+    segments = np.zeros_like(IDS)
+    segments[1, 2] = 2
+    outputs = model.predict({"input_ids": IDS, "segment_ids": segments}, verbose=0)
+    assert np.isnan(outputs).all(axis=1).tolist() == [False, True] + [False] * 4
 
 
 def test_a_masked_lm_head_needs_an_embedding_table():
