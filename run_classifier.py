@@ -56,7 +56,10 @@ def main() -> None:
         if len(names) > 1:
             glue_benchmark.finetune_tasks(names, data, config, model)
         else:
-            task = registry.build_task(data.replace(task_name=names[0]), output_dir, config.do_train, feature_based)
+            folder = output_dir
+            if not config.do_train:  # the model may be that of --init_checkpoint
+                folder = pretrained.find_files(config.model, run_directory.folder_of_model(output_dir)).folder or folder
+            task = registry.build_task(data.replace(task_name=names[0]), folder, config.do_train, feature_based)
             finetune(task, config, model)
     if export_config is not None:
         export(names, output_dir, export_config)

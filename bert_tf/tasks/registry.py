@@ -35,20 +35,20 @@ _TASKS_OF_SETTINGS = {
 
 
 def build_task(
-    config: DataConfig, output_dir: str, do_train: bool, feature_based: FeatureBased | None = None
+    config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None = None
 ) -> ReportingTask:
     """Returns the task.
 
     Args:
       config: the task and its data.
-      output_dir: the run directory. Without training, the classes are read from it.
+      model_dir: the directory of the model. Without training, classes and thresholds are read from it.
       do_train: whether the model is trained.
       feature_based: the settings of feature-based tagging; None to fine-tune.
 
     Raises:
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
-    task = _build(config, output_dir, do_train, feature_based)
+    task = _build(config, model_dir, do_train, feature_based)
     if isinstance(config.test_file, str):  # predictions of another file must not overwrite earlier ones
         task.output_names = {"test": os.path.splitext(os.path.basename(config.test_file))[0]}
     if config.dev_fraction:
@@ -65,7 +65,7 @@ def build_task(
     return task
 
 
-def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
+def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
     name = check_name(config.task_name)
     _check_settings(config, name)
     if feature_based and name != TAGGING:
@@ -74,9 +74,9 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
         return GlueTask(name, config.data_dir, config.on_bad_row, config.xnli_language)
-    recorded = None if do_train else run_directory.recorded_labels(output_dir)
+    recorded = None if do_train else run_directory.recorded_labels(model_dir)
     if config.labels and recorded and list(config.labels) != recorded:
-        raise InputError(f"--labels: the run in {output_dir} was trained with {', '.join(recorded)}. Omit them.")
+        raise InputError(f"--labels: the run in {model_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
         raise InputError(f"--labels: {', '.join(config.labels)} has duplicates. Remove them.")
     labels = config.labels or recorded
@@ -93,13 +93,13 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
             documents=config.documents,
         )
         if not do_train and config.label_threshold in ("", text.TUNE):
-            text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(output_dir))
+            text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(model_dir))
         return text_task
     if name == TAGGING:
         paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
         scheme = config.tag_scheme
         if recorded and scheme == schemes.AUTO:
-            scheme = run_directory.recorded(run_directory.folder_of_model(output_dir)).get("tag_scheme", scheme)
+            scheme = run_directory.recorded(run_directory.folder_of_model(model_dir)).get("tag_scheme", scheme)
         layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
         if feature_based:
             return FeatureTaggingTask(paths, feature_based, *options, **layout)

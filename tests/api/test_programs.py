@@ -19,7 +19,7 @@ TAGS = [["B-X" if word in ("fine", "poor") else "O" for word in words] for words
 CHOICES = [("a day", [GOOD[0], BAD[0]]), ("a day", [BAD[1], GOOD[1]])] * 4
 QUESTIONS = [("fine words", text) for text in TEXTS[:8]], [text.split()[0] for text in TEXTS[:8]]
 SEVERAL = [*itertools.pairwise(TEXTS[:9])], [["a", "b"], ["a"], [], ["b"]] * 2
-PAIRS = {"problem": "multi_label", "text_b_column": "text_b"}
+PAIRS = {"problem": "multi_label", "text_b_column": "text_b", "label_threshold": "0.1"}
 LAYERS = {"reinit_layers": 1, "bilstm_layers": 1, "bilstm_units": 4}
 SPANS = {"doc_stride": 4, "max_query_length": 4}
 WEIGHTS = {"labels": ["pos", "neg"], "class_weights": {"pos": 2.0}}
@@ -73,4 +73,10 @@ def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, 
         assert trained.keys() == expected.keys()
         assert [name for name, value in expected.items() if not np.array_equal(value, trained[name])] == []
     assert any("bilstm" in name for name in trained) == ("bilstm_layers" in settings)
+    if flags == PAIRS:  # another run predicts with the classes and the threshold of the model that it is given
+        (tmp_path / "data" / "train.jsonl").rename(tmp_path / "data" / "test.jsonl")
+        given = common | flags | {"output_dir": tmp_path / "other", "init_checkpoint": theirs, "label_threshold": ""}
+        programs.run(*command, "--do_predict", *(f"--{name}={value}" for name, value in given.items()))
+        rows = map(json.loads, (tmp_path / "other" / "test_predictions.jsonl").read_text().splitlines())
+        assert {row["label"] for row in rows} == {"a,b"}
     assert repr(kind.load(theirs)).startswith(f"{kind.__name__}({str(theirs)!r}")
