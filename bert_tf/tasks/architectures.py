@@ -50,15 +50,16 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
       `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; empty for a checkpoint that is
       neither a run's nor Hugging Face's.
     """
-    if source.kind == "hf":
-        config = output_layers.hf_config(source)
-        settings = {name: config[name] for name in _HEAD_KEYS if name in config}
-        if SEQUENCE in (settings.get("architectures") or ()) and source.shapes.get("output_weights", ())[:1] == (1,):
-            settings["problem_type"] = PROBLEM_TYPES["regression"]  # transformers uses this loss for one output
-        return settings
-    settings = run_directory.recorded(source.path)
+    is_hf = source.kind == "hf"
+    settings = {} if is_hf else run_directory.recorded(source.path)
     if "task" not in settings:
-        return {}
+        config = output_layers.hf_config(source) if is_hf else {}
+        found = {name: config[name] for name in _HEAD_KEYS if name in config}
+        is_sequence = SEQUENCE in (found.get("architectures") or [SEQUENCE])
+        is_binary = found.get("problem_type") == PROBLEM_TYPES["multi_label"]
+        if is_sequence and not is_binary and source.shapes.get("output_weights", ())[:1] == (1,):
+            found["problem_type"] = PROBLEM_TYPES["regression"]  # as transformers computes the loss of one output
+        return found
     architecture, problem = of_task(settings["task"], settings.get("problem"))
     values: dict[str, Any] = {"architectures": [architecture]}
     if problem:

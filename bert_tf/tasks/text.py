@@ -117,9 +117,13 @@ class TextTask(SentenceTask):
         """The given classes, or the sorted classes of the training file (numbers by value); None for regression.
 
         Raises:
-          InputError: if no row has a label, or all rows have the same.
+          InputError: if no row has a label, or a classification has only one class.
         """
-        if self.problem == "regression" or self._labels is not None:
+        if self.problem == "regression":
+            return None
+        if self._labels is not None:
+            if len(self._labels) < 2 and self.problem == "classification":
+                raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
             return self._labels
         labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}
         if not labels:

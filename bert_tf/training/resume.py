@@ -59,9 +59,13 @@ def restore_or_initialize(
         variables = checkpoints.named_variables(model.variables)
         source = output_layers.with_classes(source, variables, model.classes)
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
-        is_frozen = any(v.path.startswith(checkpoints.POOLER) and not v.trainable for v in model.variables)
-        if not checkpoints.has_pooler(source) and not is_frozen:
+        if not checkpoints.has_pooler(source):
             may_be_fresh += f"|{checkpoints.POOLER}.*"
+        if random := [v.path for v in model.variables if not v.trainable and v.path not in source.shapes]:
+            raise InputError(
+                f"--init_checkpoint: {random[0]} is not read from {source.path}, and a frozen variable would stay "
+                "random. Freeze fewer layers with --freeze_layers."
+            )
         return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
     leave_out_unused_pooler(model, None)
     return None

@@ -152,6 +152,19 @@ def test_a_pooler_is_left_out_if_it_is_neither_used_nor_in_the_hf_model(tmp_path
     assert {"bert/pooler/dense/bias", "bert/pooler/dense/kernel"} < set(trained.fresh)
 
 
+@pytest.mark.parametrize("fresh", ["", "bert/encoder/layer_0/.*"])
+def test_a_frozen_variable_that_is_not_read_is_refused(tmp_path, fresh):
+    model = ClassifierModel(tiny_config(), 2)
+    tensors = {name: value for name, value in weights(model).items() if "pooler" not in name}
+    convert_checkpoint.write_hf(str(tmp_path), tensors, tiny_config())
+    model.encoder.freeze(1)
+    if not fresh:
+        resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path))
+        model.encoder.trainable = False
+    with pytest.raises(InputError, match=rf"{fresh or 'bert/pooler/.*'} is not read from .* would stay random"):
+        resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path), fresh)
+
+
 @pytest.mark.parametrize("version", ["functional", "layered"])
 def test_model_garden_checkpoints(tmp_path, version):
     networks = pytest.importorskip("official.nlp.modeling.networks")

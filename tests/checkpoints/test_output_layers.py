@@ -1,5 +1,6 @@
 """Output layers that were trained elsewhere: their classes are matched by name, or the error says what to do."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -111,6 +112,30 @@ def test_the_classes_of_our_own_runs_are_matched_too(tmp_path, their_weights):
     assert_close(model.head.output_bias, [3, 2, 1], 0)
     tagger = run_folder(tmp_path, their_weights, {"task": "ner", "labels": ["LOC"]})
     assert output_layers.recorded_classes(checkpoints.open_checkpoint(tagger)) == ("O", "B-LOC", "I-LOC")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "regression"),
+        ({"architectures": None}, "regression"),
+        ({"problem_type": "single_label_classification"}, "regression"),
+        ({"problem_type": "multi_label_classification"}, "multi_label"),
+        (None, "regression"),
+    ],
+)
+def test_one_output_is_a_regression_or_one_of_several_labels(tmp_path, settings, expected):
+    model = ClassifierModel(CONFIG, 1)
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    if settings is None:
+        checkpoints.write_checkpoint(str(tmp_path / "model.ckpt"), weights)
+    else:
+        convert_checkpoint.write_hf(str(tmp_path), weights, CONFIG, settings)
+    source = checkpoints.open_checkpoint(str(tmp_path))
+    for problem, problem_type in architectures.PROBLEM_TYPES.items():
+        refused = pytest.raises(InputError, match=f"was trained for {architectures.PROBLEM_TYPES[expected]}")
+        with contextlib.nullcontext() if problem == expected else refused:
+            architectures.check(source, architectures.SEQUENCE, problem_type)
 
 
 GENERIC = ["LABEL_0", "LABEL_1", "LABEL_2"]

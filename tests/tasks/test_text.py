@@ -66,6 +66,13 @@ def test_metrics_for_selection(write, problem, names):
     assert task_of(write, "text\tlabel\na\t1\nb\t2\n", problem=problem).metric_names == names
 
 
+def test_a_classification_has_two_classes_or_more(write):
+    for labels, message in ((["x"], "--labels has only 'x'"), (None, "every row has the label 'x'")):
+        with pytest.raises(InputError, match=message):
+            _ = task_of(write, "text\tlabel\na\tx\nb\tx\n", labels=labels).labels
+    assert task_of(write, "text\tlabel\na\tx\nb\t\n", labels=["x"], problem="multi_label").labels == ("x",)
+
+
 def test_given_classes_keep_their_order_and_may_be_numbers(write):
     task = task_of(write, "text\tlabel\na\t1.5\nb\t0.5\n", labels=["1.5", "0.5"])
     assert task.labels == ("1.5", "0.5")
