@@ -241,6 +241,11 @@ def _format(path: str) -> str:
             f"{INPUT_FLAG}: {path}: line {first_json} is a JSON object, but line {first_other} is not, so the format "
             "is unclear. Correct the file, or pass --input_format=jsonl or --input_format=text."
         )
+    if first_other and re.search(r"\.jsonl?(\.\w+)?$", path):
+        raise InputError(
+            f"{INPUT_FLAG}: {path}: line {first_other} is not a JSON object. Write one object per line, or pass "
+            "--input_format=text."
+        )
     return "jsonl" if first_json or (is_cut and not first_other) else "text"
 
 

@@ -323,6 +323,9 @@ def test_formats_are_found_by_more_than_the_first_line(write):
     record = '{"text": "a"}\n'
     assert formats(record * 3) == formats("\n" + record) == formats('{"text": "cut\n') == ["jsonl"]
     assert formats("a\nb\n") == formats("{}\na\n") == formats('[1]\n{"a\n') == ["text"]
+    for name in ("a.json", "a.jsonl", "a.jsonl.gz"):
+        with pytest.raises(InputError, match=f"{name}: line 1 is not a JSON object"):
+            find_input_files(write(name, '[\n{"text": "a"},\n{"text": "b"},\n]\n'))
     for mixed in ('xt": "cut"}\n' + record * 5, record * 20 + "a line of text\n"):
         with pytest.raises(InputError, match=r"is a JSON object, but line .* is not"):
             formats(mixed)
