@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 
 import pytest
 
@@ -107,6 +108,59 @@ FAULTS = {
     "no final newline": (lambda data: data.removesuffix(b"\n"), {"all": SAME}),
     "blank first line": (lambda data: b"\n" + data, {"all": SAME, "predict": [BLANK, *SAME]}),
     "blank last line": (lambda data: data + b"\n", {"all": SAME, "predict": [*SAME, BLANK]}),
+    "blank middle lines": (
+        lambda data: data.replace(b"\n", b"\n\n"),
+        {"all": SAME, "tags": [*ONE.split(), *TWO.split()], "predict": [ONE, BLANK, TWO, BLANK]},
+    ),
+    "tab in a text": (
+        lambda data: data.replace(b"one fine", b"one\tfine"),
+        {
+            "all": ["one\tfine day", TWO],
+            "tsv": "line 2: the row has 3 columns",
+            "glue": "line 2: the label 'fine day' is unknown",
+            "choice tsv": "line 2: the row has 5 columns",
+            "tags": SAME,
+            **dict.fromkeys(("jsonl", "choice jsonl", "squad"), "not valid JSON"),
+            "predict": ["not valid JSON", TWO],
+        },
+    ),
+    "duplicate columns": (
+        lambda data: re.sub(
+            rb"([\t,])label\n", rb"\1label\1label\n", re.sub(rb'"(text|prompt|question)"', rb'"\1": "", \g<0>', data)
+        ),
+        {
+            "all": "line 1: several columns have the name 'label'",
+            **dict.fromkeys(JSON, "occurs twice in an object"),
+            **dict.fromkeys(("tags", "lines", "corpus", "corpus jsonl"), SAME),
+            "predict": ["occurs twice", "occurs twice"],
+        },
+    ),
+    "NaN": (
+        lambda data: data.replace(b'"one fine day"', b"NaN"),
+        {"all": SAME, **dict.fromkeys(JSON, "NaN"), "corpus jsonl": [TWO], "predict": ["NaN", TWO]},
+    ),
+    "number": (
+        lambda data: data.replace(b'"one fine day"', b"5"),
+        {
+            "all": SAME,
+            "jsonl": ["5", TWO],
+            "choice jsonl": ["5", TWO],
+            "squad": "got `int`",
+            "corpus jsonl": [TWO],
+            "predict": ["must be text, not 5", TWO],
+        },
+    ),
+    "list": (
+        lambda data: data.replace(b'"one fine day"', b'["one", "two"]'),
+        {
+            "all": SAME,
+            "jsonl": r"line 1: the text \('text'\) is a list",
+            "choice jsonl": "line 1: the prompt is no text",
+            "squad": "got `array`",
+            "corpus jsonl": [TWO],
+            "predict": ["must be text, not", TWO],
+        },
+    ),
     "empty": (lambda data: b"", {"all": "empty", "predict": []}),
     "compressed": (gzip.compress, {"all": "gzip", "corpus": SAME, "corpus jsonl": SAME, "predict": None}),
     "not UTF-8": (

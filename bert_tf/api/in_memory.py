@@ -35,6 +35,8 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         values = _unbatched(values, name, rank).as_numpy_iterator()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
         rows = values.itertuples(index=False, name=None)
+        if values.shape[1] > 1 and "label" in values.columns:
+            raise InputError(f"{name} has the column 'label'. Give only the columns of the examples.")
         values = rows if values.shape[1] > 1 else (row[0] for row in rows)
     return [_plain(value) for value in values]
 
@@ -58,6 +60,8 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    if (column := getattr(y, "name", None)) in getattr(x, "columns", ()):
+        raise InputError(f"{name} has the column {column!r}, which is that of the labels. Give only the other columns.")
     examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
@@ -159,6 +163,8 @@ def label(value: Any, place: str) -> str:
         raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
         return str(value)
+    if isinstance(value, list) and len(value) == 1:  # a column of an array
+        return label(value[0], place)
     if isinstance(value, list | tuple):
         raise InputError(f"{place} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
     return text(value, f"the label of {place}")

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, records
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
@@ -56,7 +56,7 @@ class QuestionAnswerer(Estimator):
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
         """Returns the examples (rows of tables as dicts) and the labels (or the examples' own `answers`)."""
         if hasattr(x, "itertuples"):  # a pandas.DataFrame
-            x = x.to_dict("records")
+            x = records(x, name)
         if y is None and not isinstance(x, tf.data.Dataset):
             x = in_memory.as_list(x, name)
             if all(isinstance(example, Mapping) and "answers" in example for example in x):

@@ -229,10 +229,6 @@ class Regressor(_TextEstimator):
 
     _PROBLEMS = ("regression",)
 
-    def _label(self, value: Any, place: str) -> Any:
-        is_column = isinstance(value, list) and len(value) == 1  # the output shape of Keras models
-        return super()._label(value[0] if is_column else value, place)
-
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """Returns the number predicted for each example, [num_examples].
 

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.errors import InputError, is_no_list, require_whole
+from bert_tf.runtime.errors import InputError, is_no_list, records, require_whole
 
 # The default names of text inputs without columns.
 TEXT_INPUTS = ("text_a", "text_b")
@@ -99,9 +99,7 @@ class AnsweringModel(abc.ABC):
           InputError: if an example can't be used; the message has its index. Also if `examples` is a single example.
         """
         if hasattr(examples, "itertuples"):  # a pandas.DataFrame
-            if not examples.columns.is_unique:
-                raise InputError(f"examples has columns with the same name: {list(examples.columns)}. Rename them.")
-            examples = examples.to_dict("records")
+            examples = records(examples, "examples")
         if is_no_list(examples):
             raise InputError(f"examples is {_abbreviated(examples)}. Pass a list of examples.")
         require_whole("batch_size", batch_size, 1)

@@ -126,7 +126,9 @@ class MultipleChoiceTask(SentenceTask):
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
             # Prediction accepts blank texts, as in an exported model, where an empty ending is padding.
             may_be_blank = split == "test" and (text or name == "prompt")
-            if not isinstance(text, str) or not (text.strip() or may_be_blank):
+            if isinstance(text, tuple | dict):
+                raise InputError(f"{row.where}: the {name} is no text. Use text.")
+            if text is None or not (text.strip() or may_be_blank):
                 raise InputError(f"{row.where}: the {name} is empty. Add it.")
         if label is not None and label not in numbers:
             raise InputError(f"{row.where}: the label {label!r} is not an ending. Use 0 to {numbers[-1]}.")

@@ -11,6 +11,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from tests.api.tiny import LABELS, TEXTS
 
+FRAME = pd.DataFrame({"text": TEXTS, "class": LABELS})
+
 
 def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     numbers = [label == "pos" for label in LABELS]
@@ -18,6 +20,7 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     inputs = {
         "list": (TEXTS, [int(number) for number in numbers]),
         "numpy": (np.array(TEXTS), np.array(numbers, np.int64)),
+        "columns": (np.array(TEXTS)[:, np.newaxis], np.array(numbers, np.int64)[:, np.newaxis]),
         "pandas": (pd.Series(TEXTS), pd.DataFrame({"label": np.array(numbers, np.int64)})),
         "dataset": (dataset, None),
         "batches": (dataset.batch(2), None),
@@ -79,9 +82,63 @@ def test_batches_of_two_are_no_pairs():
         ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
         ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is not UTF-8 at byte 0"),
+        (pd.DataFrame({"text": TEXTS, "label": LABELS}), LABELS, "x has the column 'label'"),
+        (FRAME, FRAME["class"], "x has the column 'class', which is that of the labels"),
     ],
 )
 def test_bad_data_are_named(pretrained, x, y, message):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
     with pytest.raises(InputError, match=message):
         estimator.fit(x, y)
+
+
+# Reader -> the class, and its data with a value in the second example.
+READERS = {
+    "text": (bert_tf.Classifier, lambda value: (["a", value], ["x", "y"])),
+    "second text": (bert_tf.Classifier, lambda value: ([("a", "a"), ("a", value)], ["x", "y"])),
+    "class": (bert_tf.Classifier, lambda value: (["a", "a", "a"], ["x", value, "y"])),
+    "number": (bert_tf.Regressor, lambda value: (["a", "a"], [1.0, value])),
+    "word": (bert_tf.TokenClassifier, lambda value: ([["a"], [value]], [["O"], ["B-X"]])),
+    "tag": (bert_tf.TokenClassifier, lambda value: ([["a"], ["a"]], [["B-X"], [value]])),
+    "prompt": (bert_tf.MultipleChoice, lambda value: ([("a", ["a", "b"]), (value, ["a", "b"])], [0, 1])),
+    "ending": (bert_tf.MultipleChoice, lambda value: ([("a", ["a", "b"]), ("a", ["a", value])], [0, 1])),
+    "ending's number": (bert_tf.MultipleChoice, lambda value: ([("a", ["a", "b"])] * 2, [0, value])),
+    "question": (bert_tf.QuestionAnswerer, lambda value: ([("a", "a"), (value, "a")], ["a", "a"])),
+    "context": (bert_tf.QuestionAnswerer, lambda value: ([("a", "a"), ("a", value)], ["a", "a"])),
+    "answer": (bert_tf.QuestionAnswerer, lambda value: ([("a", "a")] * 2, ["a", value])),
+}
+VALUES = {
+    "None": None,
+    "NaN": float("nan"),
+    "pandas.NA": pd.NA,
+    "number": 5,
+    "list": ["a", "b", "c"],
+    "empty": "",
+    "bytes": b"\xff",
+    "surrogate": "\ud800",
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("reader", READERS)
+def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
+    kind, data = READERS[reader]
+    options = {"max_query_length": 4} if kind is bert_tf.QuestionAnswerer else {}
+    estimator = kind.from_pretrained(pretrained, max_seq_length=16, **options)
+
+    def read():
+        estimator.fit(*data(VALUES[value]), num_train_steps=1)
+        return tasks[0].examples(tasks[0].train_splits[0])
+
+    if (reader, value) in (("number", "number"), ("answer", "list"), ("question", "empty")):
+        assert len(read()) == 2
+    else:
+        with pytest.raises(InputError, match=r"(example|sentence) 1|is not UTF-8|of the types int and str"):
+            read()
+
+
+@pytest.mark.parametrize("frame", [FRAME.assign(label="x"), {"text": TEXTS}, "a day"])
+def test_sentences_are_no_tables(pretrained, frame):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+    with pytest.raises(InputError, match=r"x has the column .label.|x is "):
+        encoder.encode(frame)

@@ -41,7 +41,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     Tags are plain if none has a prefix. If entities begin with I-, and B- occurs only where IOB1 requires it, the
     scheme is IOB1. Otherwise it is IOB2 with mistakes.
     """
-    tagged = list(sentences)
+    tagged = [row for row in sentences if all(row)]  # an empty tag is a problem of its sentence
     tags = {tag for row in tagged for tag in row} - {"O"}
     prefixes = {tag[0] for tag in tags if TAG.fullmatch(tag)}
     if tags and not prefixes:
