@@ -117,7 +117,7 @@ def test_invalid_settings_are_refused(write, tmp_path, pretrained):
     config = pretrained[0].config
     with pytest.raises(InputError, match="--feature_layers: there is no layer 2 in a model of 2 layers"):
         FrozenEncoder(config, pretrained[1], "2", "--feature_layers")
-    with pytest.raises(InputError, match="--feature_layers needs --init_checkpoint"):
+    with pytest.raises(InputError, match="--feature_layers requires --init_checkpoint"):
         FrozenEncoder(config, None, "-1", "--feature_layers")
     feature_based = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
     with pytest.raises(InputError, match=r"--feature_layers: only for --task_name=ner. Omit it with --task_name=mnli"):
