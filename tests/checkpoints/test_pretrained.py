@@ -65,7 +65,7 @@ def test_texts_and_pairs_are_encoded(tmp_path):
             bert("a", wrong)
     with pytest.raises(InputError, match="max_position_embeddings"):
         bert("a", max_seq_length=4000)
-    with pytest.raises(InputError, match="no text"):
+    with pytest.raises(InputError, match="texts is empty"):
         bert([])
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"no vocab\.txt"):

@@ -318,7 +318,7 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
     with open(damaged, "r+b") as file:
         file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
         file.write(b"\xff" * 4)
-    with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Make"):
+    with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Regenerate"):
         make_run((files[0], files[1], damaged), tmp_path / "out").train()
     run = make_run((files[0], files[1], whole), tmp_path / "held out")
     held_out = PretrainingData(damaged, LENGTH, PREDICTIONS, flag_name="--eval_input_file")
