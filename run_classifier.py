@@ -57,7 +57,7 @@ def main() -> None:
             glue_benchmark.finetune_tasks(names, data, config, model)
         else:
             folder = output_dir
-            if not config.do_train:  # the model may be that of --init_checkpoint
+            if not config.do_train:  # the model may come from --init_checkpoint
                 folder = pretrained.find_files(config.model, run_directory.folder_of_model(output_dir)).folder or folder
             task = registry.build_task(data.replace(task_name=names[0]), folder, config.do_train, feature_based)
             finetune(task, config, model)

@@ -155,7 +155,7 @@ FAULTS = {
         {
             "all": SAME,
             "jsonl": r"line 1: the text \('text'\) is a list",
-            "choice jsonl": "line 1: the prompt is no text",
+            "choice jsonl": "line 1: the prompt is not a text",
             "squad": "got `array`",
             "corpus jsonl": [TWO],
             "predict": ["must be text, not", TWO],

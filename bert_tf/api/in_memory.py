@@ -61,7 +61,7 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if (column := getattr(y, "name", None)) in getattr(x, "columns", ()):
-        raise InputError(f"{name} has the column {column!r}, which is that of the labels. Give only the other columns.")
+        raise InputError(f"{name} has the column {column!r} of the labels. Give only the other columns.")
     examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")

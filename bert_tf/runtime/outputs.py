@@ -75,7 +75,7 @@ def _check_folder(folder: str, flag_name: str) -> None:
     while not os.path.lexists(folder):  # it will be created
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise InputError(f"{folder} is a file, not a folder. Pass another name.", flag_name)
+        raise InputError(f"{folder} is not a folder. Pass another name.", flag_name)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(
             f"no permission to make files in {folder}. Change its permissions, or use another folder.", flag_name

@@ -127,7 +127,7 @@ class MultipleChoiceTask(SentenceTask):
             # Prediction accepts blank texts, as in an exported model, where an empty ending is padding.
             may_be_blank = split == "test" and (text or name == "prompt")
             if isinstance(text, tuple | dict):
-                raise InputError(f"{row.where}: the {name} is no text. Use text.")
+                raise InputError(f"{row.where}: the {name} is not a text. Use text.")
             if text is None or not (text.strip() or may_be_blank):
                 raise InputError(f"{row.where}: the {name} is empty. Add it.")
         if label is not None and label not in numbers:

@@ -63,8 +63,8 @@ def restore_or_initialize(
             may_be_fresh += f"|{checkpoints.POOLER}.*"
         if random := [v.path for v in model.variables if not v.trainable and v.path not in source.shapes]:
             raise InputError(
-                f"--init_checkpoint: {random[0]} is not read from {source.path}, and a frozen variable would stay "
-                "random. Freeze fewer layers with --freeze_layers."
+                f"--init_checkpoint: {source.path} has no {random[0]}, which is frozen and would stay random. "
+                "Freeze fewer layers with --freeze_layers."
             )
         return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
     leave_out_unused_pooler(model, None)

@@ -161,7 +161,7 @@ def test_a_frozen_variable_that_is_not_read_is_refused(tmp_path, fresh):
     if not fresh:
         resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path))
         model.encoder.trainable = False
-    with pytest.raises(InputError, match=rf"{fresh or 'bert/pooler/.*'} is not read from .* would stay random"):
+    with pytest.raises(InputError, match=rf"has no {fresh or 'bert/pooler/.*'}, which is frozen and would stay random"):
         resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path), fresh)
 
 

@@ -77,7 +77,7 @@ def test_an_input_is_not_replaced(tmp_path):
 
 def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="file is a file, not a folder"):
+    with pytest.raises(InputError, match="file is not a folder"):
         files.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
     path = str(tmp_path / "not" / "yet" / "x")
     files.check_output_files([path], "--output_file")
