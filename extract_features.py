@@ -1,6 +1,6 @@
-"""Writes the activations of a pre-trained model for each text in a file, as JSON lines."""
+"""Writes the activations of a pre-trained model, or a vector, for each text in a file, as JSON lines."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from bert_tf import program_flags
 from bert_tf.config import ModelFiles
@@ -10,7 +10,7 @@ from bert_tf.runtime.settings import Settings, about
 
 
 class ExtractionConfig(Settings, frozen=True):
-    """The flags of the original program."""
+    """The settings of the program. With `pooling`, it writes vectors, which the original does not."""
 
     input_file: Annotated[
         str,
@@ -19,6 +19,16 @@ class ExtractionConfig(Settings, frozen=True):
     output_file: Annotated[str, about("File to write, in JSON lines.")]
     layers: Annotated[str, about("Layers, separated by commas; 0 is the first layer, -1 the last.")] = "-1,-2,-3,-4"
     max_seq_length: Annotated[int, about("Longer sequences are truncated.", ge=4)] = 128
+    pooling: (
+        Annotated[
+            Literal["auto", "mean", "max", "cls", "pooled"],
+            about("Write a vector per text, from --layers (by default -1). auto: as the model's folder says."),
+        ]
+        | None
+    ) = None
+    normalize: (
+        Annotated[bool, about("Divide each vector by its length; by default as the model's folder says.")] | None
+    ) = None
     batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")
@@ -32,12 +42,21 @@ _DEVICES = program_flags.SettingsFlags(DistributionConfig, only=["use_tpu", "mas
 
 def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
+    program.require_together({"normalize": "pooling"})
+    if _CONFIG.given()["pooling"]:
+        program_flags.set_defaults({"layers": "-1"})
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()
     files.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
-    from bert_tf import checkpoints, features
+    from bert_tf import checkpoints, features, sentence_vectors
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution.strategies import build_strategy
 
+    vectors = None
+    if config.pooling:
+        found = sentence_vectors.find(model_files.init_checkpoint, "--init_checkpoint")
+        given = {"pooling": None if config.pooling == "auto" else config.pooling, "normalize": config.normalize}
+        vectors = found.config.replace(**{name: value for name, value in given.items() if value is not None})
+        model_files = model_files.replace(init_checkpoint=found.path)
     bert_config, tokenizer = pretrained.read_model(model_files)
     bert_config.check_sequence_length(config.max_seq_length)
     layers = features.layer_numbers(config.layers, bert_config.num_hidden_layers)
@@ -49,6 +68,9 @@ def main() -> None:
             bert_config, source, use_one_hot_embeddings=config.use_one_hot_embeddings
         )
     program.say(str(summary))
+    if vectors is not None:
+        vectors = vectors.replace(layers=tuple(layers))
+        vectors.check_model(bert_config.num_hidden_layers, encoder.pooler is not None, model_files.init_checkpoint)
     lines = features.extract(
         encoder,
         tokenizer,
@@ -57,6 +79,7 @@ def main() -> None:
         max_seq_length=config.max_seq_length,
         batch_size=config.batch_size,
         strategy=strategy,
+        vectors=vectors,
     )
     features.write_features(config.output_file, lines, len(examples))
     program.say(f"Wrote {len(examples)} lines to {config.output_file}.")

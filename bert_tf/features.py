@@ -22,6 +22,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences import packing
 from bert_tf.tokenization import Tokenizer
 
@@ -153,8 +154,9 @@ def extract(
     max_seq_length: int,
     batch_size: int,
     strategy: tf.distribute.Strategy,
+    vectors: VectorConfig | None = None,
 ) -> Iterator[dict]:
-    """Computes the activations of all examples.
+    """Computes the activations of all examples, or a vector for each.
 
     Args:
       encoder: the encoder.
@@ -164,15 +166,20 @@ def extract(
       max_seq_length: longer sequences are truncated to this number of tokens.
       batch_size: number of examples per batch.
       strategy: the strategy in whose scope the encoder was built.
+      vectors: how to compute a vector from these layers; None for the activations of each token.
 
     Yields:
-      For each example, in order, the object that the original code writes: "linex_index", and for each token (including
-      [CLS] and [SEP]) the values of each layer, rounded to six decimals.
+      For each example, in order, "linex_index" and either "vector" or, as the original code writes, for each
+      token (including [CLS] and [SEP]) the values of each layer. All values are rounded to six decimals.
     """
 
     def activations(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        return {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
+        states = {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
+        if vectors is None:
+            return states
+        pooled = output.pooled_output if vectors.pooling == "pooled" else tf.concat(list(states.values()), axis=-1)
+        return {"vector": vectors.vectors(pooled, batch["input_mask"])}
 
     run = strategies.replicated(activations, strategy)
     truncated = 0
@@ -186,6 +193,9 @@ def extract(
         packed += packed[-1:] * (rows - len(packed) + -rows % replicas)
         values = run(packing.pad_all(packed, max_seq_length if is_tpu else 0))
         for row, (example, (tokens, *_)) in enumerate(zip(batch, tokenized, strict=True)):
+            if vectors is not None:
+                yield {"linex_index": example.unique_id, "vector": [round(float(x), 6) for x in values["vector"][row]]}
+                continue
             yield {
                 "linex_index": example.unique_id,
                 "features": [

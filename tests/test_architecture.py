@@ -18,7 +18,7 @@ LAYERS = [
         "model",
         "encoder optimization",
         "checkpoints",
-        "features training",
+        "features sentence_vectors training",
         "pretraining finetuning",
         "serving",
         "tasks",

@@ -1,40 +1,50 @@
 """Text embeddings."""
 
+import functools
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import sentence_vectors
 from bert_tf.api import in_memory
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
-from bert_tf.encoder import EncoderOutput
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.runtime.reporting import report_truncation
+from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences import packing
-
-POOLINGS = ("mean", "max", "cls", "pooled")
+from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.pretrained_encoder import vectors_of
 
 
 class SentenceEncoder:
     """Computes a vector for each text or pair of texts.
 
-        encoder = bert_tf.SentenceEncoder.from_pretrained("models/bert-base")
-        vectors = encoder.encode(["a text", ("a text", "and a second one")], pooling="mean")
+        encoder = bert_tf.SentenceEncoder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
+        vectors = encoder.encode(["a text", ("a text", "and a second one")])
 
     Args:
-      bert: the model.
-      max_seq_length: longer sequences are truncated to this number of tokens. The default is the model's maximum.
+      bert: the model. The first call of `encode` copies its weights.
+      max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
+      config: the defaults of `encode`.
+
+    Attributes:
+      config: the same.
     """
 
-    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None) -> None:
+    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
+        self.config = config or VectorConfig()
         bert.config.check_sequence_length(self.max_seq_length)
         packing.check_max_seq_length(self.max_seq_length)
+        self._functions = functools.cache(self._function)
 
     def __repr__(self) -> str:
         return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
@@ -51,7 +61,8 @@ class SentenceEncoder:
         """Returns an encoder with a model's weights.
 
         Args:
-          path: see `bert_tf.load_model`.
+          path: see `bert_tf.load_model`. A directory of sentence-transformers also determines the defaults of `encode`
+            and of `max_seq_length`.
           max_seq_length: longer sequences are truncated. Default: the model's maximum.
           do_lower_case: see `bert_tf.load_model`.
           dtype: see `bert_tf.load_model`.
@@ -59,53 +70,68 @@ class SentenceEncoder:
         Raises:
           InputError: if a file is missing, or the files do not match each other.
         """
-        bert = pretrained.load_model(path, do_lower_case, dtype)
+        found = sentence_vectors.find(require_path("from_pretrained()", path), "from_pretrained()")
+        bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
-        return cls(bert, max_seq_length)
+        return cls(bert, max_seq_length or found.max_seq_length, found.config)
 
-    def encode(self, x: Any, *, pooling: str = "mean", normalize: bool = False, batch_size: int = 32) -> np.ndarray:
-        """Returns a vector for each text, float32 [num_texts, hidden_size], in the order of the texts.
+    def encode(
+        self,
+        x: Any,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: Sequence[int] | None = None,
+        batch_size: int = 32,
+    ) -> np.ndarray:
+        """Computes the vectors of texts.
 
         Args:
           x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
-          pooling: "mean" or "max" over the last hidden states of all tokens, including [CLS] and [SEP]; "cls": the last
-            hidden state of [CLS]; "pooled": the pooler's output, which was trained with next sentence prediction.
-          normalize: if True, scale each vector to length 1, so that dot products are cosine similarities.
-          batch_size: number of texts per batch.
+          pooling: "mean" or "max" over the hidden states of all tokens, [CLS] and [SEP] included; "cls": the hidden
+            state of [CLS]; "pooled": the output of the pooler, which next sentence prediction has trained. By default
+            the pooling of the model's directory, or "mean".
+          normalize: whether each vector is divided by its length. By default as in the model's directory, or False.
+          layers: the layers whose hidden states are concatenated, 0 for the first, -1 for the last; by default the last
+            layer.
+          batch_size: number of texts that are encoded together.
+
+        Returns:
+          [examples, hidden × layers] float32, in the order of the texts.
 
         Raises:
-          InputError: if there are no texts, or the pooling is unknown or unavailable.
+          InputError: if there are no texts, or if the model can't compute such vectors.
         """
-        require_choice("pooling", pooling, POOLINGS)
-        if pooling == "pooled" and self.bert.encoder.pooler is None:
-            raise InputError(
-                f"pooling='pooled': {self.bert.source.path} has no pooler. Use another pooling.", "pooling='pooled'"
-            )
+        given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
+        config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
+        bert, longest = self.bert, self.max_seq_length
+        config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [
             in_memory.text_columns(value, f"text {number}") for number, value in enumerate(in_memory.as_list(x, "x"))
         ]
         if not texts:
             raise InputError("x has no texts. Give some.")
-        tokenizer, longest = self.bert.tokenizer, self.max_seq_length
-        packed = [tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
-        features = FeatureSet.from_sequences(packed)
+        features = FeatureSet.from_sequences(
+            [bert.tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
+        )
         report_truncation(features.num_truncated, len(features), "x", longest)
-        buckets = feature_sets.bucket_lengths(self.max_seq_length, compiled=False)
-        vectors = np.zeros((len(texts), self.bert.config.hidden_size), np.float32)
+        buckets = feature_sets.bucket_lengths(longest, compiled=False)
+        compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
-            vectors[numbers] = self._pooled(batch, pooling)[: len(numbers)]
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
+            vectors = compute(batch).numpy()
+            found = np.zeros((len(texts), vectors.shape[1]), np.float32) if found is None else found
+            found[numbers] = vectors[: len(numbers)]
+        return found
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def _pooled(self, batch: dict[str, tf.Tensor], pooling: str) -> tf.Tensor:
-        output: EncoderOutput = self.bert.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        if pooling == "pooled":
-            return tf.cast(output.pooled_output, tf.float32)
-        states = tf.cast(output.sequence_output, tf.float32)
-        if pooling == "cls":
-            return states[:, 0]
-        is_piece = tf.cast(batch["input_mask"], tf.bool)[:, :, tf.newaxis]
-        if pooling == "max":
-            return tf.reduce_max(tf.where(is_piece, states, states.dtype.min), axis=1)
-        weights = tf.cast(is_piece, tf.float32)
-        return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)
+    @functools.cached_property
+    def _encoder(self) -> InferenceEncoder:
+        return InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype)
+
+    def _function(self, config: VectorConfig) -> Callable[[Mapping[str, np.ndarray]], tf.Tensor]:
+        encoder = self._encoder
+
+        @tf.function(reduce_retracing=True, autograph=False)
+        def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+            return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
+
+        return lambda batch: compute(batch["input_ids"], batch["input_mask"], batch["segment_ids"])

@@ -31,6 +31,8 @@ _DOWNLOADED = (
     *("config.json", "vocab.txt", "tokenizer.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *(SAFETENSORS_FILE, SHARDS_FILE, "model-*-of-*.safetensors"),
+    # sentence-transformers, see `sentence_vectors`
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
 )
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Endings of files or prefixes, which are not Hub names even if they look like owner/name.

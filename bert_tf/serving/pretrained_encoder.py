@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf import sentence_vectors
 from bert_tf.checkpoints import pretrained
+from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.export_config import ExportConfig
@@ -75,6 +77,16 @@ def fill_jointly(
     return tf.transpose(found, [0, 2, 1]), scores
 
 
+def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
+    """Computes the vectors [B, H × layers] of texts, float32."""
+    mask = tf.sequence_mask(batch.lengths)
+    if config.pooling == "pooled":
+        return config.vectors(encoder.pooled_output(batch), mask)
+    layers = encoder.layers(batch)
+    states = tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1)
+    return config.vectors(batch.padded(states), mask)
+
+
 class ServedEncoder(tf.Module):
     """Encodes texts and pairs of texts. If the encoder has a masked-LM head, also fills in masks.
 
@@ -82,11 +94,18 @@ class ServedEncoder(tf.Module):
       encoder: the encoder.
       tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are truncated.
+      vectors: how the vectors of texts are computed; None for the defaults.
     """
 
-    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, max_seq_length: int) -> None:
+    def __init__(
+        self,
+        encoder: InferenceEncoder,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        vectors: VectorConfig | None = None,
+    ) -> None:
         super().__init__(name="encoder")
-        self._encoder = encoder
+        self._encoder, self._vector_config = encoder, vectors or VectorConfig()
         self._texts = TextReader(tokenizer, max_seq_length)
         ids = range(encoder.config.vocab_size)
         self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
@@ -102,6 +121,7 @@ class ServedEncoder(tf.Module):
           pooler, `pooled_output` [B, H].
           The signatures for texts also return `tokens` and `input_ids` [B, T], padded after the first `num_tokens`
           [B], and `truncated` [B].
+        - `sentence_vectors` (text_a [B]) returns `vectors` [B, H × layers] and `truncated` [B].
         - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same additional values.
         - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best predictions for each [MASK] of a
           text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
@@ -111,6 +131,7 @@ class ServedEncoder(tf.Module):
         signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
+            "sentence_vectors": signature(self._sentence_vectors, text_a=TEXTS),
             "all_layers": signature(self._all_layers, text_a=TEXTS),
             "token_ids": signature(self._from_ids, **IDS),
         }
@@ -126,6 +147,12 @@ class ServedEncoder(tf.Module):
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         batch, truncated = self._texts.read(text_a, text_b)
         return self._outputs(batch) | self._tokens(batch) | {"truncated": truncated}
+
+    def _sentence_vectors(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch, truncated = self._texts.read(text_a)
+        width = self._encoder.config.hidden_size * len(self._vector_config.layers)
+        vectors = in_parts(lambda part: vectors_of(self._encoder, part, self._vector_config), batch, width)
+        return {"vectors": vectors, "truncated": truncated}
 
     def _all_layers(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         batch, truncated = self._texts.read(text_a)
@@ -198,13 +225,14 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     Raises:
       InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` exceeds its maximum.
     """
-    loaded = pretrained.load_model(model_dir, dtype="float32")
+    found = sentence_vectors.find(model_dir, "--model_dir")
+    loaded = pretrained.load_model(found.path, dtype="float32")
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
-    max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
+    max_seq_length = config.max_seq_length or found.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
     encoder = InferenceEncoder(loaded.encoder, config.dtype, loaded.masked_lm("--model_dir"))
-    served = ServedEncoder(encoder, tokenizer, max_seq_length)
+    served = ServedEncoder(encoder, tokenizer, max_seq_length, found.config)
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)

@@ -1,0 +1,119 @@
+"""Fine-tunes with PyTorch and transformers, and evaluates; see benchmarks/side_by_side.py.
+
+    python transformers_finetuning.py JOB.json
+
+It runs in another interpreter, because this project requires neither library. The job names the kind of the task
+(pairs, choices or tags), the folder of the model, the examples of training and evaluation, the batches as numbers of
+examples, and the type of the matrix multiplications. The script prints the seconds of training and the accuracy.
+Batches are padded to their longest sequence; optimizer, precision and clipping are the defaults of transformers' own
+training loop. The tokenizer is the fast one.
+"""
+
+import json
+import sys
+import time
+
+import torch
+import transformers
+
+CLASSES = {
+    "pairs": transformers.AutoModelForSequenceClassification,
+    "choices": transformers.AutoModelForMultipleChoice,
+    "tags": transformers.AutoModelForTokenClassification,
+}
+_IGNORED = -100  # the label of a token that has no tag of its own
+
+
+def encoded(job, tokenizer, examples):
+    """Returns a dictionary of lists for each example; of lists of lists for choices."""
+    options = {"truncation": True, "max_length": job["length"]}
+    if job["kind"] == "pairs":
+        rows = tokenizer([e["first"] for e in examples], [e["second"] for e in examples], **options)
+        return [{n: v[i] for n, v in rows.items()} | {"labels": e["label"]} for i, e in enumerate(examples)]
+    if job["kind"] == "choices":
+        rows = [tokenizer([e["first"]] * len(e["second"]), e["second"], **options) for e in examples]
+        return [dict(row) | {"labels": e["label"]} for row, e in zip(rows, examples, strict=True)]
+    rows = tokenizer([e["words"] for e in examples], is_split_into_words=True, **options)
+    found = []
+    for i, example in enumerate(examples):
+        words = rows.word_ids(i)
+        first = [word is not None and word not in words[:at] for at, word in enumerate(words)]
+        tags = [example["tags"][word] if is_first else _IGNORED for word, is_first in zip(words, first, strict=True)]
+        found.append({n: v[i] for n, v in rows.items()} | {"labels": tags})
+    return found
+
+
+def collated(rows):
+    """Returns a batch of tensors, padded to the longest sequence."""
+    longest = max(len(ids) for row in rows for ids in nested(row["input_ids"]))
+    batch = {name: torch.tensor([padded(name, row[name], longest) for row in rows]) for name in rows[0]}
+    return {"labels": batch.pop("labels"), **batch}
+
+
+def nested(ids):
+    """Returns the sequences of an example."""
+    return ids if isinstance(ids[0], list) else [ids]
+
+
+def padded(name, value, length):
+    """Pads the values of tokens."""
+    if not isinstance(value, list):
+        return value
+    if isinstance(value[0], list):
+        return [padded(name, each, length) for each in value]
+    return value + [_IGNORED if name == "labels" else 0] * (length - len(value))
+
+
+def train(job, model, rows):
+    """Trains on the batches of the job."""
+    exempt = ("bias", "LayerNorm.weight")  # without weight decay
+    groups = [
+        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
+        for is_exempt, w in ((False, 0.01), (True, 0.0))
+    ]
+    steps = len(job["batches"])
+    optimizer = torch.optim.AdamW(groups, lr=job["learning_rate"], fused=True)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+    model.train()
+    for numbers in job["batches"]:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=job["dtype"] == "bfloat16"):
+            loss = model(**collated([rows[i] for i in numbers])).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+def accuracy(job, model, rows):
+    """Returns the share of correct predictions, of examples or of words."""
+    correct = total = 0
+    model.eval()
+    for start in range(0, len(rows), 8):
+        batch = collated(rows[start : start + 8])
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=job["dtype"] == "bfloat16"):
+            predicted = model(**batch).logits.argmax(-1)
+        counted = batch["labels"] != _IGNORED
+        correct += int((predicted == batch["labels"])[counted].sum())
+        total += int(counted.sum())
+    return correct / total
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as reader:
+        job = json.load(reader)
+    torch.set_num_threads(job["threads"])
+    torch.manual_seed(job["seed"])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
+    config = transformers.AutoConfig.from_pretrained(job["model"], num_labels=job["classes"])
+    make = CLASSES[job["kind"]]
+    model = make.from_pretrained(job["model"], config=config) if job["has_weights"] else make.from_config(config)
+    rows = encoded(job, tokenizer, job["train"])
+    start = time.perf_counter()
+    train(job, model, rows)
+    seconds = time.perf_counter() - start
+    print(json.dumps({"training": seconds, "accuracy": accuracy(job, model, encoded(job, tokenizer, job["dev"]))}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Computes the vectors of sentences with this project and with sentence-transformers, side by side.
+
+    python -m benchmarks.sentence_vectors --model=FOLDER --compare_python=PATH [--sentences=3000] [--rounds=3]
+
+FOLDER is a directory of sentence-transformers, and PATH the interpreter of an environment with sentence-transformers.
+The two sides take turns, each as a process of its own on all cores that the command may use. A round encodes all
+sentences once. The table contains medians of the rounds: sentences a second, and seconds from start to end with the
+loading of the model. The last column is the largest difference from the float32 vectors of sentence-transformers.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks.shared_data import QNLI_FOLDER
+from bert_tf.runtime import reporting
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_MODEL = flags.DEFINE_string("model", None, "A directory of sentence-transformers.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with sentence-transformers.")
+_SENTENCES = flags.DEFINE_integer("sentences", 3000, "Number of sentences of QNLI.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each contender.")
+
+# Both scripts read the sentences, encode one batch, and then all; they print the seconds of the latter.
+_OURS = """
+import json, sys, time
+import numpy as np
+import bert_tf
+model, dtype, texts, vectors = sys.argv[1:]
+encoder = bert_tf.SentenceEncoder.from_pretrained(model, dtype=dtype)
+texts = json.load(open(texts))
+encoder.encode(texts[:32])
+start = time.perf_counter()
+found = encoder.encode(texts)
+print(time.perf_counter() - start)
+np.save(vectors, found)
+"""
+_THEIRS = """
+import json, sys, time
+import numpy as np, torch
+from sentence_transformers import SentenceTransformer
+model, dtype, texts, vectors = sys.argv[1:]
+encoder = SentenceTransformer(model, device="cpu", model_kwargs={"dtype": getattr(torch, dtype)})
+texts = json.load(open(texts))
+encoder.encode(texts[:32], show_progress_bar=False)
+start = time.perf_counter()
+found = encoder.encode(texts, convert_to_tensor=True, show_progress_bar=False)
+print(time.perf_counter() - start)
+np.save(vectors, found.float().numpy())
+"""
+
+
+def sentences() -> list[str]:
+    """Returns the questions and sentences of QNLI's training set, in turn."""
+    with open(os.path.join(QNLI_FOLDER, "train.tsv"), encoding="utf-8") as reader:
+        next(reader)
+        return [text for line in reader for text in line.split("\t")[1:3]][: _SENTENCES.value]
+
+
+def measured(command: Sequence[str], dtype: str, texts: str, vectors: str) -> tuple[float, float]:
+    """Runs a contender; returns the seconds of encoding, and from start to end."""
+    start = time.perf_counter()
+    given = [*command, os.path.abspath(_MODEL.value), dtype, texts, vectors]
+    done = subprocess.run(given, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return float(done.stdout.splitlines()[-1]), time.perf_counter() - start
+
+
+def main(_) -> None:
+    commands = {
+        "bert_tf": [sys.executable, "-c", _OURS],
+        "sentence-transformers": [_COMPARE_PYTHON.value, "-c", _THEIRS],
+    }
+    contenders = [(name, dtype) for dtype in ("float32", "bfloat16") for name in commands]
+    seconds: dict[tuple[str, str], list[tuple[float, float]]] = {contender: [] for contender in contenders}
+    with tempfile.TemporaryDirectory() as folder:
+        texts = os.path.join(folder, "texts.json")
+        with open(texts, "w", encoding="utf-8") as writer:
+            json.dump(sentences(), writer)
+        for _ in range(_ROUNDS.value):
+            for name, dtype in contenders:
+                vectors = os.path.join(folder, f"{name}-{dtype}.npy")
+                seconds[name, dtype].append(measured(commands[name], dtype, texts, vectors))
+        found = {(name, dtype): np.load(os.path.join(folder, f"{name}-{dtype}.npy")) for name, dtype in contenders}
+    rows = []
+    for name, dtype in contenders:
+        encoding, total = (statistics.median(values) for values in zip(*seconds[name, dtype], strict=True))
+        peer = [statistics.median(values) for values in zip(*seconds["sentence-transformers", dtype], strict=True)]
+        rows.append(
+            {
+                "contender": f"{name}, {dtype}",
+                "sentences a second": _SENTENCES.value / encoding,
+                "ratio": peer[0] / encoding,
+                "start to end, s": total,
+                "start to end, ratio": total / peer[1],
+                "largest difference": float(
+                    np.abs(found[name, dtype] - found["sentence-transformers", "float32"]).max()
+                ),
+            }
+        )
+    print(reporting.table(rows))
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["model", "compare_python"])
+    app.run(main)

@@ -1,0 +1,227 @@
+"""Fine-tunes with this project and with transformers, from start to scores, and makes one table.
+
+    python -m benchmarks.side_by_side --model=FOLDER --compare_python=PATH [--tasks=qnli-1000,codah,wnut17]
+        [--dtypes=float32,bfloat16] [--sizes=given] [--rounds=1] [--results=build/side_by_side.csv]
+
+FOLDER is a checkpoint in Hugging Face's layout. `--sizes=base` trains BERT_BASE from random weights instead. PATH is
+the interpreter of an environment with torch and transformers. Both sides train on the same examples in the same batches
+and order, and evaluate on the same examples. They run one after the other, each as a process of its own on all cores
+that the command may use. `seconds` is the time from start to scores. `training` is the part of the training loop, with
+the tracing of graphs. The ratios divide our time by that of transformers: less than 1 is faster.
+
+With MiniLM's size, a task takes one to three minutes a side on two cores.
+"""
+
+import csv
+import dataclasses
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks.shared_data import CODAH_FOLDER, QNLI_FOLDER, WNUT_FOLDER
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime import files, reporting
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.log import read_metrics
+from bert_tf.training.settings import TrainingConfig
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PEER = os.path.join(_ROOT, "benchmarks", "peers", "transformers_finetuning.py")
+_LEARNING_RATE, _SEED = 5e-5, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A training run.
+
+    Attributes:
+      kind: the kind of the examples for the peer.
+      task_name: the task's name here.
+      folder: the folder of the data.
+      rows: number of training examples to use; None for all.
+      epochs: passes over them.
+      batch: examples of a step.
+    """
+
+    kind: str
+    task_name: str
+    folder: str
+    rows: int | None
+    epochs: int
+    batch: int = 32
+
+
+JOBS = {
+    "qnli-1000": Job("pairs", "qnli", QNLI_FOLDER, 1000, 3),
+    "qnli": Job("pairs", "qnli", QNLI_FOLDER, None, 1),
+    "codah": Job("choices", "codah", CODAH_FOLDER, None, 1, 16),
+    "wnut17": Job("tags", "ner", WNUT_FOLDER, None, 1),
+}
+
+_MODEL = flags.DEFINE_string("model", None, "Folder of a checkpoint in Hugging Face's layout.", required=True)
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with torch and transformers.", required=True)
+_TASKS = flags.DEFINE_list("tasks", ["qnli-1000", "codah", "wnut17"], f"Some of {', '.join(JOBS)}.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Types of the matrix multiplications.")
+_SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: BERT_BASE with random weights.")
+_ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each side; the table contains medians.", lower_bound=1)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
+_RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "The table as CSV.")
+
+
+def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, float]:
+    """Runs run_classifier.py, and returns its seconds and its accuracy."""
+    output = os.path.join(folder, "output")
+    shutil.rmtree(output, ignore_errors=True)
+    arguments = {
+        "task_name": job.task_name,
+        "data_dir": data,
+        "output_dir": output,
+        "vocab_file": os.path.join(model, "vocab.txt"),
+        "bert_config_file": os.path.join(model, "config.json"),
+        "max_seq_length": _LENGTH.value,
+        "train_batch_size": job.batch,
+        "num_train_epochs": job.epochs,
+        "learning_rate": _LEARNING_RATE,
+        "random_seed": _SEED,
+        "dtype": dtype,
+        "evaluate_every": "end",
+    } | ({"init_checkpoint": model} if has_weights else {})
+    command = [sys.executable, "run_classifier.py", "--do_train", "--do_eval", "--do_lower_case"]
+    start = time.perf_counter()
+    subprocess.run([*command, *(f"--{n}={v}" for n, v in arguments.items())], cwd=_ROOT, check=True, stderr=sys.stderr)
+    seconds = time.perf_counter() - start
+    training = step = 0
+    for line in read_metrics(output):
+        if line["kind"] == "train":
+            training += (line["step"] - step) * job.batch / line["sequences_per_second"]
+            step = line["step"]
+    with open(os.path.join(output, "eval_results.json"), encoding="utf-8") as reader:
+        scores = json.load(reader)
+    accuracy = scores.get("eval_accuracy", scores.get("accuracy"))
+    return {"training": training, "seconds": seconds, "accuracy": accuracy}
+
+
+def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
+    """Runs transformers, and returns its seconds and its accuracy."""
+    path = os.path.join(folder, "job.json")
+    files.write_json(path, job)
+    start = time.perf_counter()
+    done = subprocess.run([_COMPARE_PYTHON.value, _PEER, path], check=True, stdout=subprocess.PIPE, text=True)
+    seconds = time.perf_counter() - start
+    return {**json.loads(done.stdout.splitlines()[-1]), "seconds": seconds}
+
+
+def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, Any]:
+    """Returns the examples and batches of a job, as this project reads and draws them."""
+    training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(_LEARNING_RATE), job.batch, seed=_SEED)
+    settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training, num_train_epochs=job.epochs)
+    config = BertConfig.from_json_file(os.path.join(model, "config.json"))
+    tokenizer = FullTokenizer(os.path.join(model, "vocab.txt"), do_lower_case=True)
+    task = registry.build_task(DataConfig(job.task_name, data), training.output_dir, True)
+    run = FinetuningRun(task, settings, (config, tokenizer))
+    sampler = run.batch_sampler(run.features("train"))
+    steps = len(run.examples("train")) * job.epochs // job.batch
+    labels = {label: number for number, label in enumerate(task.labels)} if job.kind != "choices" else {}
+
+    def example(row: Any) -> dict[str, Any]:
+        if job.kind == "tags":
+            return {"words": row.words, "tags": [labels[tag] for tag in row.tags]}
+        if job.kind == "choices":
+            return {"first": row.prompt, "second": row.endings, "label": int(row.label)}
+        return {"first": row.text_a, "second": row.text_b, "label": labels[row.label]}
+
+    if len(run.features("train")) != len(run.examples("train")):
+        raise SystemExit(f"{data}: some examples are longer than --max_seq_length. Set a larger one.")
+    return {
+        "kind": job.kind,
+        "model": model,
+        "has_weights": has_weights,
+        "classes": len(labels),
+        "train": [example(row) for row in run.examples("train")],
+        "dev": [example(row) for row in run.examples("dev")],
+        "batches": [sampler.examples(step).tolist() for step in range(steps)],
+        "grouped": sampler.group_by_length,
+        "length": _LENGTH.value,
+        "learning_rate": _LEARNING_RATE,
+        "seed": _SEED,
+        "dtype": dtype,
+        "threads": len(os.sched_getaffinity(0)),
+    }
+
+
+def first_rows(folder: str, rows: int | None, into: str) -> str:
+    """Returns a folder with the first rows of the training set, and the complete dev set."""
+    if rows is None:
+        return folder
+    os.makedirs(into)
+    shutil.copy(os.path.join(folder, "dev.tsv"), into)
+    with (
+        open(os.path.join(folder, "train.tsv"), encoding="utf-8") as reader,
+        open(os.path.join(into, "train.tsv"), "w", encoding="utf-8") as writer,
+    ):
+        writer.writelines(line for _, line in zip(range(rows + 1), reader, strict=False))
+    return into
+
+
+def base_model(folder: str) -> str:
+    """Returns a folder with the config of BERT_BASE, and the vocabulary of the given model."""
+    os.makedirs(folder)
+    for name in os.listdir(_MODEL.value):
+        if name == "vocab.txt" or name.startswith("tokenizer"):
+            shutil.copy(os.path.join(_MODEL.value, name), folder)
+    with open(os.path.join(folder, "vocab.txt"), encoding="utf-8") as reader:
+        config = BertConfig.named("base", vocab_size=sum(1 for _ in reader))
+    files.write_json(os.path.join(folder, "config.json"), config.to_hf_dict("BertForPreTraining"))
+    return folder
+
+
+def main(_) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"given": os.path.abspath(_MODEL.value)}
+        if "base" in _SIZES.value:
+            models["base"] = base_model(os.path.join(folder, "base"))
+        for name in _TASKS.value:
+            job = JOBS[name]
+            data = first_rows(job.folder, job.rows, os.path.join(folder, name))
+            for size in _SIZES.value:
+                for dtype in _DTYPES.value:
+                    peer = peer_job(job, data, models[size], size == "given", dtype)
+                    given = job, folder, data, models[size], size == "given", dtype
+                    pairs = [(ours(*given), theirs(peer, folder)) for _ in range(_ROUNDS.value)]
+                    rows.append({"task": name, "size": size, "dtype": dtype} | compared(pairs, peer["grouped"]))
+                    print(reporting.table(rows[-1:]), flush=True)
+    os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
+    with files.replacing(_RESULTS.value) as writer:
+        table = csv.DictWriter(writer, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    print(reporting.table(rows))
+
+
+def compared(pairs: list[tuple[dict[str, float], dict[str, float]]], grouped: bool) -> dict[str, Any]:
+    """Returns the columns of a row: medians, and ratios to transformers."""
+    row: dict[str, Any] = {"grouped by length": "yes" if grouped else "no"}
+    for column in ("training", "seconds"):
+        mine, other = (statistics.median(pair[side][column] for pair in pairs) for side in (0, 1))
+        ratio = statistics.median(ours[column] / peer[column] for ours, peer in pairs)
+        row |= {column: mine, f"{column}, transformers": other, f"{column}, ratio": ratio}
+    mine, other = (statistics.mean(pair[side]["accuracy"] for pair in pairs) for side in (0, 1))
+    return row | {"accuracy": mine, "accuracy, transformers": other}
+
+
+if __name__ == "__main__":
+    app.run(main)

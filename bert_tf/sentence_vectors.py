@@ -1,0 +1,139 @@
+"""A vector for each text: which hidden states of its tokens are used, how they are pooled, and whether it has length 1.
+
+The directories of sentence-transformers record these choices in modules.json, in config.json of the pooling module, and
+in sentence_bert_config.json.
+"""
+
+import os
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import tensorflow as tf
+
+from bert_tf.checkpoints import download
+from bert_tf.runtime import files, json_files
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say
+from bert_tf.runtime.settings import Settings
+
+POOLINGS = ("mean", "max", "cls", "pooled")
+_MODULES_FILE = "modules.json"
+_LENGTH_FILE = "sentence_bert_config.json"
+_PROMPTS_FILE = "config_sentence_transformers.json"
+_POOLING_MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_cls_token": "cls",
+}
+
+
+class VectorConfig(Settings, frozen=True):
+    """How the hidden states of the tokens become the vector of a text.
+
+    Attributes:
+      pooling: "mean" or "max" over all tokens, [CLS] and [SEP] included; "cls": the state of [CLS]; "pooled": the
+        output of the pooler, which next sentence prediction has trained.
+      normalize: whether the vector is divided by its length, so that the product of two is their cosine similarity.
+      layers: the layers whose states are concatenated; 0 is the first layer, -1 the last.
+    """
+
+    pooling: Literal[POOLINGS] = "mean"
+    normalize: bool = False
+    layers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)] = (-1,)
+
+    def check_model(self, num_layers: int, has_pooler: bool, model: str) -> None:
+        """Raises an InputError if a model of `num_layers` layers can't compute the vectors; `model` is its name."""
+        if self.pooling == "pooled" and not has_pooler:
+            raise InputError(f"{model} has no pooler. Use another pooling.", "pooling='pooled'")
+        if self.pooling == "pooled" and self.layers != (-1,):
+            raise InputError("the pooler reads the last layer only. Omit layers.", "pooling='pooled'")
+        for layer in self.layers:
+            if not -num_layers <= layer < num_layers:
+                raise InputError(f"{model} has {num_layers} layers, but layer {layer} is named.", "layers")
+
+    def vectors(self, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the vectors of texts.
+
+        Args:
+          states: [B, T, H] the hidden states of the tokens; for "pooled", [B, H] the output of the pooler.
+          mask: [B, T] 1 for tokens, 0 for padding.
+
+        Returns:
+          [B, H] float32.
+        """
+        vectors = self._pooled(tf.cast(states, tf.float32), tf.cast(mask, tf.bool)[:, :, tf.newaxis])
+        return vectors / tf.norm(vectors, axis=1, keepdims=True) if self.normalize else vectors
+
+    def _pooled(self, states: tf.Tensor, is_token: tf.Tensor) -> tf.Tensor:
+        if self.pooling == "pooled":
+            return states
+        if self.pooling == "cls":
+            return states[:, 0]
+        if self.pooling == "max":
+            return tf.reduce_max(tf.where(is_token, states, states.dtype.min), axis=1)
+        weights = tf.cast(is_token, tf.float32)
+        return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)
+
+
+class SentenceModel(NamedTuple):
+    """What a directory says about its vectors.
+
+    Attributes:
+      path: the directory or the name of the encoder.
+      config: how to compute the vectors.
+      max_seq_length: longer sequences are truncated; None if the directory does not say.
+    """
+
+    path: str
+    config: VectorConfig
+    max_seq_length: int | None
+
+
+def find(path: str, flag_name: str) -> SentenceModel:
+    """Reads what a directory of sentence-transformers records. Other models have the defaults.
+
+    Args:
+      path: the directory or the name of a model; see `bert_tf.load_model`.
+      flag_name: the flag or the function that was given the path, for messages.
+
+    Raises:
+      InputError: if the vectors need a module that this project does not have; names it.
+    """
+    folder = download.local_path(path, flag_name)
+    modules_file = os.path.join(folder, _MODULES_FILE)
+    if not files.is_folder(folder) or not files.exists(modules_file):
+        return SentenceModel(path, VectorConfig(), None)
+    modules = json_files.read(modules_file, flag_name, list[dict[str, Any]])
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        expected = "Transformer, Pooling and, if wanted, Normalize"
+        raise InputError(
+            f"the modules are {', '.join(kinds)}, but {expected} are expected. Use another model.",
+            f"{flag_name}: {modules_file}",
+        )
+    encoder, pooling_folder = (os.path.join(folder, str(module.get("path", ""))).rstrip("/") for module in modules[:2])
+    length_file = os.path.join(encoder, _LENGTH_FILE)
+    lengths = json_files.read(length_file, flag_name, dict[str, Any]) if files.exists(length_file) else {}
+    _report_prompt(os.path.join(folder, _PROMPTS_FILE), flag_name)
+    pooling = _pooling(os.path.join(pooling_folder, "config.json"), flag_name)
+    return SentenceModel(encoder, VectorConfig(pooling, "Normalize" in kinds), lengths.get("max_seq_length"))
+
+
+def _pooling(path: str, flag_name: str) -> str:
+    """Reads the only pooling that the file of a pooling module names."""
+    values = json_files.read(path, flag_name, dict[str, Any])
+    named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
+    poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
+    if len(poolings) > 1 or poolings[0] not in _POOLING_MODES.values():
+        given = ", ".join(named) or values.get("pooling_mode")
+        known = ", ".join(_POOLING_MODES.values())
+        raise InputError(f"the pooling is {given}. Use a model with one of {known}.", f"{flag_name}: {path}")
+    return poolings[0]
+
+
+def _report_prompt(path: str, flag_name: str) -> None:
+    """Says that a model expects a prompt before each text, because none is added."""
+    values = json_files.read(path, flag_name, dict[str, Any]) if files.exists(path) else {}
+    name, prompts = values.get("default_prompt_name"), values.get("prompts") or {}
+    if name and prompts.get(name):
+        say(f"Warning: {path}: the model was trained with {prompts[name]!r} before each text. Add it to your texts.")

@@ -1,0 +1,105 @@
+"""Vectors of texts from directories of sentence-transformers: in Python, from the program, and from an export."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import export
+from bert_tf.runtime.errors import InputError
+from bert_tf.sentence_vectors import VectorConfig
+from tests import programs
+from tests.conftest import assert_close
+
+TEXTS = ["a fine day", "poor words", "day"]
+
+
+@pytest.fixture
+def folder(pretrained, tmp_path):
+    """The tiny model as a directory of sentence-transformers: [CLS], normalised, at most 4 tokens."""
+    folder = tmp_path / "sentences"
+    shutil.copytree(pretrained, folder)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    write(folder / "modules.json", modules)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 4, "do_lower_case": False})
+    (folder / "1_Pooling").mkdir()
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    return folder
+
+
+def write(path, values):
+    path.write_text(json.dumps(values))
+
+
+def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_path, capsys):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    assert (encoder.config, encoder.max_seq_length) == (VectorConfig("cls", True), 4)
+    vectors = encoder.encode(TEXTS)
+    assert "1 of 3" in capsys.readouterr().err
+    plain = bert_tf.SentenceEncoder.from_pretrained(pretrained, max_seq_length=4)
+    assert_close(vectors, plain.encode(TEXTS, pooling="cls", normalize=True), 1e-6)
+    assert_close(encoder.encode(TEXTS, pooling="max", normalize=False), plain.encode(TEXTS, pooling="max"), 1e-6)
+
+    export.export_run(folder, tmp_path / "exported")
+    served = export.load(tmp_path / "exported", "sentence_vectors")
+    assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
+
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={folder}", "--max_seq_length=4"]
+    programs.run("extract_features.py", *flags, f"--output_file={tmp_path}/vectors.jsonl", "--pooling=auto")
+    lines = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
+    assert [line["linex_index"] for line in lines] == [0, 1, 2]
+    assert_close(np.array([line["vector"] for line in lines]), vectors, 1e-5)
+
+
+def test_layers_are_concatenated(pretrained):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+    vectors, both = encoder.encode(TEXTS), encoder.encode(TEXTS, layers=[0, -1])
+    assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
+
+
+def test_bfloat16_is_close_to_float32(pretrained):
+    low = bert_tf.SentenceEncoder.from_pretrained(pretrained, dtype="bfloat16")
+    assert low._encoder.dtype == tf.bfloat16
+    vectors = bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS)
+    assert_close(low.encode(TEXTS), vectors, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "place", "found"),
+    [
+        ("modules.json", [{"type": "x.Transformer"}, {"type": "x.Pooling"}, {"type": "x.Dense"}], "modules", "Dense"),
+        ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "config.json", "weightedmean"),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "config.json", "lasttoken"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+            "config.json",
+            "pooling_mode_max_tokens",
+        ),
+    ],
+)
+def test_other_vectors_are_refused(folder, file, values, place, found):
+    write(folder / file, values)
+    with pytest.raises(InputError, match=f"(?s){place}.*{found}"):
+        bert_tf.SentenceEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "last layer only")],
+)
+def test_a_model_without_the_layers_is_named(pretrained, given, found):
+    with pytest.raises(InputError, match=found):
+        bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS, **given)
+
+
+def test_a_prompt_is_reported(folder, capsys):
+    values = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    write(folder / "config_sentence_transformers.json", values)
+    bert_tf.SentenceEncoder.from_pretrained(folder)
+    assert "'query: '" in capsys.readouterr().err
