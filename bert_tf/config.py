@@ -95,6 +95,7 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "tie_word_embeddings": (True,),
     "pad_token_id": (0, None),
     "pruned_heads": ({},),
+    "auto_map": (None,),
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
 }
 
@@ -199,7 +200,8 @@ class BertConfig(Settings, frozen=True):
           source: name of the config's source, for messages.
 
         Raises:
-          InputError: if a key is unknown, `vocab_size` is missing, or a value is invalid; names the key.
+          InputError: if a key of the original format is unknown, `vocab_size` is missing, or a value is invalid; names
+            the key.
         """
         check(values, dict, source)
         from_hf = not _HF_ONLY_KEYS.isdisjoint(values)
@@ -215,6 +217,10 @@ class BertConfig(Settings, frozen=True):
                     )
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
             fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
+            # As in transformers. Old versions and other tools write more than the settings of the model.
+            if others := sorted(fields.keys() - set(cls.__struct_fields__)):
+                say_once(f"{source}: ignoring {', '.join(others)}, which BERT does not have.")
+                fields = {key: value for key, value in fields.items() if key not in others}
         elif isinstance(act, str | None):  # in the original code, None is the identity, and case does not matter
             act = (act or "linear").lower()
         return check(fields | {"hidden_act": act}, cls, source)

@@ -54,6 +54,14 @@ def test_activation_keeps_its_function_between_formats(hf, ours):
     assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
 
 
+def test_other_settings_of_hugging_face_are_ignored_and_named(capsys):
+    others = {"_num_labels": 9, "language": "english", "num_beams": 1}
+    assert BertConfig.from_dict(RELEASED | {"model_type": "bert", **others}) == BertConfig.from_dict(
+        RELEASED | {"model_type": "bert"}
+    )
+    assert "ignoring _num_labels, language, num_beams" in capsys.readouterr().err
+
+
 def test_other_layer_norm_epsilon_is_kept():
     config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
     assert config.layer_norm_eps == 1e-5
@@ -72,6 +80,7 @@ def test_other_layer_norm_epsilon_is_kept():
         ({"hidden_dropout_prob": -0.1}, "hidden_dropout_prob: .*>= 0"),
         ({"model_type": "bert", "position_embedding_type": "relative_key"}, "position_embedding_type .*relative_key"),
         ({"model_type": "albert"}, "model_type .*albert"),
+        ({"model_type": "bert", "auto_map": {"AutoModel": "other.Bert"}}, "auto_map"),
         ({"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .*BertJapanese"),
     ],
 )

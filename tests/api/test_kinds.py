@@ -1,12 +1,15 @@
 """Taggers, sentence encoders and pre-trainers."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf import convert_checkpoint
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import TokenModel
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.api.tiny import LEARN, TEXTS, weights_of
@@ -37,6 +40,29 @@ def test_tags(pretrained, tmp_path):
     assert bert_tf.TokenClassifier.from_pretrained(str(tmp_path / "saved")).labels == tagger.labels
     with pytest.raises(InputError, match="has a run of 'ner'"):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["NOUN", "VERB", "ADJ"], ["NOUN", "VERB", "ADJ"]),
+        (["I-PER", "O", "B-PER"], ["O", "B-PER", "I-PER"]),
+        (["LABEL_0", "LABEL_1", "LABEL_2"], None),
+    ],
+)
+def test_tags_of_models_from_elsewhere(pretrained, tmp_path, names, labels):
+    shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
+    config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
+    weights = {variable.path: variable.numpy() for variable in TokenModel(config, 3).variables}
+    settings = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(names))}
+    convert_checkpoint.write_hf(str(tmp_path), weights, config, settings)
+    tagger = bert_tf.TokenClassifier.from_pretrained(tmp_path, max_seq_length=16)
+    if labels is None:
+        with pytest.raises(InputError, match="does not name its classes"):
+            tagger.predict([["a", "day"]])
+    else:
+        assert tagger.labels == labels
+        assert set(tagger.predict([["a", "day"]])[0]) <= set(names)
 
 
 def test_tags_name_their_types(pretrained):

@@ -104,9 +104,18 @@ def test_vocabularies_that_the_programs_refuse(write, text, message):
         vocabulary.check_vocab_file(write("vocab.txt", text))
 
 
-def test_vocabulary_with_dos_line_ends_is_fine(write):
-    path = write("vocab.txt", (SPECIAL + "a\n").replace("\n", "\r\n"))
-    assert tokenization.Tokenizer.checked(path, True).tokenize("a") == ["a"]
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ((SPECIAL + "a\n").replace("\n", "\r\n"), 5),
+        ("\ufeff" + SPECIAL + "a\n", 5),
+        (SPECIAL + "\u2028\na\n", 6),  # as in the released Chinese vocabulary
+    ],
+)
+def test_odd_vocabularies_that_are_fine(write, text, number):
+    tokenizer = tokenization.Tokenizer.checked(write("vocab.txt", text), True)
+    assert tokenizer.encode("a\u2028a") == [number, number]
+    assert tokenizer.vocab["[PAD]"] == 0
 
 
 def test_special_tokens_are_kept_only_when_asked_for(write):
