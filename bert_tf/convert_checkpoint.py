@@ -66,7 +66,7 @@ def convert(
       InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
         the model.
     """
-    from bert_tf import checkpoints
+    from bert_tf import checkpoints, sentence_vectors
     from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
@@ -93,6 +93,7 @@ def convert(
             run_directory.copy_tokenizer(vocab_file, new, tokenizer.rules, length, added_tokens)
         if added_tokens:
             config = new_tokens.add_embeddings(weights, config, tokenizer, new, new_embeddings)
+        sentence_vectors.copy_settings(folder, new, "--input")
         if target_format == "hf":
             write_hf(new, weights, config, architectures.hf_settings(source))
         else:

@@ -20,6 +20,7 @@ POOLINGS = ("mean", "max", "cls", "pooled")
 _MODULES_FILE = "modules.json"
 _LENGTH_FILE = "sentence_bert_config.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
+_FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
 _POOLING_MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
@@ -117,6 +118,19 @@ def find(path: str, flag_name: str) -> SentenceModel:
     _report_prompt(os.path.join(folder, _PROMPTS_FILE), flag_name)
     pooling = _pooling(os.path.join(pooling_folder, "config.json"), flag_name)
     return SentenceModel(encoder, VectorConfig(pooling, "Normalize" in kinds), lengths.get("max_seq_length"))
+
+
+def copy_settings(folder: str, target: str, flag_name: str) -> None:
+    """Copies the files of sentence-transformers in a model's directory, if there are any, to another directory."""
+    modules_file = os.path.join(folder, _MODULES_FILE)
+    if not files.exists(modules_file):
+        return
+    modules = json_files.read(modules_file, flag_name, list[dict[str, Any]])
+    folders = filter(None, (os.path.basename(str(module.get("path", "")).rstrip("/")) for module in modules))
+    for name in (*_FILES, *(os.path.join(name, "config.json") for name in folders)):
+        if files.exists(os.path.join(folder, name)):
+            files.make_folder(os.path.dirname(os.path.join(target, name)))
+            files.copy(os.path.join(folder, name), os.path.join(target, name))
 
 
 def _pooling(path: str, flag_name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import export
+from bert_tf import convert_checkpoint, export
 from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
 from tests import programs
@@ -47,6 +47,12 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     export.export_run(folder, tmp_path / "exported")
     served = export.load(tmp_path / "exported", "sentence_vectors")
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
+
+    for source, target, target_format in ((folder, "hf", "hf"), (tmp_path / "hf", "tf1", "tf1")):
+        convert_checkpoint.convert(source, tmp_path / target, target_format)
+        converted = bert_tf.SentenceEncoder.from_pretrained(tmp_path / target)
+        assert converted.max_seq_length == 4
+        assert_close(converted.encode(TEXTS), vectors, 1e-6)
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={folder}", "--max_seq_length=4"]
