@@ -10,7 +10,7 @@ from bert_tf.runtime.settings import Settings, about
 
 
 class ExtractionConfig(Settings, frozen=True):
-    """The settings of the program. With `pooling`, it writes vectors, which the original does not."""
+    """The settings of the program. Unlike the original, it writes one vector per text if `pooling` is given."""
 
     input_file: Annotated[
         str,
@@ -22,13 +22,11 @@ class ExtractionConfig(Settings, frozen=True):
     pooling: (
         Annotated[
             Literal["auto", "mean", "max", "cls", "pooled"],
-            about("Write a vector per text, from --layers (by default -1). auto: as the model's folder says."),
+            about("Write one vector per text, from --layers (default -1). auto: as recorded with the model."),
         ]
         | None
     ) = None
-    normalize: (
-        Annotated[bool, about("Divide each vector by its length; by default as the model's folder says.")] | None
-    ) = None
+    normalize: Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model.")] | None = None
     batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")

@@ -3,9 +3,9 @@
     python -m benchmarks.sentence_vectors --model=FOLDER --compare_python=PATH [--sentences=3000] [--rounds=3]
 
 FOLDER is a directory of sentence-transformers, and PATH the interpreter of an environment with sentence-transformers.
-The two sides take turns, each as a process of its own on all cores that the command may use. A round encodes all
-sentences once. The table contains medians of the rounds: sentences a second, and seconds from start to end with the
-loading of the model. The last column is the largest difference from the float32 vectors of sentence-transformers.
+The two contenders alternate, each in a separate process on all cores that the command may use. A round encodes all
+sentences once. The table shows medians of the rounds: sentences per second, and seconds from start to end, including
+loading the model. The last column is the largest difference from the float32 vectors of sentence-transformers.
 """
 
 import json
@@ -24,12 +24,12 @@ from benchmarks.shared_data import QNLI_FOLDER
 from bert_tf.runtime import reporting
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_MODEL = flags.DEFINE_string("model", None, "A directory of sentence-transformers.")
+_MODEL = flags.DEFINE_string("model", None, "Directory of sentence-transformers.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with sentence-transformers.")
-_SENTENCES = flags.DEFINE_integer("sentences", 3000, "Number of sentences of QNLI.")
+_SENTENCES = flags.DEFINE_integer("sentences", 3000, "Number of sentences from QNLI.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each contender.")
 
-# Both scripts read the sentences, encode one batch, and then all; they print the seconds of the latter.
+# Both scripts read the sentences, encode one batch, then encode all, and print the seconds for all.
 _OURS = """
 import json, sys, time
 import numpy as np
@@ -66,7 +66,7 @@ def sentences() -> list[str]:
 
 
 def measured(command: Sequence[str], dtype: str, texts: str, vectors: str) -> tuple[float, float]:
-    """Runs a contender; returns the seconds of encoding, and from start to end."""
+    """Runs a contender. Returns the seconds for encoding, and the seconds from start to end."""
     start = time.perf_counter()
     given = [*command, os.path.abspath(_MODEL.value), dtype, texts, vectors]
     done = subprocess.run(given, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)

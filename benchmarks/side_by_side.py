@@ -5,11 +5,11 @@
 
 FOLDER is a checkpoint in Hugging Face's layout. `--sizes=base` trains BERT_BASE from random weights instead. PATH is
 the interpreter of an environment with torch and transformers. Both sides train on the same examples in the same batches
-and order, and evaluate on the same examples. They run one after the other, each as a process of its own on all cores
-that the command may use. `seconds` is the time from start to scores. `training` is the part of the training loop, with
-the tracing of graphs. The ratios divide our time by that of transformers: less than 1 is faster.
+and order, and evaluate on the same examples. They run one after the other, each in a separate process on all cores
+that the command may use. `seconds` is the time from start to scores. `training` is the time of the training loop,
+including the tracing of graphs. The ratios divide our time by transformers' time: less than 1 is faster.
 
-With MiniLM's size, a task takes one to three minutes a side on two cores.
+With MiniLM's size, a task takes one to three minutes per side on two cores.
 """
 
 import csv
@@ -48,12 +48,12 @@ class Job:
     """A training run.
 
     Attributes:
-      kind: the kind of the examples for the peer.
-      task_name: the task's name here.
+      kind: the type of the examples for the peer.
+      task_name: the value of --task_name.
       folder: the folder of the data.
       rows: number of training examples to use; None for all.
-      epochs: passes over them.
-      batch: examples of a step.
+      epochs: number of passes over them.
+      batch: examples per step.
     """
 
     kind: str
@@ -73,12 +73,12 @@ JOBS = {
 
 _MODEL = flags.DEFINE_string("model", None, "Folder of a checkpoint in Hugging Face's layout.", required=True)
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with torch and transformers.", required=True)
-_TASKS = flags.DEFINE_list("tasks", ["qnli-1000", "codah", "wnut17"], f"Some of {', '.join(JOBS)}.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Types of the matrix multiplications.")
+_TASKS = flags.DEFINE_list("tasks", ["qnli-1000", "codah", "wnut17"], f"Tasks to run, some of {', '.join(JOBS)}.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of matrix multiplications.")
 _SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: BERT_BASE with random weights.")
-_ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each side; the table contains medians.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each side; the table shows medians.", lower_bound=1)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
-_RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "The table as CSV.")
+_RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
 
 
 def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, float]:
@@ -125,7 +125,7 @@ def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
 
 
 def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, Any]:
-    """Returns the examples and batches of a job, as this project reads and draws them."""
+    """Returns the examples and batches of a job as used by this project."""
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(_LEARNING_RATE), job.batch, seed=_SEED)
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training, num_train_epochs=job.epochs)
     config = BertConfig.from_json_file(os.path.join(model, "config.json"))
@@ -213,7 +213,7 @@ def main(_) -> None:
 
 
 def compared(pairs: list[tuple[dict[str, float], dict[str, float]]], grouped: bool) -> dict[str, Any]:
-    """Returns the columns of a row: medians, and ratios to transformers."""
+    """Returns the columns of a table row: medians, and ratios to transformers."""
     row: dict[str, Any] = {"grouped by length": "yes" if grouped else "no"}
     for column in ("training", "seconds"):
         mine, other = (statistics.median(pair[side][column] for pair in pairs) for side in (0, 1))

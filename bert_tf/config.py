@@ -217,7 +217,7 @@ class BertConfig(Settings, frozen=True):
                     )
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
             fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
-            # As in transformers. Old versions and other tools write more than the settings of the model.
+            # As in transformers. Old versions and other tools also write settings that do not belong to the model.
             if others := sorted(fields.keys() - set(cls.__struct_fields__)):
                 say_once(f"{source}: ignoring {', '.join(others)}, which BERT does not have.")
                 fields = {key: value for key, value in fields.items() if key not in others}

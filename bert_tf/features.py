@@ -156,7 +156,7 @@ def extract(
     strategy: tf.distribute.Strategy,
     vectors: VectorConfig | None = None,
 ) -> Iterator[dict]:
-    """Computes the activations of all examples, or a vector for each.
+    """Computes the activations of all examples, or one vector per example.
 
     Args:
       encoder: the encoder.

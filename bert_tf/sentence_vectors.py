@@ -1,7 +1,7 @@
-"""A vector for each text: which hidden states of its tokens are used, how they are pooled, and whether it has length 1.
+"""Sentence vectors: the layers to use, the pooling of hidden states, and normalisation.
 
-The directories of sentence-transformers record these choices in modules.json, in config.json of the pooling module, and
-in sentence_bert_config.json.
+Directories of sentence-transformers record these settings in modules.json, in config.json of the pooling module, and in
+sentence_bert_config.json.
 """
 
 import os
@@ -29,13 +29,16 @@ _POOLING_MODES = {
 
 
 class VectorConfig(Settings, frozen=True):
-    """How the hidden states of the tokens become the vector of a text.
+    """How to compute the vector of a text from the hidden states of its tokens.
 
     Attributes:
-      pooling: "mean" or "max" over all tokens, [CLS] and [SEP] included; "cls": the state of [CLS]; "pooled": the
-        output of the pooler, which next sentence prediction has trained.
-      normalize: whether the vector is divided by its length, so that the product of two is their cosine similarity.
+      pooling: "mean" or "max" over all tokens, including [CLS] and [SEP]; "cls": the state of [CLS]; "pooled": the
+        pooler's output, which was trained with next sentence prediction.
+      normalize: if True, scale each vector to length 1, so that dot products are cosine similarities.
       layers: the layers whose states are concatenated; 0 is the first layer, -1 the last.
+
+    Raises:
+      InputError: if a value is invalid.
     """
 
     pooling: Literal[POOLINGS] = "mean"
@@ -47,20 +50,20 @@ class VectorConfig(Settings, frozen=True):
         if self.pooling == "pooled" and not has_pooler:
             raise InputError(f"{model} has no pooler. Use another pooling.", "pooling='pooled'")
         if self.pooling == "pooled" and self.layers != (-1,):
-            raise InputError("the pooler reads the last layer only. Omit layers.", "pooling='pooled'")
+            raise InputError("the pooler reads only the last layer. Omit layers.", "pooling='pooled'")
         for layer in self.layers:
             if not -num_layers <= layer < num_layers:
-                raise InputError(f"{model} has {num_layers} layers, but layer {layer} is named.", "layers")
+                raise InputError(f"{model} has no layer {layer}. Use {-num_layers} to {num_layers - 1}.", "layers")
 
     def vectors(self, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the vectors of texts.
 
         Args:
-          states: [B, T, H] the hidden states of the tokens; for "pooled", [B, H] the output of the pooler.
-          mask: [B, T] 1 for tokens, 0 for padding.
+          states: [B, T, H], the hidden states of the tokens; for "pooled", [B, H], the pooler's output.
+          mask: [B, T], 1 for tokens, 0 for padding.
 
         Returns:
-          [B, H] float32.
+          [B, H], float32.
         """
         vectors = self._pooled(tf.cast(states, tf.float32), tf.cast(mask, tf.bool)[:, :, tf.newaxis])
         return vectors / tf.norm(vectors, axis=1, keepdims=True) if self.normalize else vectors
@@ -77,12 +80,12 @@ class VectorConfig(Settings, frozen=True):
 
 
 class SentenceModel(NamedTuple):
-    """What a directory says about its vectors.
+    """The recorded settings of a model for sentence vectors.
 
     Attributes:
       path: the directory or the name of the encoder.
       config: how to compute the vectors.
-      max_seq_length: longer sequences are truncated; None if the directory does not say.
+      max_seq_length: longer sequences are truncated; None if it is not recorded.
     """
 
     path: str
@@ -91,11 +94,11 @@ class SentenceModel(NamedTuple):
 
 
 def find(path: str, flag_name: str) -> SentenceModel:
-    """Reads what a directory of sentence-transformers records. Other models have the defaults.
+    """Reads the settings in a directory of sentence-transformers. Other models have the defaults.
 
     Args:
       path: the directory or the name of a model; see `bert_tf.load_model`.
-      flag_name: the flag or the function that was given the path, for messages.
+      flag_name: the flag or function that got the path, for messages.
 
     Raises:
       InputError: if the vectors need a module that this project does not have; names it.
@@ -107,9 +110,9 @@ def find(path: str, flag_name: str) -> SentenceModel:
     modules = json_files.read(modules_file, flag_name, list[dict[str, Any]])
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        expected = "Transformer, Pooling and, if wanted, Normalize"
+        expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
-            f"the modules are {', '.join(kinds)}, but {expected} are expected. Use another model.",
+            f"the modules are {', '.join(kinds)}. Use a model with {expected}.",
             f"{flag_name}: {modules_file}",
         )
     encoder, pooling_folder = (os.path.join(folder, str(module.get("path", ""))).rstrip("/") for module in modules[:2])
@@ -121,7 +124,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
 
 
 def copy_settings(folder: str, target: str, flag_name: str) -> None:
-    """Copies the files of sentence-transformers in a model's directory, if there are any, to another directory."""
+    """Copies the settings of sentence-transformers, if a model's directory has any, to another directory."""
     modules_file = os.path.join(folder, _MODULES_FILE)
     if not files.exists(modules_file):
         return
@@ -134,7 +137,7 @@ def copy_settings(folder: str, target: str, flag_name: str) -> None:
 
 
 def _pooling(path: str, flag_name: str) -> str:
-    """Reads the only pooling that the file of a pooling module names."""
+    """Reads the pooling in the config of a pooling module."""
     values = json_files.read(path, flag_name, dict[str, Any])
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
     poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
@@ -146,7 +149,7 @@ def _pooling(path: str, flag_name: str) -> str:
 
 
 def _report_prompt(path: str, flag_name: str) -> None:
-    """Says that a model expects a prompt before each text, because none is added."""
+    """Prints a warning if a model was trained with a prompt before each text, because none is added."""
     values = json_files.read(path, flag_name, dict[str, Any]) if files.exists(path) else {}
     name, prompts = values.get("default_prompt_name"), values.get("prompts") or {}
     if name and prompts.get(name):

@@ -2,9 +2,9 @@
 
     python transformers_finetuning.py JOB.json
 
-It runs in another interpreter, because this project requires neither library. The job names the kind of the task
-(pairs, choices or tags), the folder of the model, the examples of training and evaluation, the batches as numbers of
-examples, and the type of the matrix multiplications. The script prints the seconds of training and the accuracy.
+It runs in another interpreter, because this project requires neither library. The job has the type of the task
+(pairs, choices or tags), the folder of the model, the examples for training and evaluation, the batches as indices of
+examples, and the type of matrix multiplications. The script prints the seconds of training and the accuracy.
 Batches are padded to their longest sequence; optimizer, precision and clipping are the defaults of transformers' own
 training loop. The tokenizer is the fast one.
 """
@@ -21,11 +21,11 @@ CLASSES = {
     "choices": transformers.AutoModelForMultipleChoice,
     "tags": transformers.AutoModelForTokenClassification,
 }
-_IGNORED = -100  # the label of a token that has no tag of its own
+_IGNORED = -100  # the label of a token without a tag
 
 
 def encoded(job, tokenizer, examples):
-    """Returns a dictionary of lists for each example; of lists of lists for choices."""
+    """Returns a dictionary of lists for each example, or of lists of lists for choices."""
     options = {"truncation": True, "max_length": job["length"]}
     if job["kind"] == "pairs":
         rows = tokenizer([e["first"] for e in examples], [e["second"] for e in examples], **options)
@@ -56,7 +56,7 @@ def nested(ids):
 
 
 def padded(name, value, length):
-    """Pads the values of tokens."""
+    """Pads lists of values per token."""
     if not isinstance(value, list):
         return value
     if isinstance(value[0], list):
@@ -86,7 +86,7 @@ def train(job, model, rows):
 
 
 def accuracy(job, model, rows):
-    """Returns the share of correct predictions, of examples or of words."""
+    """Returns the fraction of correct predictions, over examples or words."""
     correct = total = 0
     model.eval()
     for start in range(0, len(rows), 8):

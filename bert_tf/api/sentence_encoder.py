@@ -35,7 +35,7 @@ class SentenceEncoder:
       config: the defaults of `encode`.
 
     Attributes:
-      config: the same.
+      config: the defaults of `encode`.
     """
 
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
@@ -84,23 +84,23 @@ class SentenceEncoder:
         layers: Sequence[int] | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
-        """Computes the vectors of texts.
+        """Returns the vectors of texts.
 
         Args:
           x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
-          pooling: "mean" or "max" over the hidden states of all tokens, [CLS] and [SEP] included; "cls": the hidden
-            state of [CLS]; "pooled": the output of the pooler, which next sentence prediction has trained. By default
-            the pooling of the model's directory, or "mean".
-          normalize: whether each vector is divided by its length. By default as in the model's directory, or False.
-          layers: the layers whose hidden states are concatenated, 0 for the first, -1 for the last; by default the last
-            layer.
-          batch_size: number of texts that are encoded together.
+          pooling: "mean" or "max" over the hidden states of all tokens, including [CLS] and [SEP]; "cls": the hidden
+            state of [CLS]; "pooled": the pooler's output, which was trained with next sentence prediction. Default:
+            as recorded in the model's directory, or else "mean".
+          normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
+            recorded in the model's directory, or else False.
+          layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
+          batch_size: number of texts per batch.
 
         Returns:
-          [examples, hidden × layers] float32, in the order of the texts.
+          float32 [num_texts, hidden_size * number of layers], in the order of the texts.
 
         Raises:
-          InputError: if there are no texts, or if the model can't compute such vectors.
+          InputError: if there are no texts, or the model can't compute such vectors.
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})

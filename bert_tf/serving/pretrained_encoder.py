@@ -78,7 +78,7 @@ def fill_jointly(
 
 
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
-    """Computes the vectors [B, H × layers] of texts, float32."""
+    """Returns the vectors of texts, float32 [B, H * number of layers]."""
     mask = tf.sequence_mask(batch.lengths)
     if config.pooling == "pooled":
         return config.vectors(encoder.pooled_output(batch), mask)
@@ -94,7 +94,7 @@ class ServedEncoder(tf.Module):
       encoder: the encoder.
       tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are truncated.
-      vectors: how the vectors of texts are computed; None for the defaults.
+      vectors: how to compute the vectors of texts; None for the defaults.
     """
 
     def __init__(

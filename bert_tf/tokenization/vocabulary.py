@@ -227,7 +227,7 @@ def check_vocab_file(vocab_file: str) -> None:
         if "\r" in line:
             raise InputError(f"{where}: a carriage return inside the line {line!r}. Save the file with \\n line ends.")
         piece = line.strip()
-        if not line.strip(" \t"):  # the released Chinese vocabulary has a line separator, which becomes the token ""
+        if not line.strip(" \t"):  # a line separator in the released Chinese vocabulary becomes the token ""
             raise InputError(f"{where}: the line is blank. Remove the line.")
         if _NOT_IN_PIECES.search(piece):
             raise InputError(

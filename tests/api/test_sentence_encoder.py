@@ -97,7 +97,7 @@ def test_other_vectors_are_refused(folder, file, values, place, found):
 
 @pytest.mark.parametrize(
     ("given", "found"),
-    [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "last layer only")],
+    [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")],
 )
 def test_a_model_without_the_layers_is_named(pretrained, given, found):
     with pytest.raises(InputError, match=found):
