@@ -31,6 +31,8 @@ from bert_tf.tokenization.vocabulary import (
 )
 
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+# Classes of any tokenizer, which `tokenizer.json` defines.
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 _SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
 RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
@@ -84,14 +86,14 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     folder = os.path.dirname(vocab_file)
     path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
     values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
+    tokenizer_json = os.path.join(folder, TOKENIZER_JSON)
+    has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
     for name, allowed in _REQUIRED.items():
         value = values.get(name, allowed[0])
         value = value.get("content") if isinstance(value, dict) else value  # a token with its own settings
-        _require(path, name, value, allowed)
-    path = os.path.join(folder, TOKENIZER_JSON)
-    if os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(path):
-        values = _rules_of_tokenizer_json(path) | values
-    return values
+        if not (has_json and name == "tokenizer_class" and value in _GENERIC_CLASSES):
+            _require(path, name, value, allowed)
+    return _rules_of_tokenizer_json(tokenizer_json) | values if has_json else values
 
 
 def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def _lines(text: str) -> list[str]:
 def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     """Reads the added tokens from Hugging Face's files next to a vocabulary, without the special tokens.
 
-    These files are `tokenizer.json`, `added_tokens.json`, and `tokenizer_config.json`, which takes precedence.
+    These files are `tokenizer.json`, `special_tokens_map.json`, `added_tokens.json`, and `tokenizer_config.json`, which
+    takes precedence.
 
     Raises:
       InputError: if BERT's tokenizer can't keep a token whole, or its id differs from the vocabulary's.
@@ -118,16 +119,21 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     if os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json):
         for token in json_files.read(tokenizer_json, "--vocab_file", TokenizerJson).get("added_tokens", []):
             add(tokenizer_json, token, token.get("id", -1))
+    special: dict[str, str] = {}
+    for path in filter(files.exists, (os.path.join(folder, "special_tokens_map.json"), config_json)):
+        for token in json_files.read(path, "--vocab_file", _AddedTokensConfig).get("additional_special_tokens") or []:
+            special[token["content"] if isinstance(token, dict) else token] = path
     if files.exists(added_json):
-        special = config.get("additional_special_tokens") or []
-        special = [token["content"] if isinstance(token, dict) else token for token in special]
         for content, number in json_files.read(added_json, "--vocab_file", dict[str, int]).items():
             add(added_json, {"content": content, "normalized": content not in special}, number)
     for number, token in config.get("added_tokens_decoder", {}).items():
         add(config_json, token, int(number))
-    if not fields:
+    if not fields and not special:
         return {}
     ids = {token: number for number, token in enumerate(_lines(base_text(vocab_file)))}
+    for content, path in special.items():
+        if content in ids and content not in fields:  # others have no embedding
+            add(path, {"content": content}, ids[content])
     for content, token in sorted(fields.items(), key=lambda item: item[1]["id"]):
         number = ids.setdefault(content, len(ids))
         problem = ""

@@ -121,6 +121,22 @@ def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
             Tokenizer.checked(path)
 
 
+def test_a_generic_class_has_the_rules_of_tokenizer_json(write):
+    write("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    path = write("tokenizer.json", tokenizer_json(normalizer=BERT["normalizer"] | {"strip_accents": False}))
+    assert Tokenizer.checked(path).tokenize("Schöne") == ["schöne"]
+    write("plain/tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(InputError, match="tokenizer_class 'PreTrainedTokenizerFast'"):
+        Tokenizer.checked(write("plain/vocab.txt", "\n".join(UNCASED)))
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_special_tokens_of_the_vocabulary_are_never_split(vocab, write, file):
+    path = vocab([*UNCASED, "<e1>"])
+    write(file, json.dumps({"additional_special_tokens": ["<e1>", {"content": "<e2>"}]}))
+    assert Tokenizer.checked(path, True).tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "[UNK]", "[UNK]", "[UNK]"]
+
+
 ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab": False, "bc": False}
 
 
