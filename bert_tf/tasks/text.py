@@ -29,6 +29,7 @@ TUNE = "tune"
 # The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _MISSING = ("nan", "<na>", "nat")
+_NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
 _SEPARATORS = ",;|"  # common separators between the labels in a cell
 
 _METRICS = {
@@ -193,6 +194,8 @@ class TextTask(SentenceTask):
             labels = tuple(part.strip() for part in parts if part.strip())
             for label in labels:
                 self._check_class(label, row)
+            if len(set(labels)) < len(labels):
+                raise InputError(f"{row.where}: a label occurs twice in {', '.join(labels)}. {_NAME_THE_COLUMNS}")
             return labels
         label = _text(row, self.columns.label, "label").strip()
         if not label:
@@ -204,6 +207,8 @@ class TextTask(SentenceTask):
         """Raises an InputError if the label of a new class looks like a missing value or a number."""
         if not self._learns_labels:
             return
+        if label.startswith(("['", '["')):
+            raise InputError(f"{row.where}: the label {label!r} is a list in Python's notation. Remove the brackets.")
         if label.lower() in _MISSING:
             raise InputError(f"{row.where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
         is_fraction = sentence_features.is_number(label) and not label.lstrip("+-").isdecimal()
@@ -216,6 +221,9 @@ class TextTask(SentenceTask):
             raise InputError(f"{self._training_set}: every row has weight 0. Give some rows a weight above 0.")
         if self.problem == "classification":
             super().check_training_set(examples)
+        elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
+            found = ", ".join(examples[0].label)
+            raise InputError(f"{self._training_set}: every row has the labels {found!r}. {_NAME_THE_COLUMNS}")
         elif self.problem == "multi_label" and self._learns_labels and not self._has_lists:
             has_several = any(len(example.label) > 1 for example in examples)
             labels = () if has_several else sorted({label for example in examples for label in example.label})

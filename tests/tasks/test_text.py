@@ -190,6 +190,9 @@ WITH_NUMBERS = "text\tlabel\tn\na\tx\t1\nb\ty\t1\n"
         (HEADER + "a\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
         (HEADER + "a\tx\nb\tnan\n", {}, "line 3: the label 'nan'"),
         (HEADER + "a\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label 'NaN'"),
+        (HEADER + "a\tx,x\n", {"problem": "multi_label"}, "line 2: a label occurs twice in x, x"),
+        (HEADER + "a\t['x', 'y']\n", {"problem": "multi_label"}, "line 2: .* is a list in Python's notation"),
+        (HEADER + "a\t1,0\nb\t0,1\n", {"problem": "multi_label"}, "every row has the labels '1, 0'"),
         (HEADER + " \tx\n", {}, "line 2: the text is empty"),
         (HEADER + "a\t\n", {}, "line 2: the label is empty"),
         (HEADER + "a\n", {}, "line 2: the row has 1 columns"),
@@ -202,8 +205,9 @@ WITH_NUMBERS = "text\tlabel\tn\na\tx\t1\nb\ty\t1\n"
 def test_bad_rows_are_reported(write, text, options, message):
     task = task_of(write, text, **options)
     with pytest.raises(InputError, match=message):
-        task.examples("train")
+        examples = task.examples("train")
         assert len(task.labels) > 1
+        task.check_training_set(examples)
 
 
 def test_labels_of_dev_must_be_known_from_training(write):
