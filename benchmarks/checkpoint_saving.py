@@ -9,6 +9,7 @@ benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --fold
 run would write to.
 """
 
+import functools
 import statistics
 import tempfile
 import time
@@ -16,7 +17,8 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.pretraining_step import make_batch, make_trainer
+from benchmarks.common import medians, seconds
+from benchmarks.pretraining_step import make_batch, make_trainer, steps_of
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.config import BertConfig
 from bert_tf.runtime import reporting
@@ -42,11 +44,8 @@ def main(_):
     size = sum(tf.size(x).numpy() * x.dtype.size for x in trainer.state().values())
     print(f"A checkpoint has {size / 1e9:.2f} GB.")
 
-    def step():
-        start = time.perf_counter()
-        sum(trainer.steps(batches, 1))
-        trainer.take_means()
-        return time.perf_counter() - start
+    step = steps_of(trainer, batches)
+    step(2)
 
     def save_nothing(saver):
         pass
@@ -57,37 +56,33 @@ def main(_):
     def save_in_background(saver):
         saver.begin(trainer.step, trainer.state())
 
+    def measure(save, folder):
+        with CheckpointSaver(folder, keep_checkpoint_max=1) as saver:
+            start = time.perf_counter()
+            save(saver)
+            wait = time.perf_counter() - start
+            of_steps = [seconds(step) for _ in range(_STEPS.value)]
+            return wait, statistics.median(of_steps), time.perf_counter() - start
+
     contenders = {
         "no checkpoint": save_nothing,
         "training waits": save_and_wait,
         "in the background": save_in_background,
     }
-    waits, rounds, steps = ({name: [] for name in contenders} for _ in range(3))
-    step(), step()
     with tempfile.TemporaryDirectory(dir=_FOLDER.value) as folder:
-        for _ in range(_ROUNDS.value):
-            for name, save in contenders.items():
-                with CheckpointSaver(folder, keep_checkpoint_max=1) as saver:
-                    start = time.perf_counter()
-                    save(saver)
-                    waits[name].append(time.perf_counter() - start)
-                    steps[name] += [step() for _ in range(_STEPS.value)]
-                    rounds[name].append(time.perf_counter() - start)
-    baseline = statistics.median(rounds["no checkpoint"])
-    print(
-        reporting.table(
-            [
-                {
-                    "contender": name,
-                    "seconds until the next step": statistics.median(waits[name]),
-                    "seconds per step": statistics.median(steps[name]),
-                    f"seconds of {_STEPS.value} steps": statistics.median(rounds[name]),
-                    "more than without": statistics.median(rounds[name]) - baseline,
-                }
-                for name in contenders
-            ]
-        )
-    )
+        rounds = {name: functools.partial(measure, save, folder) for name, save in contenders.items()}
+        measured = medians(rounds, _ROUNDS.value)
+    rows = [
+        {
+            "contender": name,
+            "seconds until the next step": wait,
+            "seconds per step": of_step,
+            f"seconds of {_STEPS.value} steps": total,
+            "more than without": total - measured["no checkpoint"][2],
+        }
+        for name, (wait, of_step, total) in measured.items()
+    ]
+    print(reporting.table(rows))
 
 
 if __name__ == "__main__":

@@ -21,14 +21,14 @@
   with a tiny model's training step on static data. Goal: 5% of a step.
 
 All parts together take long. Select some with --parts. The memory part needs 3 GB of disk space.
-All parts together take long; choose some with --parts. The memory part needs 3 GB of disk space.
 """
 
+import functools
+import itertools
 import os
 import random
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,7 +36,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.shared_data import BOOKS_FOLDER, VOCAB_FILE
+from benchmarks.common import BOOKS_FOLDER, VOCAB_FILE, answer, command, medians, seconds
 from benchmarks.watched_process import limited_memory, run_watched
 from bert_tf.runtime import reporting
 
@@ -92,15 +92,20 @@ def preparation(text, output, **options):
         "max_predictions_per_seq": PREDICTIONS,
         **options,
     }
-    return [sys.executable, "-m", "data_prep.create_pretraining_data", *(f"--{k}={v}" for k, v in options.items())]
+    return command("-m", "data_prep.create_pretraining_data", **options)
 
 
 def run(command):
     """Runs a command. Returns its seconds, and the CPU seconds of its process and the processes that it waited for."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before, start = processor_seconds(), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - start, processor_seconds() - before
+
+
+def processor_seconds():
+    """Returns the CPU seconds of the processes that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def add_speedup(rows, column, baseline):
@@ -116,24 +121,18 @@ def measure_tokenization(documents, folder):
     sentences = [sentence for document in documents for sentence in document]
     megabytes = sum(len(sentence.encode()) for sentence in sentences) / 1e6
 
-    def seconds(encode):
-        start = time.process_time()
+    def pass_over_text(encode):
         for sentence in sentences:
             encode(sentence)
-        return time.process_time() - start
 
-    def forgetful():
-        tokenizer = ForgetfulTokenizer(_VOCAB_FILE.value)
-        return seconds(lambda sentence: tokenizer.convert_tokens_to_ids(tokenizer.tokenize(sentence)))
+    def measure():
+        released, ours = ForgetfulTokenizer(_VOCAB_FILE.value), FullTokenizer(_VOCAB_FILE.value)
+        encoders = released.encode, ours.encode_to_bytes, ours.encode_to_bytes
+        return [seconds(pass_over_text, encode, clock=time.process_time) for encode in encoders]
 
-    times = {"released rules, one by one": [], "ours, cold": [], "ours, warm": []}
-    for _ in range(_ROUNDS.value):
-        times["released rules, one by one"].append(forgetful())
-        tokenizer = FullTokenizer(_VOCAB_FILE.value)
-        times["ours, cold"].append(seconds(tokenizer.encode_to_bytes))
-        times["ours, warm"].append(seconds(tokenizer.encode_to_bytes))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    rows = [{"tokenizer": name, "CPU seconds": s, "MB/s": megabytes / s} for name, s in medians.items()]
+    names = "released rules, one by one", "ours, cold", "ours, warm"
+    times = zip(names, medians({"all": measure}, _ROUNDS.value)["all"], strict=True)
+    rows = [{"tokenizer": name, "CPU seconds": s, "MB/s": megabytes / s} for name, s in times]
     return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
@@ -141,28 +140,32 @@ def measure_program(documents, folder):
     """Returns the table rows of the original algorithm, and of ours in both orders."""
     text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
     released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
-    times = {"released algorithm": [], "ours": [], "ours, --original_order": []}
-    for number in range(_ROUNDS.value):
-        output = subprocess.run(released, check=True, capture_output=True, text=True)
-        times["released algorithm"].append(float(output.stdout.split()[-1]))
-        ours = preparation(text, f"{folder}/ours-{number}", dupe_factor=10, num_workers=1)
-        times["ours"].append(run(ours)[1])
-        reference = preparation(text, f"{folder}/reference", dupe_factor=10, original_order=True)
-        times["ours, --original_order"].append(run(reference)[1])
-    rows = [{"program": name, "CPU seconds": statistics.median(values)} for name, values in times.items()]
+    numbers = itertools.count()
+
+    def ours(**options):
+        return run(preparation(text, f"{folder}/ours-{next(numbers)}", dupe_factor=10, **options))[1]
+
+    contenders = {
+        "released algorithm": functools.partial(answer, released),
+        "ours": functools.partial(ours, num_workers=1),
+        "ours, --original_order": functools.partial(ours, original_order=True),
+    }
+    rows = [{"program": name, "CPU seconds": s} for name, s in medians(contenders, _ROUNDS.value).items()]
     return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
 def measure_workers(documents, folder):
     """Returns the table rows of one worker and of several."""
     text = write_text(documents, _WORKERS_MEGABYTES.value, f"{folder}/workers.txt")
-    times = {1: [], _NUM_WORKERS.value: []}
-    for number in range(_ROUNDS.value):
-        for workers, values in times.items():
-            output = f"{folder}/workers-{workers}-{number}"
-            values.append(run(preparation(text, output, dupe_factor=10, num_workers=workers))[0])
-            os.remove(output)
-    rows = [{"workers": workers, "seconds": statistics.median(values)} for workers, values in times.items()]
+    output = f"{folder}/workers-out"
+
+    def measure(workers):
+        elapsed = run(preparation(text, output, dupe_factor=10, num_workers=workers))[0]
+        os.remove(output)
+        return elapsed
+
+    contenders = {workers: functools.partial(measure, workers) for workers in (1, _NUM_WORKERS.value)}
+    rows = [{"workers": workers, "seconds": s} for workers, s in medians(contenders, _ROUNDS.value).items()]
     return add_speedup(rows, "seconds", rows[0]["seconds"])
 
 
@@ -189,22 +192,18 @@ def measure_memory(documents, folder):
 def measure_store(documents, folder):
     """Returns the table rows of a preparation without a memory limit and with one."""
     text = write_text(documents, _STORE_MEGABYTES.value, f"{folder}/store.txt")
-    found = {"all": [], f"{_STORE_LIMIT_MB.value} MB": []}
+    command = preparation(text, f"{folder}/store-out", dupe_factor=1, num_workers=1)
+
+    def measure(group):
+        needs = run_watched(command, group=group)
+        os.remove(f"{folder}/store-out")
+        return needs.seconds, needs.disk_read / 1e6
+
     with limited_memory(_STORE_LIMIT_MB.value << 20) as group:
-        for _ in range(_ROUNDS.value):
-            for name, needs in found.items():
-                output = f"{folder}/store-out"
-                command = preparation(text, output, dupe_factor=1, num_workers=1)
-                needs.append(run_watched(command, group=None if name == "all" else group))
-                os.remove(output)
-    rows = [
-        {
-            "memory": name,
-            "seconds": statistics.median(each.seconds for each in needs),
-            "MB from the disk": statistics.median(each.disk_read for each in needs) / 1e6,
-        }
-        for name, needs in found.items()
-    ]
+        groups = {"all": None, f"{_STORE_LIMIT_MB.value} MB": group}
+        contenders = {name: functools.partial(measure, group) for name, group in groups.items()}
+        measured = medians(contenders, _ROUNDS.value)
+    rows = [{"memory": name, "seconds": s, "MB from the disk": size} for name, (s, size) in measured.items()]
     return [row | {"times the seconds": row["seconds"] / rows[0]["seconds"]} for row in rows]
 
 
@@ -215,14 +214,12 @@ def measure_slopes(documents, folder):
         os.mkdir(f"{folder}/{megabytes}")
         text = write_text(documents, megabytes, f"{folder}/slope.txt")
         command = preparation(text, f"{folder}/{megabytes}/out", dupe_factor=1, num_workers=1)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = processor_seconds()
         needs = run_watched(command, folder=f"{folder}/{megabytes}")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         rows.append(
             {
                 "GB of text": megabytes / 1e3,
-                "CPU seconds": seconds,
+                "CPU seconds": processor_seconds() - before,
                 "thousand reads and writes": needs.calls / 1e3,
                 "GB on the disk": needs.folder / 1e9,
             }
@@ -236,7 +233,7 @@ def measure_slopes(documents, folder):
 
 def measure_masking(documents, folder):
     """Returns the table rows of static and dynamic data: the time to read a batch, and the time of a step."""
-    from benchmarks.pretraining_step import step_on
+    from benchmarks.pretraining_step import make_trainer, steps_of
     from bert_tf.config import BertConfig
     from bert_tf.pretraining import input_pipeline, record_shards
     from bert_tf.sequences.graph_masking import BatchMasker
@@ -263,7 +260,7 @@ def measure_masking(documents, folder):
         iterator = iter(dataset)
         batches[name] = lambda iterator=iterator: next(iterator)
         if name == "static":
-            step = step_on(dataset, BATCH, BertConfig.named("tiny"))
+            step = steps_of(make_trainer(BATCH, BertConfig.named("tiny")), iter(dataset))
     for contender in (*batches.values(), step):
         contender(), contender()
     rows = []
@@ -276,14 +273,16 @@ def measure_masking(documents, folder):
 
 def _cpu_milliseconds(contenders, count):
     """Returns the median CPU milliseconds of all threads per call of each contender. The contenders alternate."""
-    times = {name: [] for name in contenders}
-    for _ in range(2 * _ROUNDS.value + 1):
-        for name, contender in contenders.items():
-            start = time.process_time()
-            for _ in range(count):
-                contender()
-            times[name].append(1000 * (time.process_time() - start) / count)
-    return {name: statistics.median(values) for name, values in times.items()}
+
+    def call(contender):
+        for _ in range(count):
+            contender()
+
+    calls = {
+        name: functools.partial(seconds, call, contender, clock=time.process_time)
+        for name, contender in contenders.items()
+    }
+    return {name: 1000 * s / count for name, s in medians(calls, 2 * _ROUNDS.value + 1).items()}
 
 
 PARTS = {

@@ -12,8 +12,8 @@ the last line shows their cost. The program takes about two minutes.
 """
 
 import dataclasses
+import functools
 import os
-import statistics
 import tempfile
 import time
 
@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
+from benchmarks.common import medians
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
 from bert_tf.sequences import example_format
@@ -30,12 +31,9 @@ from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 _RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples to write into four files first.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline; the table shows the median.")
 _BATCH = flags.DEFINE_integer("batch_size", 256, "Examples per batch.")
-
 _WORKERS_BATCH = flags.DEFINE_integer("workers_batch_size", 4096, "Examples per global batch of all workers.")
 
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
-
-
 _WORKERS = (1, 2, 4, 8, 64)
 
 
@@ -109,18 +107,15 @@ def workers_table(shards, features, masker):
     rows = []
     for workers in _WORKERS:
         context = tf.distribute.InputContext(workers, 0, workers)
-        ways = {"reads all": True, "reads its own": False}
-        measured = {way: [] for way in ways}
-        for _ in range(_ROUNDS.value):
-            for way, reads_through in ways.items():
-                dataset = input_pipeline.training_batches(
-                    shards, features, _WORKERS_BATCH.value, 1, 0, context, masker, reads_through=reads_through
-                )
-                measured[way].append(costs(dataset))
+
+        def measure(reads_through, context=context):
+            data = shards, features, _WORKERS_BATCH.value, 1, 0, context, masker
+            return costs(input_pipeline.training_batches(*data, reads_through=reads_through))
+
+        ways = {"reads all": functools.partial(measure, True), "reads its own": functools.partial(measure, False)}
         rows.append({"data": "static masks" if masker is None else "dynamic masks", "workers": workers})
-        for way, values in measured.items():
-            times, sizes = zip(*values, strict=True)
-            rows[-1] |= {f"{way}: us": statistics.median(times), f"{way}: bytes": statistics.median(sizes)}
+        for way, (microseconds, size) in medians(ways, _ROUNDS.value).items():
+            rows[-1] |= {f"{way}: us": microseconds, f"{way}: bytes": size}
     return rows
 
 
@@ -147,21 +142,13 @@ def main(_):
             "released input_fn": released_pipeline(paths, features),
             "ours": input_pipeline.training_batches(shards, features, _BATCH.value, seed=1, start_step=0),
         }
-        speeds = {name: [] for name in pipelines}
-        for _ in range(_ROUNDS.value):
-            for name, dataset in pipelines.items():
-                speeds[name].append(sequences_per_second(dataset))
+        contenders = {name: functools.partial(sequences_per_second, data) for name, data in pipelines.items()}
+        speeds = medians(contenders, _ROUNDS.value)
     print(reporting.table(rows))
     print(f"Headers of all records, once: {headers[0]:.2f} us and {headers[1]:.0f} bytes per record.\n")
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
-    print(
-        reporting.table(
-            [
-                {"pipeline": name, "sequences per second": speed, "times as fast": speed / medians["released input_fn"]}
-                for name, speed in medians.items()
-            ]
-        )
-    )
+    baseline = speeds["released input_fn"]
+    rows = [{"pipeline": x, "sequences per second": s, "times as fast": s / baseline} for x, s in speeds.items()]
+    print(reporting.table(rows))
 
 
 if __name__ == "__main__":

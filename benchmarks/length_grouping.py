@@ -10,23 +10,19 @@ and bfloat16, five seeds of all sets take about three hours on two cores.
 """
 
 import dataclasses
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
+from collections.abc import Mapping
 
 from absl import app, flags
 
-from benchmarks.shared_data import QNLI_FOLDER, WNLI_FOLDER
+from benchmarks.common import QNLI_FOLDER, ROOT, WNLI_FOLDER, finetune, write_split
 from bert_tf.runtime import files, json_files, reporting
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 AUTHORS_FOLDER = os.path.join(ROOT, "examples", "authors")
-SENTENCES = ("--text_column=sentence1", "--text_b_column=sentence2")
-QUESTIONS = ("--text_column=question", "--text_b_column=sentence")
+SENTENCES = {"text_column": "sentence1", "text_b_column": "sentence2"}
+QUESTIONS = {"text_column": "question", "text_b_column": "sentence"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +30,15 @@ class TrainingSet:
     """A training set: the folder of the table, the flags for its columns, the number of rows, and hyperparameters."""
 
     folder: str
-    columns: tuple[str, ...]
+    columns: Mapping[str, str]
     rows: int | None
     epochs: int
     learning_rate: float
 
 
 SETS = {
-    "authors-100": TrainingSet(AUTHORS_FOLDER, (), 100, 10, 1e-4),
-    "authors": TrainingSet(AUTHORS_FOLDER, (), None, 3, 1e-4),
+    "authors-100": TrainingSet(AUTHORS_FOLDER, {}, 100, 10, 1e-4),
+    "authors": TrainingSet(AUTHORS_FOLDER, {}, None, 3, 1e-4),
     "wnli": TrainingSet(WNLI_FOLDER, SENTENCES, None, 3, 5e-5),
     "qnli-2490": TrainingSet(QNLI_FOLDER, QUESTIONS, 2490, 3, 5e-5),
     "qnli-3668": TrainingSet(QNLI_FOLDER, QUESTIONS, 3668, 3, 5e-5),
@@ -58,35 +54,28 @@ _BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples per step.")
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder that keeps the scores of finished runs.")
 
 
-def write_rows(source, target, rows):
-    """Copies the header and the first rows of a table. The rows of these tables are already in random order."""
-    with open(source, encoding="utf-8") as reader, open(target, "w", encoding="utf-8") as writer:
-        writer.writelines(line for i, line in enumerate(reader) if rows is None or i <= rows)
-
-
 def train_and_evaluate(name, grouped, seed, folder):
     """Returns the accuracy on the dev set, and the seconds that the program took."""
     training_set = SETS[name]
-    rate = _LEARNING_RATE.value or training_set.learning_rate
     work = os.path.join(folder, f"{name}.{'grouped' if grouped else 'plain'}.{seed}")
     result = f"{work}.json"
     if os.path.exists(result):
         return json_files.read(result, "--work_dir")
-    os.makedirs(work, exist_ok=True)
-    write_rows(os.path.join(training_set.folder, "train.tsv"), os.path.join(work, "train.tsv"), training_set.rows)
-    write_rows(os.path.join(training_set.folder, "dev.tsv"), os.path.join(work, "dev.tsv"), None)
-    command = [sys.executable, "run_classifier.py", "--task_name=text", *training_set.columns]
-    command += ["--do_train", "--do_eval", f"--data_dir={work}", f"--output_dir={work}/run"]
-    command += [f"--init_checkpoint={_MODEL.value}"]
-    command += [f"--bert_config_file={_MODEL.value}/config.json", f"--vocab_file={_MODEL.value}/vocab.txt"]
-    command += [f"--num_train_epochs={training_set.epochs}", f"--learning_rate={rate}"]
-    command += [f"--train_batch_size={_BATCH_SIZE.value}", f"--random_seed={seed}", f"--dtype={_DTYPE.value}"]
-    command += [f"--group_by_length={grouped}", "--evaluate_every=end", "--eval_batch_size=64"]
-    start = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    seconds = time.perf_counter() - start
-    with open(os.path.join(work, "run", "eval_results.json"), encoding="utf-8") as reader:
-        scores = {"accuracy": 100 * json.load(reader)["eval_accuracy"], "seconds": seconds}
+    write_split(training_set.folder, work, training_set.rows)
+    options = {
+        "task_name": "text",
+        "init_checkpoint": _MODEL.value,
+        "num_train_epochs": training_set.epochs,
+        "learning_rate": _LEARNING_RATE.value or training_set.learning_rate,
+        "train_batch_size": _BATCH_SIZE.value,
+        "random_seed": seed,
+        "dtype": _DTYPE.value,
+        "group_by_length": grouped,
+        "eval_batch_size": 64,
+        **training_set.columns,
+    }
+    seconds, found = finetune(_MODEL.value, work, os.path.join(work, "run"), **options)
+    scores = {"accuracy": 100 * found["eval_accuracy"], "seconds": seconds}
     files.write_json(result, scores)
     files.remove_folder(work)
     return scores

@@ -14,7 +14,7 @@ import statistics
 from absl import app, flags
 
 import bert_tf
-from benchmarks.shared_data import BOOKS_FOLDER
+from benchmarks.common import BOOKS_FOLDER
 from bert_tf.runtime import reporting
 from bert_tf.sequences.long_documents import MODES
 

@@ -7,13 +7,12 @@ memory for activations and gradients is the peak minus the memory after the mode
 BERT_LARGE takes about ten minutes on 4 idle cores.
 """
 
+import json
 import resource
-import subprocess
-import sys
-import time
 
 from absl import app, flags
 
+from benchmarks.common import answer, command, seconds
 from bert_tf.runtime import reporting
 
 _SIZE = flags.DEFINE_string("size", "large", "The released size to measure.")
@@ -30,12 +29,10 @@ def measure() -> None:
 
     config = BertConfig.named(_SIZE.value)
     batch = make_batch(config, _ONE.value, _LENGTH.value)
-    step = our_step(config, batch, "float32", gradient_checkpointing=_RECOMPUTE.value)
+    step = our_step(config, batch, gradient_checkpointing=_RECOMPUTE.value)
     idle = peak_memory()
     step()
-    start = time.perf_counter()
-    step()
-    print(idle, peak_memory(), time.perf_counter() - start)
+    print(json.dumps([idle, peak_memory(), seconds(step)]))
 
 
 def peak_memory() -> float:
@@ -50,18 +47,15 @@ def main(_) -> None:
     rows = []
     for batch_size in _BATCHES.value:
         for recompute in ("false", "true"):
-            options = [f"--one={batch_size}", f"--gradient_checkpointing={recompute}"]
-            shared = [f"--size={_SIZE.value}", f"--max_seq_length={_LENGTH.value}"]
-            command = [sys.executable, "-m", "benchmarks.memory", *shared, *options]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            idle, peak, seconds = map(float, output.split()[-3:])
+            options = {"size": _SIZE.value, "max_seq_length": _LENGTH.value, "gradient_checkpointing": recompute}
+            idle, peak, of_step = answer(command("-m", "benchmarks.memory", one=batch_size, **options))
             rows.append(
                 {
                     "batch": batch_size,
                     "recompute": recompute,
                     "peak GB": peak,
                     "activations and gradients GB": peak - idle,
-                    "seconds per step": seconds,
+                    "seconds per step": of_step,
                 }
             )
             print(reporting.table(rows[-1:]), flush=True)

@@ -34,22 +34,20 @@ def make_batch(config, batch_size, length):
     }
 
 
-def our_step(config, batch, dtype, **options):
-    """Returns a function that runs one of our training steps, always on the same batch."""
-    dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    return step_on(dataset, batch["input_ids"].shape[0], config, dtype, **options)
+def our_step(config, batch, dtype="float32", **options):
+    """Returns a function that runs our training steps, always on the same batch."""
+    trainer = make_trainer(batch["input_ids"].shape[0], config, dtype, **options)
+    return steps_of(trainer, iter(tf.data.Dataset.from_tensors(batch).repeat()))
 
 
-def step_on(dataset, batch_size, config, dtype="float32", **options):
-    """Returns a function that runs one of our training steps on the next batch of a dataset."""
-    trainer = make_trainer(batch_size, config, dtype, **options)
-    batches = iter(dataset)
+def steps_of(trainer, batches, has_graph_per_shape=False):
+    """Returns a function that trains for a number of steps."""
 
-    def step():
-        sum(trainer.steps(batches, 1))
-        return trainer.take_means()
+    def train(count=1):
+        sum(trainer.steps(batches, count, has_graph_per_shape))
+        trainer.take_means()
 
-    return step
+    return train
 
 
 def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):

@@ -8,10 +8,9 @@ sentences once. The table shows medians of the rounds: sentences per second, and
 loading the model. The last column is the largest difference from the float32 vectors of sentence-transformers.
 """
 
+import functools
 import json
 import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,10 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 from absl import app, flags
 
-from benchmarks.shared_data import QNLI_FOLDER
+from benchmarks.common import QNLI_FOLDER, answer, medians
 from bert_tf.runtime import reporting
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODEL = flags.DEFINE_string("model", None, "Directory of sentence-transformers.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with sentence-transformers.")
 _SENTENCES = flags.DEFINE_integer("sentences", 3000, "Number of sentences from QNLI.")
@@ -68,9 +66,8 @@ def sentences() -> list[str]:
 def measured(command: Sequence[str], dtype: str, texts: str, vectors: str) -> tuple[float, float]:
     """Runs a contender. Returns the seconds for encoding, and the seconds from start to end."""
     start = time.perf_counter()
-    given = [*command, os.path.abspath(_MODEL.value), dtype, texts, vectors]
-    done = subprocess.run(given, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.splitlines()[-1]), time.perf_counter() - start
+    encoding = answer([*command, os.path.abspath(_MODEL.value), dtype, texts, vectors])
+    return encoding, time.perf_counter() - start
 
 
 def main(_) -> None:
@@ -79,30 +76,30 @@ def main(_) -> None:
         "sentence-transformers": [_COMPARE_PYTHON.value, "-c", _THEIRS],
     }
     contenders = [(name, dtype) for dtype in ("float32", "bfloat16") for name in commands]
-    seconds: dict[tuple[str, str], list[tuple[float, float]]] = {contender: [] for contender in contenders}
     with tempfile.TemporaryDirectory() as folder:
         texts = os.path.join(folder, "texts.json")
         with open(texts, "w", encoding="utf-8") as writer:
             json.dump(sentences(), writer)
-        for _ in range(_ROUNDS.value):
-            for name, dtype in contenders:
-                vectors = os.path.join(folder, f"{name}-{dtype}.npy")
-                seconds[name, dtype].append(measured(commands[name], dtype, texts, vectors))
-        found = {(name, dtype): np.load(os.path.join(folder, f"{name}-{dtype}.npy")) for name, dtype in contenders}
+        paths = {(name, dtype): os.path.join(folder, f"{name}-{dtype}.npy") for name, dtype in contenders}
+        functions = {
+            (name, dtype): functools.partial(measured, commands[name], dtype, texts, path)
+            for (name, dtype), path in paths.items()
+        }
+        seconds = medians(functions, _ROUNDS.value)
+        found = {contender: np.load(path) for contender, path in paths.items()}
     rows = []
     for name, dtype in contenders:
-        encoding, total = (statistics.median(values) for values in zip(*seconds[name, dtype], strict=True))
-        peer = [statistics.median(values) for values in zip(*seconds["sentence-transformers", dtype], strict=True)]
+        encoding, total = seconds[name, dtype]
+        peer_encoding, peer_total = seconds["sentence-transformers", dtype]
+        difference = np.abs(found[name, dtype] - found["sentence-transformers", "float32"]).max()
         rows.append(
             {
                 "contender": f"{name}, {dtype}",
                 "sentences a second": _SENTENCES.value / encoding,
-                "ratio": peer[0] / encoding,
+                "ratio": peer_encoding / encoding,
                 "start to end, s": total,
-                "start to end, ratio": total / peer[1],
-                "largest difference": float(
-                    np.abs(found[name, dtype] - found["sentence-transformers", "float32"]).max()
-                ),
+                "start to end, ratio": total / peer_total,
+                "largest difference": float(difference),
             }
         )
     print(reporting.table(rows))

@@ -24,7 +24,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
+from benchmarks.common import PEERS, QNLI_FOLDER, ROOT, VOCAB_FILE, Peer, seconds
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
@@ -140,58 +140,33 @@ def answer_requests(choose):
     """Measures the function that `choose` returns for each request on standard input."""
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(time_batches(choose(request), request["batches"])), flush=True)
+        print(json.dumps([seconds(choose(request), batch) for batch in request["batches"]]), flush=True)
 
 
-def time_batches(function, batches):
-    """Returns the seconds of each batch."""
-    seconds = []
-    for batch in batches:
-        start = time.perf_counter()
-        function(batch)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def environment():
-    """Returns environment variables for the processes, with the path of this project and the number of threads."""
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    return {**os.environ, "OMP_NUM_THREADS": str(_THREADS.value), "PYTHONPATH": root}
-
-
-class Contender:
+class Contender(Peer):
     """A process that has loaded a model."""
 
     def __init__(self, command):
         start = time.perf_counter()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-        )
-        self.startup = json.loads(self._process.stdout.readline())
+        super().__init__(command, env={**os.environ, "OMP_NUM_THREADS": str(_THREADS.value)})
+        self.startup = self.read()
         self.startup["all"] = time.perf_counter() - start
 
     def seconds(self, batches, padded=False):
         """Returns the seconds of each batch of pairs."""
-        self._process.stdin.write(json.dumps({"batches": batches, "padded": padded}) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def close(self):
-        """Ends the process."""
-        self._process.stdin.close()
-        self._process.wait()
+        return self.ask({"batches": batches, "padded": padded})
 
 
 def alternate(contenders, batches, per_round):
     """Returns name -> seconds of every batch. The first round is for warming up and is not included."""
-    seconds = {name: [] for name in contenders}
+    measured = {name: [] for name in contenders}
     for number in range(_ROUNDS.value + 1):
         first = number * per_round % len(batches)
         selected = (batches + batches)[first : first + per_round]
         for name, measure in contenders.items():
-            measured = measure(selected)
-            seconds[name] += measured if number else []
-    return seconds
+            values = measure(selected)
+            measured[name] += values if number else []
+    return measured
 
 
 def main(_):
@@ -211,8 +186,8 @@ def main(_):
     tokens = [min(LENGTH, len(tokenizer.encode(a)) + len(tokenizer.encode(b)) + 3) for batch in mixed for a, b in batch]
 
     with tempfile.TemporaryDirectory() as folder:
-        own = [sys.executable, *sys.argv, f"--folder={folder}/model"]
-        subprocess.run([*own, "--role=exporter"], env=environment(), check=True)
+        own = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], f"--folder={folder}/model"]
+        subprocess.run([*own, "--role=exporter"], cwd=ROOT, check=True)
         contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
         for name in LITE_FILES:
             contenders[f"exported {name}, LiteRT"] = Contender(
@@ -220,7 +195,7 @@ def main(_):
             )
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
-            peer = os.path.join(os.path.dirname(__file__), "peers", "serving_requests.py")
+            peer = os.path.join(PEERS, "serving_requests.py")
             config = BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab))
             settings = json.dumps(config.to_hf_dict("BertForSequenceClassification"))
             for kind in ("torch float32", "torch bfloat16", "onnxruntime float32"):
@@ -233,22 +208,15 @@ def main(_):
 
         print(f"\nOne text of {LENGTH} tokens at a time, {_THREADS.value} threads, from text to probabilities:")
         measures = {name: contender.seconds for name, contender in contenders.items()}
-        seconds = alternate(measures, full, _CALLS.value)
-        print(latencies(reporting, seconds))
+        print(latencies(reporting, alternate(measures, full, _CALLS.value)))
 
         print(f"\nQNLI in batches of {BATCH} (mean {statistics.mean(tokens):.0f} tokens, at most {LENGTH}):")
         ways = {"without padding": ours.seconds, f"padded to {LENGTH}": lambda batches: ours.seconds(batches, True)}
-        seconds = alternate(ways, mixed, _BATCHES.value)
-        throughput = {name: BATCH / statistics.median(values) for name, values in seconds.items()}
+        measured = alternate(ways, mixed, _BATCHES.value)
+        throughput = {name: BATCH / statistics.median(values) for name, values in measured.items()}
         slowest = min(throughput.values())
-        print(
-            reporting.table(
-                [
-                    {"batches": name, "pairs per second": speed, "ratio": speed / slowest}
-                    for name, speed in throughput.items()
-                ]
-            )
-        )
+        rows = [{"batches": x, "pairs per second": speed, "ratio": speed / slowest} for x, speed in throughput.items()]
+        print(reporting.table(rows))
 
         print("\nSeconds from the start of a process to the first answer:")
         print(reporting.table([{"contender": name, **process.startup} for name, process in contenders.items()]))
@@ -256,13 +224,13 @@ def main(_):
             contender.close()
 
 
-def latencies(reporting, seconds):
+def latencies(reporting, measured):
     """Returns a table of the milliseconds of each contender, also as multiples of ours."""
-    medians = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
+    medians = {name: 1e3 * statistics.median(values) for name, values in measured.items()}
     ours = next(iter(medians.values()))
     return reporting.table(
         [
-            {"contender": name, "median ms": median, "least ms": 1e3 * min(seconds[name]), "times ours": median / ours}
+            {"contender": name, "median ms": median, "least ms": 1e3 * min(measured[name]), "times ours": median / ours}
             for name, median in medians.items()
         ]
     )

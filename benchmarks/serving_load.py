@@ -19,7 +19,6 @@ import http.server
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.common import Peer, command
 from bert_tf import export
 from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.files import InputError
@@ -246,23 +246,21 @@ def main() -> None:
         print(json.dumps([server.server_address[1], models["serving_default"].inputs]), flush=True)
         sys.stdin.read()  # until the other process ends
         return
-    command = [sys.executable, "-m", "benchmarks.serving_load", f"--model={given.model}", "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        port, inputs = json.loads(server.stdout.readline())
+    with Peer([*command("-m", "benchmarks.serving_load", model=os.path.abspath(given.model)), "--serve"]) as server:
+        port, inputs = server.read()
         send_load(port, inputs, 1, 3.0, given.seed)  # traces the graphs
         memory, seconds = [], 60 * given.minutes
 
         def measure_memory() -> None:
-            memory.append(psutil.Process(server.pid).memory_info().rss / 1e6)
+            memory.append(psutil.Process(server.process.pid).memory_info().rss / 1e6)
 
         timer = threading.Timer(_WARM_UP * seconds, measure_memory)
         timer.start()
         results = send_load(port, inputs, given.clients, seconds, given.seed)
         timer.join()
-        has_ended = server.poll() is not None
+        has_ended = server.process.poll() is not None
         if not has_ended:
             measure_memory()
-        server.stdin.close()
     rows = [
         {"requests": kind, "answered": len(times), **{f"p{p} (ms)": 1e3 * np.percentile(times, p) for p in (50, 99)}}
         for kind, times in sorted(results.seconds.items(), reverse=True)

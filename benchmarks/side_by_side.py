@@ -14,19 +14,16 @@ With MiniLM's size, a task takes one to three minutes per side on two cores.
 
 import csv
 import dataclasses
-import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
 
 from absl import app, flags
 
-from benchmarks.shared_data import CODAH_FOLDER, QNLI_FOLDER, WNUT_FOLDER
+from benchmarks.common import CODAH_FOLDER, PEERS, QNLI_FOLDER, WNUT_FOLDER, answer, finetune, write_split
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
@@ -38,8 +35,6 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.log import read_metrics
 from bert_tf.training.settings import TrainingConfig
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PEER = os.path.join(_ROOT, "benchmarks", "peers", "transformers_finetuning.py")
 _LEARNING_RATE, _SEED = 5e-5, 1
 
 
@@ -87,29 +82,19 @@ def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype:
     shutil.rmtree(output, ignore_errors=True)
     arguments = {
         "task_name": job.task_name,
-        "data_dir": data,
-        "output_dir": output,
-        "vocab_file": os.path.join(model, "vocab.txt"),
-        "bert_config_file": os.path.join(model, "config.json"),
         "max_seq_length": _LENGTH.value,
         "train_batch_size": job.batch,
         "num_train_epochs": job.epochs,
         "learning_rate": _LEARNING_RATE,
         "random_seed": _SEED,
         "dtype": dtype,
-        "evaluate_every": "end",
     } | ({"init_checkpoint": model} if has_weights else {})
-    command = [sys.executable, "run_classifier.py", "--do_train", "--do_eval", "--do_lower_case"]
-    start = time.perf_counter()
-    subprocess.run([*command, *(f"--{n}={v}" for n, v in arguments.items())], cwd=_ROOT, check=True, stderr=sys.stderr)
-    seconds = time.perf_counter() - start
+    seconds, scores = finetune(model, data, output, **arguments)
     training = step = 0
     for line in read_metrics(output):
         if line["kind"] == "train":
             training += (line["step"] - step) * job.batch / line["sequences_per_second"]
             step = line["step"]
-    with open(os.path.join(output, "eval_results.json"), encoding="utf-8") as reader:
-        scores = json.load(reader)
     accuracy = scores.get("eval_accuracy", scores.get("accuracy"))
     return {"training": training, "seconds": seconds, "accuracy": accuracy}
 
@@ -119,9 +104,8 @@ def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
     path = os.path.join(folder, "job.json")
     files.write_json(path, job)
     start = time.perf_counter()
-    done = subprocess.run([_COMPARE_PYTHON.value, _PEER, path], check=True, stdout=subprocess.PIPE, text=True)
-    seconds = time.perf_counter() - start
-    return {**json.loads(done.stdout.splitlines()[-1]), "seconds": seconds}
+    found = answer([_COMPARE_PYTHON.value, os.path.join(PEERS, "transformers_finetuning.py"), path])
+    return {**found, "seconds": time.perf_counter() - start}
 
 
 def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, Any]:
@@ -162,20 +146,6 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     }
 
 
-def first_rows(folder: str, rows: int | None, into: str) -> str:
-    """Returns a folder with the first rows of the training set, and the complete dev set."""
-    if rows is None:
-        return folder
-    os.makedirs(into)
-    shutil.copy(os.path.join(folder, "dev.tsv"), into)
-    with (
-        open(os.path.join(folder, "train.tsv"), encoding="utf-8") as reader,
-        open(os.path.join(into, "train.tsv"), "w", encoding="utf-8") as writer,
-    ):
-        writer.writelines(line for _, line in zip(range(rows + 1), reader, strict=False))
-    return into
-
-
 def base_model(folder: str) -> str:
     """Returns a folder with the config of BERT_BASE, and the vocabulary of the given model."""
     os.makedirs(folder)
@@ -196,7 +166,7 @@ def main(_) -> None:
             models["base"] = base_model(os.path.join(folder, "base"))
         for name in _TASKS.value:
             job = JOBS[name]
-            data = first_rows(job.folder, job.rows, os.path.join(folder, name))
+            data = write_split(job.folder, os.path.join(folder, name), job.rows) if job.rows else job.folder
             for size in _SIZES.value:
                 for dtype in _DTYPES.value:
                     peer = peer_job(job, data, models[size], size == "given", dtype)

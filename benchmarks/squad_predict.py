@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import app, flags
 
-from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
+from benchmarks.common import MINILM, SQUAD_FILE, VOCAB_FILE
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
@@ -39,10 +39,6 @@ _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an un
 _MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained or fine-tuned model with its config.")
 _QUESTIONS = flags.DEFINE_integer("questions", 0, "Number of questions to answer; 0 for all.")
 _BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Windows per batch.")
-
-SIX_LAYERS = BertConfig(
-    vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
-)
 
 
 class Stopwatch:
@@ -116,7 +112,8 @@ def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: M
 
 def main(_) -> None:
     """Prints the table and the largest difference of the logits."""
-    config = BertConfig.from_json_file(pretrained.find_config(_MODEL.value, "--model")) if _MODEL.value else SIX_LAYERS
+    file = pretrained.find_config(_MODEL.value, "--model") if _MODEL.value else None
+    config = BertConfig.from_json_file(file) if file else BertConfig(30522, **MINILM)
     shortened, padded = Stopwatch(), Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         windows, outputs = predict(make_run(config, pad_to_max_seq_length=False), shortened, folder)

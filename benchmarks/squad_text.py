@@ -15,9 +15,9 @@ each one. The logits are synthetic: noise, or less noise with a peak in each win
 
 import contextlib
 import filecmp
+import functools
 import gc
 import os
-import statistics
 import tempfile
 import time
 from unittest import mock
@@ -25,8 +25,8 @@ from unittest import mock
 import numpy as np
 from absl import app, flags
 
+from benchmarks.common import SQUAD_FILE, VOCAB_FILE, medians, seconds
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
-from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf.runtime import reporting
 from bert_tf.tasks import original, squad
 from bert_tf.tokenization import FullTokenizer
@@ -102,18 +102,21 @@ def synthetic_logits(windows, peaks):
 
 def measure(contenders):
     """Returns the median CPU seconds of each contender, and its last result."""
-    seconds = {name: [] for name in contenders}
     results = {}
-    for _ in range(_ROUNDS.value):
-        for name, (prepare, work) in contenders.items():
-            arguments = prepare()
-            gc.collect()
-            gc.freeze()  # other contenders' objects do not slow down this contender's garbage collection
-            start = time.process_time()
+
+    def measured(name, prepare, work):
+        def run():
             results[name] = work(*arguments)
-            seconds[name].append(time.process_time() - start)
-            gc.unfreeze()
-    return {name: statistics.median(values) for name, values in seconds.items()}, results
+
+        arguments = prepare()
+        gc.collect()
+        gc.freeze()  # other contenders' objects do not slow down this contender's garbage collection
+        elapsed = seconds(run, clock=time.process_time)
+        gc.unfreeze()
+        return elapsed
+
+    functions = {name: functools.partial(measured, name, *contender) for name, contender in contenders.items()}
+    return medians(functions, _ROUNDS.value), results
 
 
 def row(part, seconds):

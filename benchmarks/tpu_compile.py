@@ -16,11 +16,9 @@ The exit status is 0 if the step fits into the core's memory, 1 if it does not, 
 import collections
 import concurrent.futures
 import dataclasses
-import json
 import multiprocessing
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -28,10 +26,11 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks.common import PEERS, Peer
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 
-_PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "tpu_compiler.py")
+_PEER = os.path.join(PEERS, "tpu_compiler.py")
 _ENVIRONMENT = os.path.join("build", "tpu_compiler")
 _PACKAGES = ("jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1")
 _TOP = 10
@@ -95,7 +94,7 @@ def core_of(topology: str) -> Core:
     return CORES[generation]
 
 
-def start_compiler(topology: str, python: str) -> subprocess.Popen:
+def start_compiler(topology: str, python: str) -> Peer:
     """Starts the process of the compiler.
 
     Raises:
@@ -103,10 +102,10 @@ def start_compiler(topology: str, python: str) -> subprocess.Popen:
     """
     remedy = f"Make the environment:\n{environment_commands()}"
     try:
-        compiler = subprocess.Popen([python, _PEER, topology], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        compiler = Peer([python, _PEER, topology])
     except OSError as error:
         raise InputError(f"--python={python}: {error.strerror}. {remedy}") from None
-    state = _read(compiler)
+    state = compiler.read()
     if "missing" in state:
         raise InputError(f"--python={python}: {state['missing']}. {remedy}")
     if "unknown" in state:
@@ -125,14 +124,13 @@ def trace(
     return dataclasses.asdict(tpu_step.trace_step(task, config, batch_size, length, **settings))
 
 
-def compile_step(compiler: subprocess.Popen, stablehlo: bytes) -> dict:
+def compile_step(compiler: Peer, stablehlo: bytes) -> dict:
     """Compiles a step in the compiler's process and returns the report of `peers/tpu_compiler.py`."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.mlirbc")
         with open(path, "wb") as writer:
             writer.write(stablehlo)
-        print(path, file=compiler.stdin, flush=True)
-        return _read(compiler)
+        return compiler.ask(path)
 
 
 def milliseconds_of(report: dict, core: Core) -> float:
@@ -140,7 +138,7 @@ def milliseconds_of(report: dict, core: Core) -> float:
     return sum(row[0] * row[1] for row in report["instructions"]) / core.hertz * 1e3
 
 
-def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
+def compiled(compiler: Peer) -> tuple[dict, dict]:
     """Traces the step and compiles it.
 
     Returns:
@@ -157,13 +155,6 @@ def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
         step = pool.submit(trace, _TASK.value, _SIZE.value, _BATCH.value, _LENGTH.value, settings).result()
     print("Compiling it. This takes minutes...", flush=True)
     return compile_step(compiler, step["stablehlo"]), step
-
-
-def _read(compiler: subprocess.Popen) -> dict:
-    line = compiler.stdout.readline()
-    if not line:
-        raise InputError(f"{_PEER} ended with status {compiler.wait()}. See its messages above.")
-    return json.loads(line)
 
 
 def memory_of(report: dict) -> dict[str, float]:

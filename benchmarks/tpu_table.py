@@ -23,7 +23,7 @@ from typing import NamedTuple
 from absl import app, flags
 
 from benchmarks import tpu_compile
-from bert_tf.runtime import reporting
+from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.errors import InputError
 
 TOPOLOGIES = {"v2": "2x2", "v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
@@ -156,11 +156,8 @@ def measured_cell(
 
 def read_cells(path: str) -> dict[tuple[str, str, int], dict]:
     """Returns the finished cells by generation, size and length."""
-    if not os.path.exists(path):
-        return {}
-    with open(path, encoding="utf-8") as reader:
-        cells = map(json.loads, reader)
-        return {(cell["generation"], cell["size"], cell["length"]): cell for cell in cells}
+    cells = json_files.read_lines(path, "--results")
+    return {(cell["generation"], cell["size"], cell["length"]): cell for cell in cells}
 
 
 def main(_) -> None:

@@ -1,34 +1,54 @@
-"""Measures the time of a pre-training step compared with the original graph in the same run.
+"""Measures the time of a training step compared with the original graph and with transformers.
 
     python -m benchmarks.train_step [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5] [--without_products]
         [--compare_python=PATH]
+    taskset -c 0,1 python -m benchmarks.train_step --task=qnli [--rounds=3] [--compare_python=PATH]
 
-The contenders alternate after each step, so that other load on the machine affects all of them equally. The table shows
-the median of each. If --compare_python is the interpreter of an environment with torch and transformers, transformers
-trains the same model on the same examples, in the same precisions. With the default flags it takes about ten minutes on
-2 cores.
+The task "pretraining" trains on random examples without padding, and measures single steps. The task "qnli" fine-tunes
+on sequences of realistic lengths, by default with the sizes of the 6-layer checkpoint. Padding is dynamic. A step
+includes the preparation of its batch, but not the tracing of a graph for each length, which takes seconds in the first
+steps. Models are randomly initialised, because speed does not depend on the weights.
+
+The contenders alternate, so that other load on the machine affects all of them equally. The table shows the median of
+each. If --compare_python is the interpreter of an environment with torch and transformers, transformers trains the same
+model on the same examples, in the same precisions. If the processor has no instructions for bfloat16 (AVX512-BF16 or
+AMX), the last line says so. On two cores, pre-training takes about ten minutes, and QNLI two minutes for each
+contender.
 """
 
 import contextlib
 import functools
-import statistics
+import json
+import os
 import tempfile
-import time
 
 import keras
 import numpy as np
 from absl import app, flags
 
-from benchmarks import transformers_peer
-from benchmarks.pretraining_step import make_batch, our_step, without_products
+from benchmarks import common
+from benchmarks.pretraining_step import make_batch, our_step, steps_of, without_products
 from benchmarks.released_graph import ReleasedGraph
 from bert_tf.config import BertConfig
-from bert_tf.runtime import reporting
+from bert_tf.distribution import strategies
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime import files, reporting
+from bert_tf.tasks.glue import GlueTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import TrainingConfig
 
-_SIZES = flags.DEFINE_list("sizes", ["base", "small"], "Released sizes to measure.")
+# Steps that are measured together; for QNLI, where the batches have many lengths, also for warming up.
+_STEPS = {"pretraining": 1, "qnli": 16}
+_WARM_UPS = {"pretraining": 2, "qnli": 3}
+
+_TASK = flags.DEFINE_enum("task", "pretraining", list(_STEPS), "Training task.")
+_SIZES = flags.DEFINE_list("sizes", [], "Released sizes, or minilm. Default: base and small; minilm for qnli.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of our matrix multiplications.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Steps of each contender.")
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measurements of each contender; for qnli, of 16 steps each.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences; for qnli, of the longest.")
 _WITHOUT_PRODUCTS = flags.DEFINE_bool(
     "without_products",
     False,
@@ -36,15 +56,18 @@ _WITHOUT_PRODUCTS = flags.DEFINE_bool(
 )
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "Python interpreter with torch and transformers.")
 _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for base, 32 for the others.")
+_DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_FOLDER, "Folder of QNLI.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", common.VOCAB_FILE, "Vocabulary of an uncased model, for qnli.")
+_JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
 
 
-def released_step(config, batch):
-    """Returns a function that runs one step of the original graph."""
+def released_steps(config, batch):
+    """Returns a function that runs steps of the original graph."""
     graph = ReleasedGraph(config)
-    return lambda: graph.step(batch).numpy()
+    return lambda count: [graph.step(batch).numpy() for _ in range(count)]
 
 
-def examples_of(batch):
+def pretraining_examples(batch):
     """Yields the examples of a batch in the format of transformers, which predicts tokens whose label is not -100."""
     batch = {name: values.numpy() for name, values in batch.items()}
     labels = np.full(batch["input_ids"].shape, -100)
@@ -54,49 +77,94 @@ def examples_of(batch):
         yield dict(zip(("input_ids", "token_type_ids", "labels", "next_sentence_label"), values, strict=True))
 
 
-def measure(contenders, rounds):
-    """Returns the median seconds of each contender. The contenders alternate."""
-    times = {name: [] for name in contenders}
-    for step in contenders.values():
-        step(), step()
-    for _ in range(rounds):
-        for name, step in contenders.items():
-            start = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+def finetuning_run(config, batch_size, dtype):
+    """Returns the run that run_classifier.py would make."""
+    training = TrainingConfig(
+        tempfile.gettempdir(), OptimizerConfig(5e-5, 10000, 100), batch_size, dtype=dtype, jit_compile=_JIT.value
+    )
+    settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training)
+    return FinetuningRun(GlueTask("qnli", _DATA_DIR.value), settings, (config, FullTokenizer(_VOCAB_FILE.value)))
+
+
+def finetuning_steps(run):
+    """Returns a function that runs steps of fine-tuning."""
+    with run.strategy.scope():
+        trainer = Trainer(run.model, run.training_config, run.strategy)
+    data = run.training_data(run.features("train"))
+    batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
+    return steps_of(trainer, batches, data.has_graph_per_shape)
+
+
+def finetuning_examples(run):
+    """Yields the training sequences in the format of transformers."""
+    features, start = run.features("train"), 0
+    columns = features.lengths, features.first_lengths, features.per_example["label_ids"]
+    for length, first, label in zip(*(column.tolist() for column in columns), strict=True):
+        ids = features.input_ids[start : start + length].tolist()
+        start += length
+        yield {"input_ids": ids, "token_type_ids": [0] * first + [1] * (length - first), "labels": label}
+
+
+def start_peer(folder, config, architecture, batch_size, dtype):
+    """Starts transformers in another process, on the model and the examples in a folder."""
+    files.write_json(os.path.join(folder, "config.json"), {**config.to_hf_dict(architecture), "num_labels": 2})
+    threads = len(os.sched_getaffinity(0))
+    script = os.path.join(common.PEERS, "transformers_training.py")
+    peer = common.Peer([_COMPARE_PYTHON.value, script, folder, dtype, str(batch_size), str(threads)])
+    peer.read()
+    return peer
 
 
 def compare(size, batch_size):
     """Returns the rows of the table for a model and a batch size."""
-    config = BertConfig.named(size)
     keras.utils.set_random_seed(1)
-    batch = make_batch(config, batch_size, _LENGTH.value)
-    contenders = {"released graph, float32": released_step(config, batch)}
-    contenders |= {f"ours, {dtype}": our_step(config, batch, dtype) for dtype in _DTYPES.value}
+    if _TASK.value == "pretraining":
+        config, architecture = config_of(size, 30522), "BertForPreTraining"
+        batch = make_batch(config, batch_size, _LENGTH.value)
+        steps = {"released graph, float32": released_steps(config, batch)}
+        steps |= {f"ours, {x}": our_step(config, batch, x, jit_compile=_JIT.value) for x in _DTYPES.value}
+        examples = pretraining_examples(batch)
+    else:
+        config = config_of(size, len(FullTokenizer(_VOCAB_FILE.value).vocab))
+        architecture = "BertForSequenceClassification"
+        runs = {f"ours, {dtype}": finetuning_run(config, batch_size, dtype) for dtype in _DTYPES.value}
+        steps = {name: finetuning_steps(run) for name, run in runs.items()}
+        examples = finetuning_examples(next(iter(runs.values())))
+    count = _STEPS[_TASK.value]
+    contenders = {name: functools.partial(common.seconds, function, count) for name, function in steps.items()}
     with contextlib.ExitStack() as context:
         if _COMPARE_PYTHON.value:
             folder = context.enter_context(tempfile.TemporaryDirectory())
-            transformers_peer.write(folder, config, "BertForPreTraining", examples_of(batch))
+            with open(os.path.join(folder, "examples.jsonl"), "w", encoding="utf-8") as writer:
+                writer.writelines(json.dumps(example) + "\n" for example in examples)
             for dtype in _DTYPES.value:
-                peer = transformers_peer.steps(_COMPARE_PYTHON.value, folder, dtype, batch_size)
-                contenders[f"transformers, {dtype}"] = functools.partial(context.enter_context(peer), 1)
+                peer = context.enter_context(start_peer(folder, config, architecture, batch_size, dtype))
+                contenders[f"transformers, {dtype}"] = functools.partial(peer.ask, count)
         if _WITHOUT_PRODUCTS.value:
             context.enter_context(without_products())
-        seconds = measure(contenders, _ROUNDS.value)
-    baseline = seconds["released graph, float32"]
-    return [
-        {"model": size, "batch": batch_size, "contender": name, "seconds": s, "times as fast": baseline / s}
-        for name, s in seconds.items()
-    ]
+        common.medians(contenders, _WARM_UPS[_TASK.value])
+        seconds = {name: s / count for name, s in common.medians(contenders, _ROUNDS.value).items()}
+    rows = []
+    for name, s in seconds.items():
+        others = {"original": "released graph, float32", "transformers": f"transformers, {name.split()[-1]}"}
+        row = {"model": size, "batch": batch_size, "contender": name, "seconds": s, "sequences/s": batch_size / s}
+        rows.append(row | {f"times {other}": seconds[x] / s for other, x in others.items() if x in seconds})
+    return rows
+
+
+def config_of(size, vocab_size):
+    """Returns the config of a size."""
+    return BertConfig(vocab_size, **common.MINILM) if size == "minilm" else BertConfig.named(size, vocab_size)
 
 
 def main(_):
     rows = []
-    for size in _SIZES.value:
+    for size in _SIZES.value or (["base", "small"] if _TASK.value == "pretraining" else ["minilm"]):
         for batch_size in map(int, _BATCHES.value or (["8", "32"] if size == "base" else ["32"])):
             rows += compare(size, batch_size)
             print(reporting.table(rows), flush=True)
+    if strategies.emulates_bfloat16():
+        print("This processor has no instructions for bfloat16, so bfloat16 makes neither side faster.")
 
 
 if __name__ == "__main__":

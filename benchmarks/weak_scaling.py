@@ -7,15 +7,16 @@ two workers of MultiWorkerMirroredStrategy. The goal is 0.9 of twice the speed o
 minutes on 2 idle cores.
 """
 
+import functools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
 from absl import app, flags
 
+from benchmarks.common import Peer, medians
 from benchmarks.local_cluster import worker_configs
 
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
@@ -35,7 +36,7 @@ def train():
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 
-    from benchmarks.pretraining_step import make_batch, make_trainer
+    from benchmarks.pretraining_step import make_batch, make_trainer, steps_of
     from bert_tf.config import BertConfig
     from bert_tf.distribution import strategies
     from bert_tf.distribution.devices import DistributionConfig
@@ -47,28 +48,30 @@ def train():
     trainer = make_trainer(batch_size, config, _DTYPE.value, strategy, gradient_sum_dtype=_SUM_DTYPE.value)
     batch = make_batch(config, _BATCH_SIZE.value, _LENGTH.value)
     batches = strategies.batches(strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat())
-    seconds = []
+    step, seconds = steps_of(trainer, batches), []
     for _ in range(_STEPS.value + 2):
         start = time.perf_counter(), time.process_time()
-        sum(trainer.steps(batches, 1))
-        trainer.take_means()
+        step()
         seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     print(json.dumps([statistics.median(column) for column in zip(*seconds[2:], strict=True)]), flush=True)
 
 
-def start(name):
-    """Starts the processes of a contender."""
+def measure(name):
+    """Runs the processes of a contender. Returns their speed together, and the mean of their processor seconds."""
     count = CONTENDERS[name]
     configs = worker_configs(count)
     cores = sorted(os.sched_getaffinity(0))
-    processes = []
+    peers = []
     for index in range(count):
         environment = dict(os.environ)
         if name == "two workers":
             environment["TF_CONFIG"] = configs[index]
         command = [sys.executable, "-m", "benchmarks.weak_scaling", *sys.argv[1:], f"--core={cores[index]}"]
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    return processes
+        peers.append(Peer(command, env=environment))
+    elapsed, processor = zip(*[peer.read() for peer in peers], strict=True)
+    for peer in peers:
+        peer.close()
+    return sum(_BATCH_SIZE.value / each for each in elapsed), statistics.mean(processor)
 
 
 def main(_):
@@ -77,22 +80,11 @@ def main(_):
         return
     from bert_tf.runtime import reporting
 
-    speeds = {name: [] for name in CONTENDERS}
-    processor = {name: [] for name in CONTENDERS}
-    for _ in range(_ROUNDS.value):
-        for name in CONTENDERS:
-            seconds = [json.loads(process.communicate()[0].splitlines()[-1]) for process in start(name)]
-            speeds[name].append(sum(_BATCH_SIZE.value / each for each, _ in seconds))
-            processor[name].append(statistics.mean(each for _, each in seconds))
-    one = statistics.median(speeds["one process"])
+    measured = medians({name: functools.partial(measure, name) for name in CONTENDERS}, _ROUNDS.value)
+    one, _ = measured["one process"]
     rows = [
-        {
-            "contender": name,
-            "sequences/s": statistics.median(speeds[name]),
-            "of twice one": statistics.median(speeds[name]) / (2 * one),
-            "processor seconds a step": statistics.median(processor[name]),
-        }
-        for name in CONTENDERS
+        {"contender": name, "sequences/s": speed, "of twice one": speed / (2 * one), "processor seconds a step": step}
+        for name, (speed, step) in measured.items()
     ]
     print(reporting.table(rows))
 

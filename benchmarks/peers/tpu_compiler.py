@@ -2,9 +2,9 @@
 
     python benchmarks/peers/tpu_compiler.py TOPOLOGY
 
-It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the topology, reads
-the path of a StableHLO file, and writes a second line. This line has the compiler's error; or the memory in bytes, and
-the instructions that have an estimate, as lists [cycles, number of executions, operation name, shape].
+It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the topology. Then
+it reads the path of a StableHLO file, as JSON, and writes a second line. This line has the compiler's error; or the
+memory in bytes, and the instructions that have an estimate, as lists [cycles, executions, operation name, shape].
 """
 
 import json
@@ -170,9 +170,9 @@ def main():
         answer(unknown=str(error))
         return
     answer(ready=True)
-    path = sys.stdin.readline().strip()
-    if path:
-        answer(**report(path, topology))
+    line = sys.stdin.readline()
+    if line:
+        answer(**report(json.loads(line), topology))
 
 
 main()

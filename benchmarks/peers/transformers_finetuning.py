@@ -15,6 +15,7 @@ import time
 
 import torch
 import transformers
+from transformers_training import Optimizer
 
 CLASSES = {
     "pairs": transformers.AutoModelForSequenceClassification,
@@ -66,23 +67,10 @@ def padded(name, value, length):
 
 def train(job, model, rows):
     """Trains on the batches of the job."""
-    exempt = ("bias", "LayerNorm.weight")  # without weight decay
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
-        for is_exempt, w in ((False, 0.01), (True, 0.0))
-    ]
     steps = len(job["batches"])
-    optimizer = torch.optim.AdamW(groups, lr=job["learning_rate"], fused=True)
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
-    model.train()
+    optimizer = Optimizer(model, job["learning_rate"], steps // 10, steps, job["dtype"])
     for numbers in job["batches"]:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=job["dtype"] == "bfloat16"):
-            loss = model(**collated([rows[i] for i in numbers])).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+        optimizer.step(collated([rows[i] for i in numbers]))
 
 
 def accuracy(job, model, rows):

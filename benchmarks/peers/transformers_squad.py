@@ -16,7 +16,8 @@ import sys
 
 import numpy as np
 import torch
-from transformers import BertForQuestionAnswering, BertTokenizerFast, get_linear_schedule_with_warmup
+from transformers import BertForQuestionAnswering, BertTokenizerFast
+from transformers_training import Optimizer
 
 LENGTH, STRIDE, EPOCHS, BATCH, RATE, WARMUP = 384, 128, 3, 16, 1e-4, 0.1
 N_BEST, LONGEST_ANSWER = 20, 30
@@ -89,24 +90,12 @@ def batches(windows):
 
 def train(model, windows, steps):
     """Trains for a number of steps."""
-    exempt = ("bias", "LayerNorm.weight")  # without weight decay
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
-        for is_exempt, w in ((False, 0.01), (True, 0.0))
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
+    optimizer = Optimizer(model, RATE, int(steps * WARMUP), steps, eps=1e-6)
     data = batches(windows)
-    model.train()
     for step in range(steps):
         batch = next(data)
         starts, ends = torch.tensor([window["span"] for window in batch]).T
-        loss = model(**tensors(batch), start_positions=starts, end_positions=ends).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+        loss = optimizer.step({**tensors(batch), "start_positions": starts, "end_positions": ends})
         if (step + 1) % 20 == 0:
             print(f"step {step + 1} of {steps}, loss {loss.item():.3f}", file=sys.stderr, flush=True)
 

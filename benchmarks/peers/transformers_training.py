@@ -1,19 +1,46 @@
-"""Trains with PyTorch and transformers, a requested number of steps at a time; see benchmarks/transformers_peer.py.
+"""Trains with PyTorch and transformers, a requested number of steps at a time; see benchmarks/train_step.py.
 
-    python transformers_training.py config_dir examples.jsonl dtype batch_size threads
+    python transformers_training.py FOLDER dtype batch_size threads
 
-It runs in another interpreter, because this project requires neither library. For each number on standard input it runs
-that many training steps and prints their seconds. The model's class is in the config. Batches, padding, optimizer and
-precision are the defaults of transformers' own training loop (with --bf16).
+It runs in another interpreter, because this project requires neither library. FOLDER contains the model's config, with
+the class of the model, and examples.jsonl. For each number on standard input it runs that many training steps and
+prints their seconds. Batches, padding, optimizer and precision are the defaults of transformers' own training loop
+(with --bf16). Other scripts use the optimizer and the step.
 """
 
 import json
+import os
 import random
 import sys
 import time
 
 import torch
 import transformers
+
+
+class Optimizer:
+    """AdamW as in transformers' own training loop, with a linear schedule."""
+
+    def __init__(self, model, rate, warmup_steps, steps, dtype="float32", **options):
+        exempt = ("bias", "LayerNorm.weight")  # without weight decay
+        decayed, others = [], []
+        for name, parameter in model.named_parameters():
+            (others if name.endswith(exempt) else decayed).append(parameter)
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+        self._model, self._uses_bfloat16 = model.train(), dtype == "bfloat16"
+        self._optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, **options)
+        self._schedule = transformers.get_linear_schedule_with_warmup(self._optimizer, warmup_steps, steps)
+
+    def step(self, batch):
+        """Trains on a batch of the model's arguments, and returns the loss."""
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._uses_bfloat16):
+            loss = self._model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self._schedule.step()
+        self._optimizer.zero_grad()
+        return loss
 
 
 def batches(examples, batch_size):
@@ -34,32 +61,19 @@ def padded(value, length):
 
 
 def main():
-    config_dir, examples_file, dtype, batch_size, threads = sys.argv[1:]
+    folder, dtype, batch_size, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     torch.manual_seed(1)
     random.seed(1)
-    with open(examples_file, encoding="utf-8") as reader:
+    with open(os.path.join(folder, "examples.jsonl"), encoding="utf-8") as reader:
         data = batches([json.loads(line) for line in reader], int(batch_size))
-    config = transformers.AutoConfig.from_pretrained(config_dir)
-    model = getattr(transformers, config.architectures[0])(config).train()
-    exempt = ("bias", "LayerNorm.weight")  # without weight decay
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
-        for is_exempt, w in ((False, 0.01), (True, 0.0))
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=5e-5, fused=True)
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 100, 10000)
-    print("ready", flush=True)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    optimizer = Optimizer(getattr(transformers, config.architectures[0])(config), 5e-5, 100, 10000, dtype)
+    print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
-                loss = model(**next(data)).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+            optimizer.step(next(data))
         print(time.perf_counter() - start, flush=True)
 
 
