@@ -80,7 +80,7 @@ def finetune(model: str, data: str, output: str, **options: object) -> tuple[flo
     """
     paths = {"vocab_file": os.path.join(model, "vocab.txt"), "bert_config_file": os.path.join(model, "config.json")}
     options = {**paths, "data_dir": data, "output_dir": output, "evaluate_every": "end", **options}
-    program = command("run_classifier.py", "--do_train", "--do_eval", "--do_lower_case", **options)
+    program = command("run_classifier.py", "--do_train", "--do_eval", **options)
     start = time.perf_counter()
     subprocess.run(program, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     taken = time.perf_counter() - start

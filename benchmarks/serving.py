@@ -65,7 +65,7 @@ def export(folder):
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
     encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
-    served = ServedClassifier(encoder, model.head, texts, labels=labels, multi_label=False, inputs=inputs)
+    served = ServedClassifier(encoder, model.head, texts, labels=labels, threshold=None, inputs=inputs)
     task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
     exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, task)
     exportable.write(folder, ExportConfig())

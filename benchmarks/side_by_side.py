@@ -82,6 +82,7 @@ def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype:
     shutil.rmtree(output, ignore_errors=True)
     arguments = {
         "task_name": job.task_name,
+        "do_lower_case": True,
         "max_seq_length": _LENGTH.value,
         "train_batch_size": job.batch,
         "num_train_epochs": job.epochs,

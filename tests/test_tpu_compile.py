@@ -13,13 +13,6 @@ from tests.conftest import ROOT
 V5E = tpu_compile.CORES["v5e"]
 
 
-def answering(write, **answer):
-    """An interpreter that answers what the compiler's script would answer first."""
-    path = write("python", f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
-    subprocess.run(["chmod", "+x", path], check=True)
-    return path
-
-
 @pytest.mark.parametrize(
     ("flags", "answer", "place", "word"),
     [
@@ -31,7 +24,9 @@ def answering(write, **answer):
     ],
 )
 def test_errors_end_it_with_status_2(write, flags, answer, place, word):
-    python = answering(write, **answer) if answer else write("python", "#!/bin/sh\nexit 3\n")
+    # An interpreter that answers what the compiler's script would answer first.
+    script = f"echo '{json.dumps(answer)}'" if answer else "exit 3"
+    python = write("python", f"#!/bin/sh\n{script}\n")
     subprocess.run(["chmod", "+x", python], check=True)
     command = [sys.executable, "-m", "benchmarks.tpu_compile", f"--python={python}", *flags]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -40,6 +40,11 @@ def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
     return found
 
 
+def divided(file, *places):
+    """The ranges of a file from each of these places to the next, and to its end."""
+    return [FileRange(file, *cut) for cut in itertools.pairwise([*places, file.size])]
+
+
 TEXT = "a b\r\nc\n\n\nd\re\r\n \u00a0\u200b\nf"
 
 
@@ -57,9 +62,7 @@ def test_cuts_change_nothing(write, monkeypatch, chunk):
         whole = documents(path, **options)
         for first in range(1, file.size + 1):
             for second in range(first, file.size + 1):
-                cuts = [0, first, second, file.size]
-                pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
-                assert documents(path, pieces=pieces, **options) == whole
+                assert documents(path, pieces=[divided(file, 0, first, second)], **options) == whole
 
 
 def zstandard(data):
@@ -97,9 +100,8 @@ def test_parquet(tmp_path):
     ]
     (file,) = find_input_files(str(path))
     for step in (7, 100):
-        cuts = [*range(0, file.size, step), file.size]
-        pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
         of_pieces = []
+        pieces = [divided(file, *range(0, file.size, step))]
         assert documents(path, text_column="body", pieces=pieces, bad=of_pieces) == expected
         assert of_pieces == bad
     with pytest.raises(InputError, match=r"--text_column is 'text', but the columns of .* are id, body"):
@@ -243,11 +245,9 @@ def test_bad_lines_have_the_same_numbers_however_a_file_is_divided(write):
     assert whole[0] == "skipped 3 lines (not UTF-8): a.txt line 2, a.txt line 9, a.txt line 16"
     assert whole[2].endswith("a.txt line 5, a.txt line 6, a.txt line 7, a.txt line 12, a.txt line 13, ...")
     for step in (1, 4, 17, 60):
-        cuts = [*range(0, file.size, step), file.size]
-        pieces = [[FileRange(file, *cut)] for cut in itertools.pairwise(cuts)]
-        divided = []
-        documents(path, bad=divided, pieces=pieces)
-        assert divided == whole
+        of_pieces = []
+        documents(path, bad=of_pieces, pieces=[[piece] for piece in divided(file, *range(0, file.size, step))])
+        assert of_pieces == whole
 
 
 def test_dirty_records_are_cleaned_or_left_out(write):
