@@ -2,7 +2,8 @@
 
     python -m benchmarks.train_step [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5] [--without_products]
         [--compare_python=PATH]
-    taskset -c 0,1 python -m benchmarks.train_step --task=qnli [--rounds=3] [--compare_python=PATH]
+    taskset -c 0,1 python -m benchmarks.train_step --task=qnli [--rounds=3] [--freeze_layers=-1,3]
+        [--compare_python=PATH]
 
 The task "pretraining" trains on random examples without padding, and measures single steps. The task "qnli" fine-tunes
 on sequences of realistic lengths, by default with the sizes of the 6-layer checkpoint. Padding is dynamic. A step
@@ -18,6 +19,7 @@ contender.
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import tempfile
@@ -58,6 +60,7 @@ _COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "Python interpreter 
 _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for base, 32 for the others.")
 _DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_FOLDER, "Folder of QNLI.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", common.VOCAB_FILE, "Vocabulary of an uncased model, for qnli.")
+_FREEZE_LAYERS = flags.DEFINE_list("freeze_layers", ["-1"], "Numbers of frozen layers, for qnli; -1 for none.")
 _JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
 
 
@@ -77,10 +80,15 @@ def pretraining_examples(batch):
         yield dict(zip(("input_ids", "token_type_ids", "labels", "next_sentence_label"), values, strict=True))
 
 
-def finetuning_run(config, batch_size, dtype):
+def finetuning_run(config, batch_size, dtype, freeze_layers):
     """Returns the run that run_classifier.py would make."""
     training = TrainingConfig(
-        tempfile.gettempdir(), OptimizerConfig(5e-5, 10000, 100), batch_size, dtype=dtype, jit_compile=_JIT.value
+        tempfile.gettempdir(),
+        OptimizerConfig(5e-5, 10000, 100),
+        batch_size,
+        dtype=dtype,
+        jit_compile=_JIT.value,
+        freeze_layers=freeze_layers,
     )
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training)
     return FinetuningRun(GlueTask("qnli", _DATA_DIR.value), settings, (config, FullTokenizer(_VOCAB_FILE.value)))
@@ -127,7 +135,10 @@ def compare(size, batch_size):
     else:
         config = config_of(size, len(FullTokenizer(_VOCAB_FILE.value).vocab))
         architecture = "BertForSequenceClassification"
-        runs = {f"ours, {dtype}": finetuning_run(config, batch_size, dtype) for dtype in _DTYPES.value}
+        runs = {}
+        for dtype, layers in itertools.product(_DTYPES.value, _FREEZE_LAYERS.value):
+            name = f"ours, {dtype}" + ("" if layers == "-1" else f", freeze_layers={layers}")
+            runs[name] = finetuning_run(config, batch_size, dtype, int(layers))
         steps = {name: finetuning_steps(run) for name, run in runs.items()}
         examples = finetuning_examples(next(iter(runs.values())))
     count = _STEPS[_TASK.value]
@@ -146,7 +157,7 @@ def compare(size, batch_size):
         seconds = {name: s / count for name, s in common.medians(contenders, _ROUNDS.value).items()}
     rows = []
     for name, s in seconds.items():
-        others = {"original": "released graph, float32", "transformers": f"transformers, {name.split()[-1]}"}
+        others = {"original": "released graph, float32", "transformers": f"transformers, {name.split(', ')[1]}"}
         row = {"model": size, "batch": batch_size, "contender": name, "seconds": s, "sequences/s": batch_size / s}
         rows.append(row | {f"times {other}": seconds[x] / s for other, x in others.items() if x in seconds})
     return rows
