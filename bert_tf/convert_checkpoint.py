@@ -46,7 +46,7 @@ def convert(
     target_folder: str | os.PathLike[str],
     target_format: str,
     config_file: str | None = None,
-    added_tokens: Sequence[str] = (),
+    added_tokens: str | os.PathLike[str] | Sequence[str] = (),
     new_embeddings: str = "mean",
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
@@ -59,7 +59,8 @@ def convert(
         bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
       config_file: the model's config. Default: the one in the checkpoint's folder.
-      added_tokens: tokens to add to the model, which are never split. The embedding table grows if necessary.
+      added_tokens: tokens to add to the model, which are never split, or a file with one per line. The embedding table
+        grows if necessary.
       new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
 
     Raises:
@@ -73,6 +74,7 @@ def convert(
 
     require_choice("--format", target_format, FORMATS)
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
+    added_tokens = token_list(added_tokens, "--added_tokens")
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
     source = checkpoints.open_checkpoint(source_path, "--input")
@@ -156,7 +158,7 @@ def main() -> None:
         _OUTPUT.value,
         _FORMAT.value,
         _BERT_CONFIG_FILE.value,
-        token_list(_ADDED_TOKENS.value, "--added_tokens"),
+        _ADDED_TOKENS.value,
         _NEW_EMBEDDINGS.value,
     )
 

@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, is_no_list
 
-Flag = str | int | float | bool | os.PathLike[str]
+Flag = str | int | float | bool | os.PathLike[str] | Sequence[str]
 
 
 def build_vocab(
@@ -60,7 +60,8 @@ def create_pretraining_data(
 def _run(program: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
     """Runs a program in a separate process, because programs define flags with the same names."""
     with _input_files(texts) as input_file:
-        given = [f"--{name}={value}" for name, value in {"input_file": input_file, **flags}.items()]
+        flags = {"input_file": input_file, **flags}
+        given = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
         command = [sys.executable, "-m", f"data_prep.{program}", *given]
         # A notebook shows only the output that this process itself writes.
         process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)

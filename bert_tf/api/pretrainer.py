@@ -1,9 +1,7 @@
 """Pre-training from Python."""
 
 import os
-from typing import Annotated, Any, Self
-
-from msgspec import Meta
+from typing import Any, Self
 
 from bert_tf.api.arguments import applied
 from bert_tf.api.run_folder import RunFolder
@@ -12,7 +10,7 @@ from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import pretrain
-from bert_tf.runtime.errors import InputError, check, require_path
+from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 from bert_tf.training.settings import TrainingConfig
 
@@ -85,7 +83,8 @@ class Pretrainer(RunFolder):
         self,
         records: str | os.PathLike[str],
         *,
-        num_train_steps: int,
+        num_train_steps: int | None = None,
+        epochs: float | None = None,
         max_seq_length: int = 128,
         max_predictions_per_seq: int = 20,
         validation_data: str | os.PathLike[str] | None = None,
@@ -102,6 +101,7 @@ class Pretrainer(RunFolder):
         Args:
           records: TFRecord files made by `data_prep`: names and glob patterns, separated by commas.
           num_train_steps: the step at which training ends.
+          epochs: number of passes over the records, instead of `num_train_steps`.
           max_seq_length: length of the sequences in tokens, as in the data.
           max_predictions_per_seq: masked positions per sequence, as in the data.
           validation_data: TFRecord files to evaluate on.
@@ -123,8 +123,9 @@ class Pretrainer(RunFolder):
           TypeError: if there is no such argument.
         """
         config = applied(self._training, settings, "Pretrainer.fit()", ("output_dir", "dtype"))
-        steps = check(num_train_steps, Annotated[int, Meta(ge=1)], "num_train_steps")
-        warmup = int(steps * check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "warmup_proportion"))
+        if (num_train_steps is None) == (epochs is None):
+            raise InputError("fit() takes either num_train_steps or epochs. Pass one of them.", "epochs")
+        end = {"num_train_steps": num_train_steps} if epochs is None else {"epochs": epochs}
         if use_best_checkpoint and validation_data is None:
             raise InputError("use_best_checkpoint needs validation_data. Pass it to fit.", "use_best_checkpoint")
         with self._next_run(verbose, callbacks) as (folder, checked):
@@ -140,9 +141,8 @@ class Pretrainer(RunFolder):
                     batch_size=config.train_batch_size,
                     use_best_checkpoint=use_best_checkpoint,
                 ),
-                num_train_steps=steps,
-                num_warmup_steps=warmup,
                 training=config.replace(output_dir=folder),
                 distribution=self._distribution,
             )
+            run = applied(run, {**end, "warmup_proportion": warmup_proportion}, "Pretrainer.fit()")
             return pretrain(run, self.config, self.vocab_file, checked)[1]

@@ -115,6 +115,10 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
         FiniteAboveZero | None, about("Number of passes over --input_file; overrides --num_train_steps.")
     ] = None
     num_warmup_steps: Annotated[int, about("Steps during which the learning rate rises.")] = 10000
+    warmup_proportion: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=1)] | None,
+        about("Fraction of steps with rising learning rate; overrides --num_warmup_steps."),
+    ] = None
     training: TrainingConfig = TrainingConfig()
     second: SecondPhase = SecondPhase()
     distribution: DistributionConfig = DistributionConfig()

@@ -59,6 +59,7 @@ class PretrainingRun:
       vocab_file: the vocabulary that the data was made with; "" if unknown.
       init_checkpoint: the checkpoint to start from if the folder contains no checkpoint of the run.
       num_train_epochs: if given, the number of passes over the data of the only phase, which determines its end.
+      warmup_proportion: if given, the fraction of the steps with rising learning rate.
 
     Raises:
       InputError: if the data, the vocabulary, the config and the flags do not match.
@@ -76,6 +77,7 @@ class PretrainingRun:
         vocab_file: str = "",
         init_checkpoint: str | None = None,
         num_train_epochs: float | None = None,
+        warmup_proportion: float | None = None,
     ) -> None:
         found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
         folder = pretrained.model_folder(found, init_checkpoint)
@@ -90,9 +92,10 @@ class PretrainingRun:
         examples = [self._finder.find(part) for part in data]
         if num_train_epochs is not None:
             phase_ends = [math.ceil(num_train_epochs * examples[0].records / training_config.train_batch_size)]
-            optimizer = training_config.optimizer.replace(num_train_steps=phase_ends[0])
-            training_config = training_config.replace(optimizer=optimizer)
-        self.training_config = training_config
+        optimizer = training_config.optimizer.replace(num_train_steps=phase_ends[-1])
+        if warmup_proportion is not None:
+            optimizer = optimizer.replace(num_warmup_steps=int(warmup_proportion * phase_ends[-1]))
+        self.training_config = training_config = training_config.replace(optimizer=optimizer)
         starts = [0, *phase_ends[:-1]]
         self.phases = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
         training_config.check_batch(self.strategy)
@@ -331,6 +334,7 @@ def pretrain(
         vocab_file=vocab_file,
         init_checkpoint=config.model.init_checkpoint,
         num_train_epochs=config.num_train_epochs,
+        warmup_proportion=config.warmup_proportion,
     )
     held_out, results = config.held_out, {}
     # If workers differed, one would wait for another in an evaluation, possibly after weeks of training.

@@ -152,8 +152,9 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     }
 
 
-def token_list(given: Sequence[str], flag_name: str) -> list[str]:
-    """Returns the tokens given by a flag: a list, or the name of a file with one token per line."""
+def token_list(given: str | os.PathLike[str] | Sequence[str], flag_name: str) -> list[str]:
+    """Returns the tokens given by a flag: a token, several, or the name of a file with one token per line."""
+    given = [os.fspath(given)] if isinstance(given, str | os.PathLike) else given
     if len(given) == 1 and files.exists(given[0]):
         return files.read_text(given[0], flag_name).split()
     return list(given)

@@ -107,7 +107,7 @@ def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
 pytestmark = pytest.mark.plain
 
 LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
-FIT = {**LENGTHS, "num_train_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
+FIT = {**LENGTHS, "epochs": 0.6, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
 
 
 def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_path):
@@ -119,6 +119,8 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
         pretrainer.save(str(tmp_path / "saved"))
     with pytest.raises(InputError, match="use_best_checkpoint needs validation_data"):
         pretrainer.fit(data[0], use_best_checkpoint=True, **FIT)
+    with pytest.raises(InputError, match="either num_train_steps or epochs"):
+        pretrainer.fit(data[0], num_train_steps=3, **FIT)
     with pytest.raises(TypeError, match=r"Pretrainer.fit\(\) has no argument 'oops'"):
         pretrainer.fit(data[0], oops=1, **FIT)
     objects = map(pathlib.Path, data)

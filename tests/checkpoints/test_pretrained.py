@@ -192,7 +192,8 @@ def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
     (tmp_path / "0").mkdir()
     encoder = save(tmp_path / "0", VOCAB + "[unused0]\nE\né\n")
     (tmp_path / "0" / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    added = [["[URL]", "[unused0]"], *[[]] * len(formats)]
+    (tmp_path / "new.txt").write_text("[URL]\n[unused0]\n")
+    added = [tmp_path / "new.txt", *[[]] * len(formats)]
     for number, (target, tokens) in enumerate(zip(formats, added, strict=False)):
         folders = str(tmp_path / f"{number}"), str(tmp_path / f"{number + 1}")
         convert_checkpoint.convert(*folders, target, added_tokens=tokens)

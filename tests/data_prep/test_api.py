@@ -14,9 +14,9 @@ TEXTS = ["The whale was white. It swam in the sea.\nNobody saw it.", "She danced
 
 def test_texts_become_a_vocabulary_and_examples(tmp_path):
     vocab, records = str(tmp_path / "vocab.txt"), str(tmp_path / "corpus.tfrecord")
-    api.build_vocab(TEXTS, vocab, vocab_size=80)
+    api.build_vocab(TEXTS, vocab, vocab_size=80, reserved_tokens=["[URL]", "[NUM]"])
     with open(vocab, encoding="utf-8") as reader:
-        assert {"[MASK]", "whale"} <= set(reader.read().split())
+        assert {"[MASK]", "[URL]", "[NUM]", "whale"} <= set(reader.read().split())
     api.create_pretraining_data(TEXTS, records, vocab, max_seq_length=16, max_predictions_per_seq=3, dupe_factor=1)
     (sidecar,) = tmp_path.glob("corpus.tfrecord.*json*")
     settings = json.loads(sidecar.read_text())["settings"]
