@@ -341,7 +341,10 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
     left = shutil.copytree(exported, tmp_path / "model.tmp-0")
     for call, message in (
         (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} already exists"),
-        (lambda: export.export_run(run_folder, f"{exported}/labels.json/1"), "--export_dir: .*labels.json is a file"),
+        (
+            lambda: export.export_run(run_folder, f"{exported}/labels.json/1"),
+            "--export_dir: .*labels.json is not a folder",
+        ),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
         (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),
         (
@@ -390,7 +393,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
     served = export.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)
-    assert sorted(served.signatures()) == ["all_layers", "pairs", "serving_default", "token_ids"]
+    assert sorted(served.signatures()) == ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
     with pytest.raises(InputError, match="33"):
         export.build(str(tmp_path), ExportConfig(max_seq_length=33))
 
