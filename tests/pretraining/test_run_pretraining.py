@@ -77,7 +77,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
     assert (resume_settings["optimizer"], resume_settings["learning_rate"]) == ("lamb", 6e-3)  # from the recipe
     assert resume_settings["train_batch_size"] == 8  # from the flag
-    assert "with the signatures serving_default, pairs, all_layers, token_ids, fill_mask" in output
+    assert "with the signatures serving_default, pairs, sentence_vectors, all_layers, token_ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == [
