@@ -255,7 +255,8 @@ class BertEncoder(BertLayer):
         if isinstance(length, int) and length > positions:
             raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
         sizes = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
-        for name, size in sizes.items() if tf.executing_eagerly() else ():
+        is_eager = tf.executing_eagerly() and not tf.config.functions_run_eagerly()
+        for name, size in sizes.items() if is_eager else ():
             ids = inputs.get(name, 0)
             if not tf.reduce_all((ids >= 0) & (ids < size)):
                 raise ValueError(f"{name} must be from 0 to {size - 1}, the ids that have an embedding.")

@@ -134,7 +134,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
         (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): None is not a path"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
-            "output_dir: .*/vocab.txt is a file",
+            "output_dir: .*/vocab.txt is not a folder",
         ),
         (lambda at: bert_tf.Regressor.from_pretrained(at, labels=["a"]), "labels: a Regressor has no classes"),
         (lambda at: bert_tf.MultipleChoice.from_pretrained(at, labels=["a"]), "MultipleChoice has no classes"),
