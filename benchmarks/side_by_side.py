@@ -119,7 +119,10 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     run = FinetuningRun(task, settings, (config, tokenizer))
     sampler = run.batch_sampler(run.features("train"))
     steps = len(run.examples("train")) * job.epochs // job.batch
-    labels = {label: number for number, label in enumerate(task.labels)} if job.kind != "choices" else {}
+    names = () if job.kind == "choices" else task.labels
+    if job.kind == "tags":  # the peer has no use for labels of parts of words and padding
+        names = sorted({tag for split in ("train", "dev") for row in run.examples(split) for tag in row.tags})
+    labels = {label: number for number, label in enumerate(names)}
 
     def example(row: Any) -> dict[str, Any]:
         if job.kind == "tags":
