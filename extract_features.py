@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from bert_tf import program_flags
-from bert_tf.config import ModelFiles
+from bert_tf.config import POOLINGS, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.settings import Settings, about
@@ -21,7 +21,7 @@ class ExtractionConfig(Settings, frozen=True):
     max_seq_length: Annotated[int, about("Longer sequences are truncated.", ge=4)] = 128
     pooling: (
         Annotated[
-            Literal["auto", "mean", "max", "cls", "pooled"],
+            Literal[("auto", *POOLINGS)],
             about("Write one vector per text, from --layers (default -1). auto: as recorded with the model."),
         ]
         | None

@@ -22,6 +22,8 @@ RELEASED_LAYER_NORM_EPSILON = 1e-12
 _MAX_PARAMETERS = 10**12
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+# How the vectors of tokens become the vector of a text: `sentence_vectors.VectorConfig`.
+POOLINGS = ("mean", "max", "cls", "pooled")
 
 _ACTIVATION_FROM_HF = {
     "gelu": "gelu_erf",

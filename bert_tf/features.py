@@ -22,7 +22,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sentence_vectors import VectorConfig
+from bert_tf.sentence_vectors import VectorConfig, check_layers
 from bert_tf.sequences import packing
 from bert_tf.tokenization import Tokenizer
 
@@ -77,12 +77,7 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
         numbers = [int(layer) for layer in layers.split(",")]
     except ValueError:
         raise InputError(f"{flag_name} is {layers!r}. Use integers separated by commas.") from None
-    for number in numbers:
-        if not -num_hidden_layers <= number < num_hidden_layers:
-            raise InputError(
-                f"{flag_name}: there is no layer {number} in a model of {num_hidden_layers} layers. Use "
-                f"{-num_hidden_layers} to {num_hidden_layers - 1}."
-            )
+    check_layers(numbers, num_hidden_layers, flag_name)
     return numbers
 
 

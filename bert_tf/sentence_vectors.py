@@ -5,18 +5,19 @@ sentence_bert_config.json.
 """
 
 import os
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import tensorflow as tf
 
 from bert_tf.checkpoints import download
+from bert_tf.config import POOLINGS
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.settings import Settings
 
-POOLINGS = ("mean", "max", "cls", "pooled")
 _MODULES_FILE = "modules.json"
 _LENGTH_FILE = "sentence_bert_config.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
@@ -26,6 +27,22 @@ _POOLING_MODES = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_cls_token": "cls",
 }
+
+
+def check_layers(numbers: Iterable[int], num_layers: int, place: str) -> None:
+    """Raises an InputError if a model of `num_layers` layers lacks a layer; the last layer is also -1.
+
+    Args:
+      numbers: the layers.
+      num_layers: the number of layers of the model.
+      place: the flag or the argument that named the layers.
+    """
+    for number in numbers:
+        if not -num_layers <= number < num_layers:
+            raise InputError(
+                f"there is no layer {number} in a model of {num_layers} layers. Use {-num_layers} to {num_layers - 1}.",
+                place,
+            )
 
 
 class VectorConfig(Settings, frozen=True):
@@ -51,9 +68,7 @@ class VectorConfig(Settings, frozen=True):
             raise InputError(f"{model} has no pooler. Use another pooling.", "pooling='pooled'")
         if self.pooling == "pooled" and self.layers != (-1,):
             raise InputError("the pooler reads only the last layer. Omit layers.", "pooling='pooled'")
-        for layer in self.layers:
-            if not -num_layers <= layer < num_layers:
-                raise InputError(f"{model} has no layer {layer}. Use {-num_layers} to {num_layers - 1}.", "layers")
+        check_layers(self.layers, num_layers, "layers")
 
     def vectors(self, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the vectors of texts.
@@ -104,18 +119,17 @@ def find(path: str, flag_name: str) -> SentenceModel:
       InputError: if the vectors need a module that this project does not have; names it.
     """
     folder = download.local_path(path, flag_name)
-    modules_file = os.path.join(folder, _MODULES_FILE)
-    if not files.is_folder(folder) or not files.exists(modules_file):
+    modules = _modules(folder, flag_name)
+    if not modules:
         return SentenceModel(path, VectorConfig(), None)
-    modules = json_files.read(modules_file, flag_name, list[dict[str, Any]])
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
             f"the modules are {', '.join(kinds)}. Use a model with {expected}.",
-            f"{flag_name}: {modules_file}",
+            f"{flag_name}: {os.path.join(folder, _MODULES_FILE)}",
         )
-    encoder, pooling_folder = (os.path.join(folder, str(module.get("path", ""))).rstrip("/") for module in modules[:2])
+    encoder, pooling_folder = (os.path.join(folder, _path(module)).rstrip("/") for module in modules[:2])
     length_file = os.path.join(encoder, _LENGTH_FILE)
     lengths = json_files.read(length_file, flag_name, dict[str, Any]) if files.exists(length_file) else {}
     _report_prompt(os.path.join(folder, _PROMPTS_FILE), flag_name)
@@ -125,15 +139,26 @@ def find(path: str, flag_name: str) -> SentenceModel:
 
 def copy_settings(folder: str, target: str, flag_name: str) -> None:
     """Copies the settings of sentence-transformers, if a model's directory has any, to another directory."""
-    modules_file = os.path.join(folder, _MODULES_FILE)
-    if not files.exists(modules_file):
+    modules = _modules(folder, flag_name)
+    if not modules:
         return
-    modules = json_files.read(modules_file, flag_name, list[dict[str, Any]])
-    folders = filter(None, (os.path.basename(str(module.get("path", "")).rstrip("/")) for module in modules))
+    folders = filter(None, (os.path.basename(_path(module)) for module in modules))
     for name in (*_FILES, *(os.path.join(name, "config.json") for name in folders)):
         if files.exists(os.path.join(folder, name)):
             files.make_folder(os.path.dirname(os.path.join(target, name)))
             files.copy(os.path.join(folder, name), os.path.join(target, name))
+
+
+def _modules(folder: str, flag_name: str) -> list[dict[str, Any]]:
+    """Reads the modules of a directory of sentence-transformers; of other models there are none."""
+    path = os.path.join(folder, _MODULES_FILE)
+    has_file = files.is_folder(folder) and files.exists(path)
+    return json_files.read(path, flag_name, list[dict[str, Any]]) if has_file else []
+
+
+def _path(module: dict[str, Any]) -> str:
+    """Returns the folder of a module in the directory."""
+    return str(module.get("path", "")).rstrip("/")
 
 
 def _pooling(path: str, flag_name: str) -> str:

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.runtime.errors import InputError, records
+from bert_tf.runtime.errors import InputError
+from bert_tf.serving.answering import records
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions

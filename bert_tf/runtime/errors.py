@@ -87,17 +87,6 @@ def is_no_list(values: object) -> bool:
     return isinstance(values, str | bytes | Mapping) or hasattr(values, "columns")
 
 
-def records(table: Any, name: str) -> list[dict[str, Any]]:
-    """Returns the rows of a pandas table as dictionaries.
-
-    Raises:
-      InputError: if several columns have the same name.
-    """
-    if not table.columns.is_unique:
-        raise InputError(f"{name} has columns with the same name: {list(table.columns)}. Rename them.")
-    return table.to_dict("records")
-
-
 def require_utf8(name: str, what: str) -> None:
     """Checks that a name is valid UTF-8, because TensorFlow writes file names in UTF-8.
 

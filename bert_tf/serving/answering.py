@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.errors import InputError, is_no_list, records, require_whole
+from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 
 # The default names of text inputs without columns.
 TEXT_INPUTS = ("text_a", "text_b")
@@ -18,6 +18,17 @@ class Field(NamedTuple):
 
     kind: type[str] | type[int]
     is_list: bool = False
+
+
+def records(table: Any, name: str) -> list[dict[str, Any]]:
+    """Returns the rows of a pandas table as dictionaries.
+
+    Raises:
+      InputError: if several columns have the same name.
+    """
+    if not table.columns.is_unique:
+        raise InputError(f"{name} has columns with the same name: {list(table.columns)}. Rename them.")
+    return table.to_dict("records")
 
 
 class AnsweringModel(abc.ABC):

@@ -20,6 +20,8 @@ LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
 LITE_TASK_FILE = "litert.json"
 # Lowest probability of a predicted label in multi-label tasks, unless the run has another threshold.
 LABEL_THRESHOLD = 0.5
+# Number of sequences that are computed at a time, to limit the memory for large batches and long texts.
+SEQUENCES_PER_PART = 32
 
 
 def keep_packed_weights() -> None:

@@ -13,11 +13,9 @@ from bert_tf.sequences import packing
 from bert_tf.sequences.long_documents import LongDocuments, document_means
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
+from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import VOCAB_FILE
-
-# Number of sequences that are computed at a time, to limit the memory for the windows of long texts.
-_SEQUENCES_PER_PART = 32
 
 
 class TextTask(TypedDict):
@@ -127,8 +125,8 @@ class LiteModel(AnsweringModel):
         rows = [sequence[:2] for sequences in packed for sequence in sequences]
         logits = []
         with self._lock:  # an interpreter has only one buffer for inputs and outputs
-            for begin in range(0, len(rows), _SEQUENCES_PER_PART):
-                part = packing.pad_all(rows[begin : begin + _SEQUENCES_PER_PART])
+            for begin in range(0, len(rows), SEQUENCES_PER_PART):
+                part = packing.pad_all(rows[begin : begin + SEQUENCES_PER_PART])
                 logits.append(self._run(**part)["logits"])
         truncated = [any(is_truncated for *_, is_truncated in sequences) for sequences in packed]
         return document_means(np.concatenate(logits), list(map(len, packed))), truncated

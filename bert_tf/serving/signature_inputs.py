@@ -15,6 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
 from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.serving.answering import TEXT_INPUTS
+from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
@@ -122,10 +123,6 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
 
 
-# Number of sequences that are computed at a time, to limit the memory for large batches and long texts.
-_SEQUENCES_PER_PART = 32
-
-
 def in_parts(
     function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
 ) -> tf.Tensor:
@@ -144,11 +141,11 @@ def in_parts(
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
     def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        end = tf.minimum(begin + _SEQUENCES_PER_PART, total)
+        end = tf.minimum(begin + SEQUENCES_PER_PART, total)
         tokens = slice(starts[begin], starts[end])
         part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
         values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
-        return end, results.write(begin // _SEQUENCES_PER_PART, values)
+        return end, results.write(begin // SEQUENCES_PER_PART, values)
 
     results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
     empty = results.write(0, tf.zeros([0, width]))

@@ -314,9 +314,9 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
         InferenceEncoder, "_embed", lambda self, batch: sizes.append(len(batch.lengths)) or embed(self, batch)
     )
     for function in functions:
-        monkeypatch.setattr(signature_inputs, "_SEQUENCES_PER_PART", 32)
+        monkeypatch.setattr(signature_inputs, "SEQUENCES_PER_PART", 32)
         whole = function(text_a=inputs)
-        monkeypatch.setattr(signature_inputs, "_SEQUENCES_PER_PART", 3)
+        monkeypatch.setattr(signature_inputs, "SEQUENCES_PER_PART", 3)
         sizes.clear()
         for output, values in function(text_a=inputs).items():
             if values.dtype == tf.float32:
