@@ -142,8 +142,7 @@ class Callbacks:
 
     def end_epoch(self, end: int) -> None:
         """Ends an epoch. Begins the next one unless `end` is reached."""
-        scores = next((line for line in self._log.lines("eval") if line["step"] == self._step), {})
-        scores = {f"val_{name}": value for name, value in scores.items() if name not in ("kind", "step", "time")}
+        scores = {f"val_{name}": value for name, value in self._log.scores(self._step).items()}
         epoch, logs = (self._step - 1) // self.every, self._means() | scores
         self._list.on_epoch_end(epoch, dict(logs))
         self._log.log_epoch(self._step, {"epoch": epoch, "stopped": self.should_stop, "logs": logs})

@@ -35,7 +35,11 @@ class TrainingLog:
     def __init__(self, config: TrainingConfig, start: int, is_shown: bool) -> None:
         self._config = config
         self._is_shown = is_shown
-        self._evaluated_before = {line["step"] for line in self.lines("eval")}
+        self._scores = {
+            line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step", "time")}
+            for line in self.lines("eval")
+            if line["step"] <= start
+        }
         self._metrics = MetricsLog(config.output_dir, start) if is_shown else None
         description = "train (building the graph)"
         self._bar = reporting.progress_bar(config.num_train_steps, description, initial=start, shown=is_shown)
@@ -73,9 +77,9 @@ class TrainingLog:
             self._bar.set_description_str("train", refresh=False)
         self._bar.update(count)
 
-    def has_evaluation(self, step: int) -> bool:
-        """Returns whether an earlier process has logged an evaluation of this step."""
-        return step in self._evaluated_before
+    def scores(self, step: int) -> Mapping[str, float]:
+        """Returns the scores of the evaluation of a step, by this process or an earlier one; empty without one."""
+        return self._scores.get(step, {})
 
     def log_training(self, step: int, means: Mapping[str, float], is_due: bool) -> None:
         """Takes the means since the last call, and writes them every `log_steps` steps or if `is_due` is True."""
@@ -114,6 +118,7 @@ class TrainingLog:
     def log_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
         """Writes the scores of an evaluation."""
         self._evaluations.append({"step": step, **scores})
+        self._scores[step] = scores
         self._write("eval", step, scores)
         self._timer_start = (step, time.perf_counter())
 

@@ -104,7 +104,7 @@ def train(
         CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
     ):
         # An earlier process may have stopped between saving a checkpoint and evaluating it.
-        if evaluation and start and evaluation.is_due(start, end) and not log.has_evaluation(start):
+        if evaluation and start and evaluation.is_due(start, end) and not log.scores(start):
             log.log_evaluation(start, evaluation.evaluate(start))
         if evaluation and evaluation.should_stop():
             end = start
