@@ -92,7 +92,7 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
         return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
     if config.distribution_strategy == "mirrored":
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([device.name for device in devices])
+        return _build_mirrored_strategy(*(device.name for device in devices))
     if config.distribution_strategy == "multi_worker":
         return workers.connect(config.worker_timeout)
     strategy = _build_tpu_strategy(config)
@@ -105,6 +105,11 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
             "--tpu_name",
         )
     return strategy
+
+
+@functools.cache  # a second strategy would number its sums from the same start, and mix them up with the first one's
+def _build_mirrored_strategy(*devices: str) -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(devices)
 
 
 @functools.cache  # initialising a TPU again would delete all its variables

@@ -99,8 +99,19 @@ def test_one_replica_reads_a_pipeline_that_is_not_tuned():
     assert [int(batch) for batch in batches] == [0, 1, 2]
 
 
+def test_strategies_of_one_process_do_not_mix_up_their_sums():
+    for shapes in ([[3], [4, 2]], [[6], [2, 9]]):
+        strategy = build_strategy(DistributionConfig("mirrored"))
+
+        def sums(shapes=shapes):
+            return tf.distribute.get_replica_context().all_reduce("sum", [tf.ones(shape) for shape in shapes])
+
+        for each in tf.function(strategy.run)(sums):
+            assert [float(tf.reduce_max(part)) for part in strategy.experimental_local_results(each)] == [2, 2]
+
+
 def test_each_replica_of_several_gets_its_part():
-    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    strategy = build_strategy(DistributionConfig("mirrored"))
     replicas = strategy.num_replicas_in_sync
     assert replicas > 1
     batch = next(strategies.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))

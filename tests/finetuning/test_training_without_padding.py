@@ -5,9 +5,9 @@ import functools
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import input_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import ClassifierModel
@@ -72,8 +72,7 @@ def losses_and_weights(
     leave_out_padding, *, replicas=1, parts=1, fixed=True, dtype="float32", recompute=False, choices=1
 ):
     """Trains a few steps from the same weights on the same examples."""
-    devices = [f"CPU:{i}" for i in range(replicas)]
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0") if replicas == 1 else tf.distribute.MirroredStrategy(devices)
+    strategy = strategies.build_strategy(DistributionConfig("mirrored" if replicas > 1 else "one_device"))
     config = TrainingConfig(
         "unused",
         OptimizerConfig(1e-2, 10),
@@ -115,7 +114,7 @@ def test_losses_and_weights_are_those_of_padded_batches(options):
     check_against_padded_batches(**options)
 
 
-@pytest.mark.slow  # 15 s, and two replicas must not share a process with other eager ones
+@pytest.mark.slow  # 15 s
 @pytest.mark.plain
 def test_replicas_with_different_numbers_of_tokens_agree_with_padded_batches():
     check_against_padded_batches(replicas=2, fixed=False)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import activations, layers
 from bert_tf.model.activations import activate
 from bert_tf.model.cpu_kernels import cast
@@ -96,7 +97,7 @@ def test_nothing_is_compiled_for_each_length_nor_where_devices_are_shared():
     plain = tf.function(lambda x: activate(x, "gelu"))
     assert is_compiled(plain, spec(5, 3))
     assert not is_compiled(plain, spec(None, 3))
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = strategies.build_strategy(DistributionConfig("mirrored"))
     shared = tf.function(lambda x: strategy.run(plain.python_function, args=(x,)))
     assert not is_compiled(shared, spec(5, 3))
 

@@ -1,7 +1,5 @@
 """The layers keep Keras's promises: configs, saving, symbolic calls, dtypes, training, freezing, masks, strategies."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -9,11 +7,12 @@ import tensorflow as tf
 from keras.src.testing import TestCase
 
 from bert_tf import checkpoints
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
 from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
 from bert_tf.runtime.errors import InputError
-from tests import programs
 from tests.conftest import assert_close, tiny_config
 
 pytestmark = pytest.mark.plain
@@ -187,14 +186,13 @@ def test_a_model_learns_is_evaluated_and_predicts():
 
 
 def test_a_model_learns_on_two_devices():
-    # In a process of its own, because TensorFlow's collectives of two MirroredStrategies get into each other's way.
-    learn = "from tests.model.test_keras_contract import check_that_a_model_learns as check; check('mirrored')"
-    programs.run("-c", learn)
+    check_that_a_model_learns("mirrored")
 
 
 def check_that_a_model_learns(how):
-    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]) if how == "mirrored" else contextlib.nullcontext()
-    with strategy.scope() if how == "mirrored" else strategy:
+    mirrored = how == "mirrored"
+    strategy = build_strategy(DistributionConfig("mirrored")) if mirrored else tf.distribute.get_strategy()
+    with strategy.scope():
         keras.utils.set_random_seed(1)
         subclassed = how == "subclassed"
         model = Subclassed(dtype="mixed_bfloat16", gradient_checkpointing=True) if subclassed else sequential()

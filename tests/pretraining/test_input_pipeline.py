@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.pretraining import input_pipeline
 from bert_tf.sequences.example_format import FRAME_HEADER, record_offsets
 from tests.pretraining.test_record_shards import FEATURES, find, write_shard
@@ -84,7 +86,7 @@ def test_a_worker_reads_no_records_of_others(shards):
 
 def test_training_needs_no_word_from_other_workers_about_the_end_of_the_data(shards):
     assert input_pipeline.evaluation_batches(shards, FEATURES, 4).cardinality() == tf.data.INFINITE_CARDINALITY
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = build_strategy(DistributionConfig("mirrored"))
     data = strategy.distribute_datasets_from_function(
         lambda context: input_pipeline.training_batches(shards, FEATURES, 4, 1, 0, context)
     )
