@@ -12,10 +12,10 @@ INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
 WITH_DOCS := $(VENV)/.installed-with-docs
 
-# Otherwise, where it is set, each process would compile TensorFlow's modules for itself, which takes longer than to import them.
+# If this variable is set, each process compiles TensorFlow's modules again, which takes longer than importing them.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
+# Most of a test's time is TensorFlow tracing graphs on one core, so one process per core halves the time on two cores.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: quickstart test test-latest test-transformers coverage lint format bench docs notebooks notebook-files wheel clean

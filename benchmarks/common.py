@@ -1,4 +1,4 @@
-"""What several benchmarks need: data, alternating measurements, and the processes of other programs."""
+"""Shared parts of the benchmarks: data, alternating measurements, and the processes of other programs."""
 
 import json
 import os
@@ -32,7 +32,7 @@ MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
 
 
 def write_split(folder: str, into: str, rows: int | None = None) -> str:
-    """Copies the dev set and the first rows of the training set, which are in random order already; None for all."""
+    """Copies the dev set and the first `rows` rows of the training set, whose order is random; all rows if None."""
     os.makedirs(into, exist_ok=True)
     for name, count in (("train.tsv", rows), ("dev.tsv", None)):
         with (

@@ -13,14 +13,14 @@
   orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
   once (proportional set size).
 - store: the seconds of a preparation whose tokenized text does not fit into --store_limit_mb of memory, compared with
-  one without the limit, at --dupe_factor=1. Needs a control group, and so usually root. Goal: at most 1.5 times the
-  seconds.
+  one without the limit, at --dupe_factor=1. Needs a control group, which usually requires root. Goal: at most 1.5 times
+  the seconds.
 - slopes: the cost of each GB of text at --dupe_factor=1: processor time, reads and writes, and disk space while the
   program runs. They are slopes between texts of --slope_megabytes, and are extrapolated to 20 GB.
 - masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, compared
   with a tiny model's training step on static data. Goal: 5% of a step.
 
-All parts together take long. Select some with --parts. The memory part needs 3 GB of disk space.
+All parts together take a long time. Select some with --parts. The memory part needs 3 GB of disk space.
 """
 
 import functools

@@ -47,9 +47,11 @@ SETS = {
 
 _MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained checkpoint with its config and vocabulary.")
 _SETS = flags.DEFINE_list("sets", list(SETS), "Training sets to measure.")
-_SEEDS = flags.DEFINE_integer("seeds", 5, "Runs with each setting.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Number of runs with each setting.")
 _DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
-_LEARNING_RATE = flags.DEFINE_float("learning_rate", None, "Default: the sets' own, which suit a model of 6 layers.")
+_LEARNING_RATE = flags.DEFINE_float(
+    "learning_rate", None, "Learning rate. Default: each set's own, which suits a 6-layer model."
+)
 _BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples per step.")
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder that keeps the scores of finished runs.")
 

@@ -1,8 +1,9 @@
 """The baseline of the training benchmarks: a pre-training step with the same operations as the original graph.
 
-No operations are fused, combined or omitted: there are separate products for query, key and value, layer normalisation
-from moments, GELU in its tanh form with a cube, TensorFlow's dropout, losses from one-hot labels and log-softmax,
-slices as gradients of embeddings, and Adam as a sequence of element-wise operations on every variable.
+As in the original, no operations are fused or combined. Query, key and value have separate matrix multiplications.
+Layer normalisation computes moments, and GELU's tanh form computes a cube. Dropout is TensorFlow's. Losses are computed
+from one-hot labels and log-softmax. The gradients of embeddings are slices, and Adam is a sequence of element-wise
+operations on every variable.
 """
 
 import math

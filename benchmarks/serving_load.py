@@ -8,7 +8,7 @@ docs/howto/serve.md. Two are hostile: broken JSON, wrong types, strange or very 
 client after half of it was sent or before it is answered. Every other request must get predictions or an error message.
 The exit status is 1 if one does not, or if the server ends.
 
-The test takes the given minutes, and half a minute to start.
+The test takes half a minute to start, and then --minutes.
 """
 
 import argparse
@@ -244,7 +244,7 @@ def main() -> None:
         models = {name: export.load(given.model, name) for name in export.load(given.model).signatures}
         server = start_server(models)
         print(json.dumps([server.server_address[1], models["serving_default"].inputs]), flush=True)
-        sys.stdin.read()  # until the other process ends
+        sys.stdin.read()  # waits until the other process ends
         return
     with Peer([*command("-m", "benchmarks.serving_load", model=os.path.abspath(given.model)), "--serve"]) as server:
         port, inputs = server.read()

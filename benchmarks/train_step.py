@@ -42,7 +42,7 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
-# Steps that are measured together; for QNLI, where the batches have many lengths, also for warming up.
+# The number of steps in a measurement, and the number of measurements for warming up.
 _STEPS = {"pretraining": 1, "qnli": 16}
 _WARM_UPS = {"pretraining": 2, "qnli": 3}
 

@@ -22,7 +22,7 @@ RELEASED_LAYER_NORM_EPSILON = 1e-12
 _MAX_PARAMETERS = 10**12
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-# How the vectors of tokens become the vector of a text: `sentence_vectors.VectorConfig`.
+# How to compute the vector of a text from its tokens' hidden states; see `sentence_vectors.VectorConfig`.
 POOLINGS = ("mean", "max", "cls", "pooled")
 
 _ACTIVATION_FROM_HF = {
@@ -362,7 +362,7 @@ class ModelFiles(Settings, frozen=True):
 class BiLstmConfig(Settings, frozen=True):
     """The sizes of a BiLSTM on top of the encoder.
 
-    The defaults are the paper's values for feature-based tagging. It gives none for fine-tuning.
+    The defaults are the paper's values for feature-based tagging. The paper gives no values for fine-tuning.
 
     Attributes:
       layers: number of layers.

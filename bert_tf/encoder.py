@@ -350,7 +350,7 @@ class BertEncoder(BertLayer):
         for block in self.encoder.blocks:
             block.attention.self_attention.query.merge_lora()
             block.attention.self_attention.value.merge_lora()
-        self.trainable = False  # matches the variables; Keras ignores an assignment that changes nothing
+        self.trainable = False  # otherwise Keras would ignore a later `trainable = True`
 
     @property
     def trained_share(self) -> float:

@@ -18,20 +18,19 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, keep_packed_weights
 
-_MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
-_INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
+_MODEL = flags.DEFINE_string("model", None, "Folder of an exported model.")
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "File of JSON lines. Default: standard input.")
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "File for the answers; OUTPUT_FILE.incomplete until all are written. Default: standard output.",
+    "File for the answers, named OUTPUT_FILE.incomplete until it is complete. Default: standard output.",
 )
 _SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "Name of the model's signature to call.")
 _ENGINE = flags.DEFINE_enum(
     "engine",
     ENGINES[0],
     ENGINES,
-    "Library that runs the model. litert is faster and starts without TensorFlow, but runs only models that answer "
-    "texts, pairs or choices and were exported with --export_quantize=int8 or --export_litert.",
+    "Library that runs the model. litert: faster; only for texts, pairs and choices, and needs a LiteRT export.",
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per batch.", lower_bound=1)
 

@@ -1,6 +1,6 @@
 """Learns a WordPiece vocabulary from text.
 
-Words are counted as the tokenizer splits them, so the vocabulary contains exactly what the tokenizer looks up. The file
+Words are counted as the tokenizer splits them, so the vocabulary fits the strings that the tokenizer looks up. The file
 has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 

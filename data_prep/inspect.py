@@ -51,7 +51,9 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
                 "It was truncated or changed. Regenerate it."
             )
         if metadata and not fits_record(metadata.tokenizer, vocab_file):
-            raise InputError(f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. Use that one.")
+            raise InputError(
+                f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. Use the data's."
+            )
         left = max(0, num_examples - counts["records"])
         for number, example in enumerate(read_examples(path, len(tokens), left), 1):
             print(f"{path}, example {number}: {describe(example, tokens)}\n")

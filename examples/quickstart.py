@@ -87,7 +87,7 @@ def main() -> None:
     )
     print("\n" + (FINETUNED / f"{TEST.stem}_predictions.tsv").read_text())
     step(
-        "Predict masked words, mostly from their neighbours; the model is too small for meaning",
+        "Predict masked words (the model is small and relies mostly on neighbouring words)",
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )

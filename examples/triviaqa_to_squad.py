@@ -163,7 +163,9 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
                 try:
                     document = reader.read().decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise InputError(f"--evidence_dir: {path} is not UTF-8 (byte {error.start}).") from None
+                    raise InputError(
+                        f"--evidence_dir: {path} is not UTF-8 (byte {error.start}). Unpack it again."
+                    ) from None
             article = make_article(name, document, asked, max_num_tokens)
             if article is not None:
                 writer.write(",\n" if articles else "\n")
@@ -172,7 +174,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
                 answered.update(qa["id"].removesuffix(f"--{name}") for qa in article["paragraphs"][0]["qas"])
             bar.update(1)
         if not articles:
-            raise InputError(f"--triviaqa_file: no document of {triviaqa_file} begins with an answer.")
+            raise InputError(f"--triviaqa_file: no document of {triviaqa_file} begins with an answer. Check the files.")
         writer.write("\n]}\n")
     return (
         f"{answered.total()} questions about {articles} paragraphs, from {len(questions)} questions about "

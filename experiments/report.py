@@ -57,7 +57,7 @@ class Table:
         if len(scores) and self._experiment.columns[claim.column].lower_is_better:
             differences = -differences
         if differences.nunique() < 2:
-            return f"{claim.text}: not tested. The test needs two seeds of both rows whose differences are not equal."
+            return f"{claim.text}: not tested. The test needs two seeds with unequal differences between the rows."
         p, mean = stats.ttest_1samp(differences, 0, alternative="greater").pvalue, differences.mean()
         found = f"{claim.better} is {abs(mean):.2f} {'better' if mean > 0 else 'worse'} than {claim.worse}"
         test = f"over {len(differences)} seeds (p = {p:.3f}, one-sided paired t-test)"

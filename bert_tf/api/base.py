@@ -184,7 +184,7 @@ class Estimator(RunFolder, abc.ABC):
 
     @classmethod
     def _recorded(cls, run: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the class's own settings in a recorded run, unless they are recorded under their own names."""
+        """Returns the class's own settings that a run records under other names."""
         return {}
 
     def _run(self, task: Task) -> FinetuningRun:
@@ -282,7 +282,7 @@ class Estimator(RunFolder, abc.ABC):
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
         """Adds the weights of the training examples to their rows."""
         if weights is not None:
-            raise InputError(f"sample_weight: {type(self).__name__} does not weigh examples. Omit it.")
+            raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
 
     @abc.abstractmethod
     def _training_task(

@@ -144,7 +144,7 @@ def label_type(labels: Iterable[Any]) -> str:
     """
     types = sorted({type(label).__name__ for label in labels if isinstance(label, bool | int | str)})
     if len(types) > 1:
-        raise InputError(f"the labels are of the types {' and '.join(types)}. Give all of them in one.")
+        raise InputError(f"the labels have the types {' and '.join(types)}. Use one type.")
     return types[0] if types else "str"
 
 
@@ -195,7 +195,9 @@ def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Datase
     is_batched = first.rank is not None and first.rank > rank
     if is_batched and first == [2]:  # batches of word lists have two axes, so they never get here
         if len(specs) == 1 and specs[0].dtype == tf.string:
-            raise InputError(f"{name}: tensors of two texts are pairs or batches. Give tuples, or other batch sizes.")
+            raise InputError(
+                f"{name}: a tensor of two texts can be a pair or a batch. Use tuples, or another batch size."
+            )
         is_batched = len(specs) > 1 and all(spec.shape.rank and spec.shape[0] == 2 for spec in specs)
     return dataset.unbatch() if is_batched else dataset
 

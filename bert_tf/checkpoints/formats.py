@@ -160,7 +160,8 @@ def _open_garden(prefix: str, stored_shapes: Shapes, read_stored: ReadTensor, fl
     if unknown or "bert/embeddings/word_embeddings" not in stored:
         found = ", ".join(unknown[:3]) or "no word embeddings"
         raise InputError(
-            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not a BERT encoder of Model Garden: {found}."
+            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not a BERT encoder of Model Garden ({found}). "
+            "Use another checkpoint."
         )
 
     def shape(released: str) -> tuple[int, ...]:

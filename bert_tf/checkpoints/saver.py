@@ -152,7 +152,7 @@ def remove_checkpoints(folder: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes what a killed process left: unfinished files, and checkpoints that are newer than the listed ones."""
+    """Removes leftovers of a killed process: unfinished files, and checkpoints that are newer than the listed ones."""
     newest = max(map(_step_of, _recorded_checkpoints(folder)), default=math.inf)
     for name in files.list_folder(folder):
         path = os.path.join(folder, name)
@@ -174,8 +174,8 @@ def _remove_checkpoint(prefix: str) -> None:
 class CheckpointSaver(contextlib.AbstractContextManager):
     """Saves checkpoints as model.ckpt-STEP, as in the original code, and keeps the newest ones.
 
-    The first save removes what a killed process left in the folder. Only one process may save in a folder. At the end
-    of a `with` block, all checkpoints have been written.
+    The first save removes leftovers of a killed process. Only one process may save in a folder. At the end of a `with`
+    block, all checkpoints have been written.
 
     Args:
       folder: the run directory.

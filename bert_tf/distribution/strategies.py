@@ -59,8 +59,8 @@ def _warn_of_lost_onednn() -> None:
 
         if not _pywrap_util_port.IsMklEnabled():
             warnings.warn(
-                "TensorFlow was imported before bert_tf, so oneDNN is disabled: it runs more slowly, and the last "
-                "digits differ from the programs'. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
+                "TensorFlow was imported before bert_tf, so oneDNN is disabled. Computation is slower, and the last "
+                "digits differ from the programs' results. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
                 stacklevel=2,
             )
 

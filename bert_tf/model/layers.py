@@ -120,7 +120,7 @@ class Dense(BertLayer, keras.layers.Dense):
 
     def build(self, input_shape: tuple) -> None:
         """Creates the variables for inputs of shape [..., in]."""
-        self.kernel_initializer = truncated_normal(self.config)  # here, because its constructor draws its seed
+        self.kernel_initializer = truncated_normal(self.config)  # not in the constructor, because it draws a seed
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:

@@ -50,7 +50,7 @@ class OptimizerConfig(Settings, frozen=True):
     beta_1: Annotated[float, about("Decay rate of the first moments.", ge=0, lt=1, flag="adam_beta_1")] = 0.9
     beta_2: Annotated[float, about("Decay rate of the second moments.", ge=0, lt=1, flag="adam_beta_2")] = 0.999
     epsilon: Annotated[
-        FiniteAboveZero, about("Adam epsilon, added to the root of the second moments.", flag="adam_epsilon")
+        FiniteAboveZero, about("Adam epsilon, added to the square root of the second moments.", flag="adam_epsilon")
     ] = 1e-6
     clip_norm: Annotated[float, about("Largest global norm of the gradients; inf for no clipping.", gt=0)] = 1.0
     bias_correction: Annotated[bool, about("Correct the bias of Adam's moments.")] = False

@@ -64,7 +64,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
 
 @functools.lru_cache(maxsize=4)
 def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the order of the shards in an epoch, the epoch's index of each shard's first record, and the end."""
+    """Returns the order of an epoch's shards, and where each shard begins and the last one ends, counted in records."""
     order = np.asarray(_shuffled(np.arange(len(counts)), len(counts), seed, epoch))
     return order, np.cumsum([0, *(counts[i] for i in order)])
 

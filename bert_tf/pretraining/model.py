@@ -47,7 +47,10 @@ class PretrainingModel:
 
     @property
     def trained_variables(self) -> list[keras.Variable]:
-        """The variables that are not frozen and that the loss depends on. Only next sentence prediction pools."""
+        """The variables that are not frozen and that the loss depends on.
+
+        Only next sentence prediction uses the pooler.
+        """
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
@@ -79,7 +82,7 @@ class PretrainingModel:
         loss_sum = tf.reduce_sum(weights * per_prediction)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
         weight = tf.reduce_sum(weights)
-        loss = loss_sum / (totals["predictions"] + 1e-5)  # 1e-5 as in the original, for batches without predictions
+        loss = loss_sum / (totals["predictions"] + 1e-5)  # as in the original; never divides by 0
         metrics = {
             "masked_lm_accuracy": (tf.reduce_sum(weights * correct), weight),
             "masked_lm_loss": (loss_sum, weight),

@@ -30,12 +30,15 @@ class Columns(Settings, frozen=True):
     text: Annotated[str, about("Your own data: column of the text.", flag="text_column", group="Data")] = "text"
     text_b: Annotated[str, about("Your own data: column of a second text.", flag="text_b_column")] = ""
     label: Annotated[
-        str, about("Column of the label; multi-label: or several columns of 0 and 1.", flag="label_column")
+        str,
+        about("Your own data: column of the label. Multi-label: also several columns of 0 and 1.", flag="label_column"),
     ] = "label"
     id: Annotated[
         str, about('Your own data: column of a unique id. Default: "id", or else line numbers.', flag="id_column")
     ] = ""
-    weight: Annotated[str, about("Your own data: column of the weights of training losses.", flag="weight_column")] = ""
+    weight: Annotated[
+        str, about("Your own data: column of the weights in the training loss.", flag="weight_column")
+    ] = ""
     label_separator: Annotated[str, about("Your own data: separator between several labels.")] = ","
 
 

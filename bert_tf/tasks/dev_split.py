@@ -86,7 +86,7 @@ def divide(
             drawn.update(groups[group])
     if not drawn:
         raise InputError(
-            f"--dev_fraction={fraction} of {len(labels)} examples is less than one. Use a larger fraction."
+            f"--dev_fraction={fraction} of {len(labels)} examples is less than one example. Use a larger fraction."
         )
     parts: tuple[list[Row], list[Row]] = [], []
     for number, row in enumerate(rows):

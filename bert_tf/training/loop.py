@@ -333,7 +333,7 @@ class Trainer:
                 # Loss and norm are the same on all replicas, and so is their mean.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
-                # The share turns the mean over the replicas into their sum. Padding does not count.
+                # The weight turns the mean over the replicas into their sum. Padding does not count.
                 "tokens": (tf.reduce_sum(batch["input_mask"]), share),
                 "teraflops": (self.model.flops(batch) * 1e-12, share),
             }

@@ -33,7 +33,10 @@ class MetricMeans:
         return self._sums.numpy() if hasattr(self._sums, "numpy") else tf.convert_to_tensor(self._sums).numpy()
 
     def take(self) -> dict[str, float]:
-        """Returns the means since the last call and resets them. If the weight is 0, so is the mean (as originally)."""
+        """Returns the means since the last call and resets them.
+
+        As in the original code, the mean is 0 if the weight is 0.
+        """
         sums = self.sums()
         self._sums.assign(tf.zeros_like(sums))
         return {

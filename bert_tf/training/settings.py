@@ -135,7 +135,10 @@ class TrainingConfig(Settings, frozen=True):
         return second if second and step >= second.start else self
 
     def meeting_settings(self) -> dict[str, Any]:
-        """Returns the settings of when workers synchronise. All workers must agree, but no weight depends on them."""
+        """Returns the settings that determine when workers synchronise.
+
+        All workers must have the same values, but no weight depends on them.
+        """
         names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
         return {name: getattr(self, name) for name in (*names, "detailed_metrics", "profile_steps")}
 

@@ -169,7 +169,7 @@ def _text_below(folder: str, own: Collection[str]) -> list[str]:
         raise InputError(f"{INPUT_FLAG}: the folder {folder!r} has no {'text ' * bool(left_out)}files. Add some.")
     if left_out:
         more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
-        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {folder}, which data preparation made.")
+        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {folder}, made by data preparation.")
     return paths
 
 

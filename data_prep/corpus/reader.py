@@ -20,8 +20,8 @@ DOCUMENTS = ("auto", "blank_line", "file", "record")
 _STOPPING = ("fail", "error")  # synonyms
 ON_BAD_LINE = ("clean", "skip", *_STOPPING)
 _HELP_ON_BAD_LINE = (
-    "How to handle lines that are not plain text. clean: delete control characters, skip lines that are not UTF-8, not "
-    "valid JSON or too long. skip: skip all of these. fail (or error): stop at the first one."
+    "How to handle lines that are not plain text. clean: delete control characters, skip other lines; skip: skip all; "
+    "fail, error: stop."
 )
 # The number of bad lines to list for each reason.
 _NAMED_LINES = 5
@@ -129,7 +129,7 @@ class CorpusReader:
         piece.file.check_unchanged()
 
     def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
-        """Yields the offsets and lines of a piece and of what follows, or its rows' texts."""
+        """Yields the offsets and lines of a piece and of the text after it, or the texts of its rows."""
         path = piece.file.path
         self._is_parquet = piece.file.format == "parquet"
         if self._is_parquet:

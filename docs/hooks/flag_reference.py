@@ -1,9 +1,9 @@
-"""Makes the page of all flags from the programs themselves, while the documentation is built (a hook of MkDocs).
+"""MkDocs hook: generates the page of all flags from the programs.
 
     python docs/hooks/flag_reference.py    # prints the flags as JSON
 
-Each program defines its flags when it is run, so each is run, in a process of its own, up to the point where its flags
-would be parsed.
+Programs define their flags when they run. Each program is therefore started in a separate process, and stopped before
+it parses its flags.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def describe(program: str) -> dict[str, Any]:
     sys.argv = [program]
     with contextlib.suppress(_FlagsAreDefined):
         runpy.run_module(program, run_name="__main__", alter_sys=True)
-    # By absl, the flags of a program belong to its file; those that it shares, to modules of the project.
+    # In absl, a program's own flags belong to its file, and shared flags to modules of the project.
     by_module = flags.FLAGS.flags_by_module_dict()
     modules = [name for name in by_module if name.startswith((str(ROOT), "bert_tf.", "data_prep."))]
     found = []
@@ -60,7 +60,7 @@ def describe_all() -> list[dict[str, Any]]:
 def page(programs: list[dict[str, Any]]) -> str:
     """Returns the page in Markdown."""
     text = io.StringIO()
-    text.write("# Flags\n\nWhat each program's `--help` says, made from the programs when this page was built.\n")
+    text.write("# Flags\n\nThe `--help` texts of all programs, generated when this page was built.\n")
     for description in programs:
         module = description["program"]
         name = module.rpartition(".")[2]
@@ -83,7 +83,7 @@ def _shown(default: object) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the page to those that MkDocs builds."""
+    """Adds the page to the site."""
     from mkdocs.structure.files import File
 
     listed = subprocess.run([sys.executable, __file__], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout

@@ -172,7 +172,7 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
 
 def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-    with pytest.raises(InputError, match="the labels are of the types int and str"):
+    with pytest.raises(InputError, match="the labels have the types int and str"):
         classifier.fit(TEXTS[:2], [1, "1"])
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)

@@ -133,7 +133,7 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
     if (reader, value) in (("number", "number"), ("answer", "list"), ("question", "empty")):
         assert len(read()) == 2
     else:
-        with pytest.raises(InputError, match=r"(example|sentence) 1|is not UTF-8|of the types int and str"):
+        with pytest.raises(InputError, match=r"(example|sentence) 1|is not UTF-8|have the types int and str"):
             read()
 
 

@@ -223,8 +223,8 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_
       verbose_logging: whether to log predictions that can't be aligned.
 
     Returns:
-      The part of `orig_text`. If the prediction is not found in the tokenized words, or these differ from the original
-      words in more than spaces, all of `orig_text`.
+      The matching part of `orig_text`. It is all of `orig_text` if the prediction is not found in the tokenized words,
+      or if the tokenized words differ from the original words in more than spaces.
     """
     return final_text(pred_text, orig_text, BasicTokenizer(do_lower_case=do_lower_case), verbose_logging)
 
