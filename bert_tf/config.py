@@ -202,8 +202,8 @@ class BertConfig(Settings, frozen=True):
           source: name of the config's source, for messages.
 
         Raises:
-          InputError: if a key of the original format is unknown, `vocab_size` is missing, or a value is invalid; names
-            the key.
+          InputError: if a key of the original format is unknown, `vocab_size` is missing, or a value is invalid; the
+            message names the key.
         """
         check(values, dict, source)
         from_hf = not _HF_ONLY_KEYS.isdisjoint(values)

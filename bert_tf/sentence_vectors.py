@@ -116,7 +116,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
       flag_name: the flag or function that got the path, for messages.
 
     Raises:
-      InputError: if the vectors need a module that this project does not have; names it.
+      InputError: if the vectors need a module that this project does not have; the message names it.
     """
     folder = download.local_path(path, flag_name)
     modules = _modules(folder, flag_name)

@@ -52,7 +52,8 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
             )
         if metadata and not fits_record(metadata.tokenizer, vocab_file):
             raise InputError(
-                f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. Use the data's."
+                f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. "
+                "Use the vocabulary of the data."
             )
         left = max(0, num_examples - counts["records"])
         for number, example in enumerate(read_examples(path, len(tokens), left), 1):

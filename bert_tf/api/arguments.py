@@ -22,7 +22,7 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
       refused: names of fields that this function does not accept.
 
     Raises:
-      InputError: if a value has the wrong type or is out of bounds; names the argument.
+      InputError: if a value has the wrong type or is out of bounds; the message names the argument.
       TypeError: if there is no such argument.
     """
     known = {name: field for field in _leaves(config) if field.name not in refused for name in _names(field)}

@@ -75,8 +75,8 @@ def restore(
       A summary of the restored variables.
 
     Raises:
-      InputError: if other variables or tensors are missing, or if shapes differ; names all of them. No variable is
-        changed in this case.
+      InputError: if other variables or tensors are missing, or if shapes differ; the message names all of them.
+        No variable is changed in this case.
     """
     if not isinstance(source, CheckpointSource):
         source = open_checkpoint(source, flag_name)

@@ -93,7 +93,7 @@ def prepare(
 
     Raises:
       InputError: if another process is training in the folder, or if there is a checkpoint to resume from and settings
-        have changed; names the changes.
+        have changed; the message names the changes.
     """
     if not output_dir:
         raise InputError("--output_dir is required. Pass it.")
@@ -159,7 +159,7 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
         pre-training.
 
     Raises:
-      InputError: if it was trained with other settings; names the differences.
+      InputError: if it was trained with other settings; the message names the differences.
     """
     trained = recorded(folder)
     if kind in trained:

@@ -207,7 +207,7 @@ class FinetuningRun:
         """Checks that the model was trained with this tokenizer, length, columns and classes.
 
         Raises:
-          InputError: if anything differs; names the differences.
+          InputError: if anything differs; the message names the differences.
         """
         if not self.settings.allow_changed_settings:
             self.check_reading({"task": self.task.name, **self.task.input_settings()})
@@ -216,7 +216,7 @@ class FinetuningRun:
         """Checks that the model was trained with this tokenizer, this length and the given settings.
 
         Raises:
-          InputError: if anything differs; names the differences.
+          InputError: if anything differs; the message names the differences.
         """
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
         run_directory.check_trained_with(self.model_folder, compared)

@@ -241,7 +241,7 @@ def _stored_names(example: Mapping[str, Any], path: str, flag_name: str, needs_n
     """Finds the stored name of each feature, which is the original name or Model Garden's.
 
     Raises:
-      InputError: if a feature is missing; names it.
+      InputError: if a feature is missing; the message names it.
     """
     stored = {}
     for name in names(pretraining_features(1, 1)):

@@ -275,7 +275,8 @@ class PretrainingRun:
           global_step, loss (the mean over the batches), and the means of the model's metrics.
 
         Raises:
-          InputError: if the run was trained with another model, objective or vocabulary; names the differences.
+          InputError: if the run was trained with another model, objective or vocabulary; the message names the
+            differences.
         """
         settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.objective})
         trained = run_directory.recorded(self.training_config.output_dir).get("bert_config", {})

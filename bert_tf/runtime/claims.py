@@ -35,7 +35,7 @@ def claimed(
       advice: another solution for the user, for the message.
 
     Raises:
-      InputError: if another process has claimed it; names its host and process id.
+      InputError: if another process has claimed it; the message names its host and process id.
     """
     files.make_folder(folder)
     if files.is_remote(folder):

@@ -38,7 +38,7 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
       strict: if False, strings are converted to numbers.
 
     Raises:
-      InputError: if the value has the wrong type or is out of bounds; names the location in it.
+      InputError: if the value has the wrong type or is out of bounds; the message names the location in it.
     """
     is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -242,7 +242,7 @@ def read_text(path: str, flag_name: str) -> str:
     """Reads a UTF-8 or UTF-16 text file without its byte-order mark. Line ends of CR only become LF.
 
     Raises:
-      InputError: if the file is missing, empty, compressed, or contains invalid bytes; names their line.
+      InputError: if the file is missing, empty, compressed, or contains invalid bytes; the message names their line.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()

@@ -75,7 +75,7 @@ def read(path: str, flag_name: str, kind: Any = Any) -> Any:
       kind: the type of the content.
 
     Raises:
-      InputError: if the file can't be read, is not valid JSON, or has another type; names the location.
+      InputError: if the file can't be read, is not valid JSON, or has another type; the message names the location.
     """
     text = files.read_text(path, flag_name)
     try:
@@ -94,7 +94,7 @@ def read_toml(path: str, flag_name: str) -> dict[str, Any]:
       flag_name: the flag that gave the path, for messages.
 
     Raises:
-      InputError: if the file can't be read or is not valid TOML; names the location.
+      InputError: if the file can't be read or is not valid TOML; the message names the location.
     """
     try:
         return tomllib.loads(files.read_text(path, flag_name))
@@ -109,7 +109,7 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
     no lines.
 
     Raises:
-      InputError: if an earlier line is damaged; names it.
+      InputError: if an earlier line is damaged; the message names it.
     """
     if not files.exists(path) or files.size(path) == 0:
         return []

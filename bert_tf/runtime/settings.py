@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       flag_prefix: the beginning of the names of the flags.
 
     Raises:
-      InputError: if a value has the wrong type or is out of bounds; names the flag.
+      InputError: if a value has the wrong type or is out of bounds; the message names the flag.
     """
 
     flag_prefix: ClassVar[str] = ""

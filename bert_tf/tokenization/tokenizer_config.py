@@ -81,7 +81,7 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     `tokenizer_config.json` takes precedence over `tokenizer.json`.
 
     Raises:
-      InputError: if a setting is not possible for a BERT tokenizer; names the setting.
+      InputError: if a setting is not possible for a BERT tokenizer; the message names the setting.
     """
     folder = os.path.dirname(vocab_file)
     path = os.path.join(folder, TOKENIZER_CONFIG_FILE)

@@ -316,7 +316,7 @@ def check_same_ids(vocab_file: str, other: str) -> None:
     """Checks that two vocabularies give the same ids to the same tokens. One may be longer, and [unusedN] replaced.
 
     Raises:
-      InputError: if they differ; names the first difference.
+      InputError: if they differ; the message names the first difference.
     """
     pairs = zip(load_vocab(vocab_file), load_vocab(other), strict=False)
     for number, (token, expected) in enumerate(pairs):

@@ -35,7 +35,7 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
       values: returns the values by name; they must be JSON-serialisable.
 
     Raises:
-      WorkersError: on all workers, if they differ; names the differences, with the value of each worker.
+      WorkersError: on all workers, if they differ; the message names the differences, with the value of each worker.
     """
     if not strategies.is_multi_worker(strategy):
         return

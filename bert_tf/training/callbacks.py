@@ -71,8 +71,8 @@ class Callbacks:
     decides as in an uninterrupted run. The means of the interrupted epoch begin at the checkpoint.
 
     The logs of a batch are the means since the epoch began, as in Keras. They are read from the device only if a
-    callback has a method for batches. A TPU runs several steps in one call. The methods for batches are then called
-    once for each call, with the index of its last step.
+    callback has a method for batches. On a TPU, one call runs several steps. The methods for batches are then called
+    once per such call, with the index of its last step.
 
     Args:
       callbacks: the callbacks.

@@ -128,7 +128,7 @@ def featurize(
       num_workers: number of processes; see `parallel.map_chunks`.
 
     Raises:
-      InputError: if a question leaves no room for text; names the question.
+      InputError: if a question leaves no room for text; the message names the question.
     """
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
