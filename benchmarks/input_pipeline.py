@@ -4,11 +4,11 @@
 
 The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores.
 
-The second table shows the cost of one of several workers: processor time, and bytes that it reads from the system, both
-divided by the number of sequences in the global batches. "reads all" is a worker that reads the files from beginning to
-end and skips the records of the others; "reads its own" is what several workers do. The workers are simulated: an
-`InputContext` selects a part of each batch. The first passes, which read the headers of all records, are not counted;
-the last line shows their cost. The program takes about two minutes.
+The second table shows the processor time of one of several workers, and the bytes that it reads from the system. Both
+are divided by the number of sequences in the global batches. In the row "reads all", the worker reads the files from
+beginning to end and skips the records of the others. In "reads its own", it reads only its own records. The workers are
+simulated: an `InputContext` selects a part of each batch. The first passes, which read the headers of all records, are
+not counted; the last line shows their cost. The program takes about two minutes.
 """
 
 import dataclasses

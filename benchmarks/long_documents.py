@@ -3,7 +3,7 @@
     python -m benchmarks.long_documents --model=FOLDER [--data=FOLDER] [--documents=60] [--seeds=3] [--dtype=bfloat16]
 
 The task is to name the author of a part of a book. A document has whole paragraphs, and at least 513 tokens. Every
-second document is for testing. All settings train for the same number of steps, and so on as many sequences.
+second document is for testing. All settings train for the same number of steps, and on the same number of sequences.
 """
 
 import collections

@@ -78,7 +78,7 @@ def without_products():
 
 
 def _filled_product(a, b, transpose_b=False):
-    """Returns a tensor of the product's shape and type, filled with one number. Its gradients are filled likewise."""
+    """Returns a tensor of the shape and type of the product, filled with one number. Its gradients are filled too."""
 
     def filled(shape, number, dtype):
         return tf.fill(shape, tf.cast(tf.reshape(number, [-1])[0], dtype))

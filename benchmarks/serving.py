@@ -3,14 +3,18 @@
     taskset -c 0,1 python -m benchmarks.serving [--rounds=5] [--dtype=bfloat16]
         [--compare_python=VENV/bin/python]      (with torch and transformers, and optionally onnx and onnxruntime)
 
-A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes: the exported
-model; the same model in LiteRT, with weights in 8 bits and in float32; Hugging Face's model and tokenizer on PyTorch in
-float32 and bfloat16; and that model in ONNX Runtime. They alternate, so that other load on the machine affects all of
-them equally. There are three tables: one text of 128 tokens at a time; batches of 32 QNLI pairs compared with the same
-batches padded to 128 tokens; and the time from the start of a process to its first answer. Every contender uses
-`--threads` threads. The exported model runs as in `bert_tf.predict`, which arranges the weights for the CPU once;
-TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment turns this off. The program takes about five minutes, and 2 GB of
-memory per contender.
+A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes:
+
+- the exported model
+- the same model in LiteRT, with weights in 8 bits and in float32
+- Hugging Face's model and tokenizer on PyTorch, in float32 and bfloat16
+- Hugging Face's model in ONNX Runtime
+
+They alternate, so that other load on the machine affects all of them equally. The first table is for one text of 128
+tokens at a time. The second one compares batches of 32 QNLI pairs with the same batches padded to 128 tokens. The third
+one has the time from the start of a process to its first answer. Every contender uses `--threads` threads. The exported
+model runs as in `bert_tf.predict`, which arranges the weights for the CPU once; TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in
+the environment turns this off. The program takes about five minutes, and 2 GB of memory per contender.
 """
 
 import csv

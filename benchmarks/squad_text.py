@@ -4,8 +4,8 @@
 
 Three contenders compute the same windows, and write the same files from the same logits, which is checked:
 
-- "characters" works like the original code: it tokenizes the paragraph again for each question, one character after the
-  other without a cache, realigns each answer with tables of its characters, and uses Python's own indented JSON.
+- "characters" works like the original code. It tokenizes the paragraph again for each question, one character after the
+  other without a cache. It realigns each answer with tables of its characters, and uses Python's own indented JSON.
 - "functions" are the original functions as implemented here.
 - "files" are the functions that the program uses.
 

@@ -117,7 +117,7 @@ def trace(
     task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
     """Traces the step and returns the fields of `tpu_step.Step`. `changes` are passed to `BertConfig.named`."""
-    from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
+    from benchmarks import tpu_step  # imported here, because TensorFlow's import takes seconds
     from bert_tf.config import BertConfig
 
     config = BertConfig.named(size, **changes)

@@ -73,7 +73,7 @@ class BlockStack(BertLayer):
         Args:
           x: [B*T or n, H].
           attention_bias: see `TransformerBlock.call`, as for the next arguments.
-          seed: [2], integers, of the dropout; None for no dropout.
+          seed: [2], integers, the seed of the dropout; None for no dropout.
           unpadded: how attention pads x. If it has `firsts`, the last block's output is [B, H].
           is_frozen: if True, x depends on no trained variable, and no gradient is computed below the lowest trained
             block.
@@ -240,9 +240,9 @@ class BertEncoder(BertLayer):
           The hidden states, the pooled output and the attention probabilities.
 
         Raises:
-          ValueError: if the dict has an unknown key or lacks input_ids, if an input is not [B, T] numbers or its shape
-            differs from input_ids, if the sequences are longer than the model's positions, or (outside of graphs) if an
-            id is out of range. In a graph, the outputs of a sequence with such an id are NaN.
+          ValueError: if the dict has an unknown key or lacks input_ids, an input is not [B, T] numbers or its shape
+            differs from input_ids, or the sequences are longer than the model's positions. Outside of graphs, also if
+            an id is out of range. In a graph, the outputs of a sequence with such an id are NaN.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
         # Keras inputs are float32 by default, and masks may be bool.

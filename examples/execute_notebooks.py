@@ -18,7 +18,7 @@ NAMES = ("pretraining", "serving", "movie_reviews", "squad", "ner")
 
 def execute(name: str) -> None:
     """Executes a notebook in place. If a cell fails, the notebook is unchanged."""
-    import nbformat  # here, because tests import this module without these packages
+    import nbformat  # imported here, because tests import this module without nbformat
     from nbclient import NotebookClient
 
     # If a notebook resumed an earlier run, it would have fewer outputs.

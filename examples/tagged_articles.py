@@ -49,7 +49,7 @@ def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 def main(source: str, target: str, model_name: str = "en_core_web_sm") -> None:
     """Writes train.txt, dev.txt and test.txt to the folder `target`."""
-    import spacy  # here, because tests import this module without it
+    import spacy  # imported here, because tests import this module without spaCy
 
     model = spacy.load(model_name)
     folder = pathlib.Path(target)

@@ -254,7 +254,7 @@ class Estimator(RunFolder, abc.ABC):
             dev, validation_split = self._table(*in_memory.with_labels(*given, "validation_data", self._RANK)), 0.0
         does_select = config.selection.use_best_checkpoint or config.selection.early_stopping_patience
         if does_select and not (dev or validation_split):
-            raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Give some.")
+            raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Pass it to fit().")
         self._weigh(train, weights)
         with self._next_run(verbose, callbacks) as (folder, checked):
             task = self._training_task(train, dev, validation_split, metric)

@@ -51,7 +51,7 @@ def read_tf_config() -> tuple[Cluster, str]:
         raise InputError(f"TF_CONFIG: the task's type is {job!r}. Use 'worker' or 'chief'.")
     if not 0 <= index < len(tasks):
         raise InputError(
-            f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}. Use an index from 0."
+            f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}. Count from 0."
         )
     addresses = [str(address) for tasks in cluster.values() for address in tasks]
     if len(set(addresses)) < len(addresses) or not all(re.fullmatch(r"\S+:\d+", address) for address in addresses):

@@ -120,7 +120,7 @@ def run_trials(
         scores = train(candidate.in_folder(table.folder(name)))
         table.add({"trial": name, "settings": settings, **candidate.hyperparameters, **scores})
         _keep_best_checkpoints(table)
-    _keep_best_checkpoints(table)  # again, because a run may have been killed after writing the last row
+    _keep_best_checkpoints(table)  # repeated, because a run may have been killed after writing the last row
     columns = ["trial", table.selection_metric, "loss"]
     say(reporting.table([{name: row[name] for name in columns} for row in table.rows()]))
     say(reporting.table(table.summary()))

@@ -1,7 +1,7 @@
 """A randomly initialised BiLSTM over an encoder's activations.
 
-The paper uses one in two places: for feature-based tagging (section 5.3, Table 7), where the encoder is frozen, and on
-a left-to-right encoder that is fine-tuned with it ("LTR & No NSP + BiLSTM" in section 5.1, Table 5).
+The paper uses a BiLSTM in two places. In feature-based tagging (section 5.3, Table 7), the encoder is frozen. In "LTR &
+No NSP + BiLSTM" (section 5.1, Table 5), a left-to-right encoder is fine-tuned with the BiLSTM.
 
 Axis letters: B batch, T tokens or words, U units.
 """

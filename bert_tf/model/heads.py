@@ -196,7 +196,7 @@ class ClassificationHead(LinearHead):
         Args:
           x: [..., H], or an `EncoderOutput`, whose pooled output [B, H] is used.
           training: whether dropout is active.
-          seed: [2], integers, of the dropout. If given, dropout is active regardless of `training`.
+          seed: [2], integers, the seed of the dropout. If given, dropout is active regardless of `training`.
 
         Returns:
           Logits [..., C].

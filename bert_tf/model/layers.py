@@ -234,8 +234,8 @@ class SelfAttention(BertLayer):
 
         Args:
           x: [B*T, H]; [n, H] with `unpadded`.
-          attention_bias: [B, 1, 1 or T, T]; ignored with `unpadded`, which has its own.
-          seed: [2], integers, of the dropout; None for no dropout.
+          attention_bias: [B, 1, 1 or T, T]; ignored with `unpadded`, which contains the biases.
+          seed: [2], integers, the seed of the dropout; None for no dropout.
           unpadded: how attention pads x. If given, there are no probabilities.
         """
         query = self.query(x if unpadded is None else unpadded.queries(x)) * (1.0 / math.sqrt(self.config.head_size))
@@ -257,7 +257,7 @@ class SelfAttention(BertLayer):
           key: [B*T, H].
           value: [B*T, H].
           bias: [B, 1, 1 or Q, T].
-          seed: [2], integers, of the dropout; None for no dropout.
+          seed: [2], integers, the seed of the dropout; None for no dropout.
         """
         heads, size = self.config.num_attention_heads, self.config.head_size
 
@@ -374,7 +374,7 @@ class TransformerBlock(BertLayer):
           x: [B*T, H] or [B, T, H]; [n, H] with `unpadded`.
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
-          seed: [2], integers, of the dropout. If given, dropout is active regardless of `training`.
+          seed: [2], integers, the seed of the dropout. If given, dropout is active regardless of `training`.
           unpadded: how attention pads x; None if x is padded.
 
         Returns:

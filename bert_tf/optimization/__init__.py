@@ -1,6 +1,6 @@
 """Updates the weights: optimizers, learning-rate schedule, and float16's loss scale.
 
-    settings    the settings of all of them
+    settings    the settings of the optimizers and the schedule
     schedule    the learning rate of each step
     optimizers  the original Adam with weight decay, and LAMB; selects the variables with weight decay
     loss_scale  the dynamic loss scale

@@ -22,8 +22,9 @@ _LAMB = {
     "second_learning_rate": 4e-3,
     "second_num_warmup_steps": round(0.128 * _LAMB_SECOND_STEPS),
 }
-# The best use of one hour on one CPU core, according to `experiments/recipes.toml`: short sequences, small batches, no
-# dropout and large initial values get a small model past the plateau of the most frequent tokens early.
+# The best settings for one hour on one CPU core, according to `experiments/recipes.toml`. Short sequences, small
+# batches, no dropout and large initial values soon get a small model past the plateau of predicting only frequent
+# tokens.
 _ONE_HOUR = {
     "model_size": "tiny",
     "hidden_dropout_prob": 0.0,

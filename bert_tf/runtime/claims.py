@@ -42,7 +42,7 @@ def claimed(
         yield
         return
     path = files.target_of(os.path.join(folder, f"{work}.lock"))
-    with open(path, "a+", encoding="utf-8") as file:  # "a+" keeps what the owner has written
+    with open(path, "a+", encoding="utf-8") as file:  # "a+" keeps the text of the owner
         if not lock(file.fileno()):
             file.seek(0)
             owner = file.read().strip() or "another process"

@@ -1,4 +1,4 @@
-"""Reads JSON and TOML files, and checks what they contain.
+"""Reads JSON and TOML files, and checks their content.
 
 The expected content is given as a type: `list[str]`, `dict[str, int] | None`, a `TypedDict` (which allows other keys)
 or a `msgspec.Struct` (which may forbid them).

@@ -35,8 +35,8 @@ _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
 # The names of files that identify folders of unfinished work of the vocabulary and data programs.
 _WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
-# Files are opened in parallel, because each call to a remote file system takes long. A thread takes several at a time,
-# because passing many small files to threads one by one would take longer than reading them.
+# Files are opened in parallel, because each call to a remote file system takes long. A thread gets several files
+# at a time, because passing small files to threads one by one would take longer than reading them.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
 
 

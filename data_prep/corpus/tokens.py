@@ -242,8 +242,8 @@ class TokenStore(contextlib.ExitStack):
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the concatenated tokens of spans [n]. `starts` are indices in the store.
 
-        If the store is larger than the memory, spans are read in their order on the disk, and the next ones are
-        announced to the operating system, so the disk processes many of them at once.
+        If the store is larger than the memory, spans are read in their order on the disk. The next spans are
+        announced to the operating system, so the disk processes many spans at once.
         """
         if not self._is_larger_than_memory:
             return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)

@@ -1,10 +1,10 @@
 """Splits documents into pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
 
 The rules are the original ones, which `original_order` executes with the original random draws. Here they are
-executed for many sentences at once: for every sentence, the functions compute the end of a chunk that would begin
-there, where it would be divided into A and B, whether B would be random, and so where the next chunk would begin. Then
-the chain of chunks is followed. All decisions are drawn from (seed, duplicate, document, sentence), so they do not
-depend on how the work is divided.
+executed for many sentences at once. For every sentence, the functions assume that a chunk begins there. They compute
+the end of this chunk, its division into A and B, whether B is random, and the start of the next chunk. Then the chain
+of chunks is followed from the first sentence. All decisions are drawn from (seed, duplicate, document, sentence), so
+they do not depend on how the work is divided.
 """
 
 from collections.abc import Iterator

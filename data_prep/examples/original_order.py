@@ -1,9 +1,12 @@
 """The original examples in the original order (`--original_order`), with the original random draws.
 
 As in the original code, the whole corpus is in memory, and one core does the work. Unlike the streaming mode, this mode
-keeps the following original properties: carriage returns are deleted everywhere; a document continues in the next file
-if there is no blank line at the end; the "random" segments of a corpus of one document come from that document; a "##"
-token at the front of the second segment belongs to the last word of the first.
+keeps these original properties:
+
+- Carriage returns are deleted everywhere.
+- A document continues in the next file if there is no blank line at the end.
+- The "random" segments of a corpus of one document come from that document.
+- A "##" token at the front of the second segment belongs to the last word of the first.
 """
 
 import collections

@@ -60,7 +60,7 @@ def decode(
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
     Raises:
-      ValueError: if a logit is not finite (names the question).
+      ValueError: if a logit is not finite; the message names the question.
     """
     document_of_window = windows.document_of_example[windows.example_index].tolist()
     to_token = (windows.text_start - windows.first_lengths).tolist()  # from a position to a token of the paragraph

@@ -81,7 +81,7 @@ def read_sentences(
 
     If the first line of words contains a tab, columns are separated by tabs, otherwise by spaces and tabs. A line of
     white space ends a sentence, and a line that begins with -DOCSTART- starts a document. Comments before a sentence
-    ("# id 17 ...") are skipped. Examples in memory get the line numbers of a file with a blank line after each of them.
+    ("# id 17 ...") are skipped. Examples in memory get the line numbers of a file with a blank line after each example.
 
     Args:
       source: the file or the examples.
