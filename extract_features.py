@@ -42,7 +42,7 @@ def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
     program.require_together({"normalize": "pooling"})
     if _CONFIG.given()["pooling"]:
-        program_flags.set_defaults({"layers": "-1"})
+        program.set_defaults({"layers": "-1"})
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()
     files.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
     from bert_tf import checkpoints, features, sentence_vectors

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_CLASSIFIER, FinetuningConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
-_CONFIG = program_flags.SettingsFlags(FinetuningConfig, omit=["pad_to_max_seq_length"], output_dir=None, num_workers=0)
+_CONFIG = program_flags.SettingsFlags(FinetuningConfig, NOT_IN_RUN_CLASSIFIER, output_dir=None, num_workers=0)
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 program.section("Export")
@@ -69,7 +69,7 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     """Returns the settings in the flags."""
     features = _FEATURES.config()
     if features.layers:
-        program_flags.set_defaults(_BILSTM_DEFAULTS)
+        program.set_defaults(_BILSTM_DEFAULTS)
     program.require_together(_NEEDED | ({} if features.layers else _NEEDED_BY_FEATURES))
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()

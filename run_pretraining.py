@@ -6,12 +6,12 @@ The input is the TFRecord files of `data_prep.create_pretraining_data` or of the
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.pretraining.pretraining_config import PretrainingConfig
+from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError
 
-_CONFIG = program_flags.SettingsFlags(PretrainingConfig, omit=["do_lower_case"], input_file=None, output_dir=None)
+_CONFIG = program_flags.SettingsFlags(PretrainingConfig, NOT_IN_RUN_PRETRAINING, input_file=None, output_dir=None)
 program.section("Model, data and directories")
 _MODEL_SIZE = program_flags.ModelSizeFlags()
 _RECIPE = flags.DEFINE_enum(
@@ -35,7 +35,7 @@ _NEEDED = {
 
 def main() -> None:
     """Runs the steps that the flags select."""
-    program_flags.set_defaults(RECIPES.get(_RECIPE.value, {}))
+    program.set_defaults(RECIPES.get(_RECIPE.value, {}))
     program.require_together(_NEEDED)
     config = _CONFIG.config(flags=program.flag_values())
     if not (config.do_train or config.do_eval or _DO_EXPORT.value):

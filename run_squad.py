@@ -23,30 +23,18 @@ The folder of a finished run (--output_dir) contains:
 from absl import flags, logging
 
 from bert_tf import program_flags
-from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
-from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
+from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
 
 _CONFIG = program_flags.SettingsFlags(
-    FinetuningConfig,
-    omit=["do_eval", "eval_batch_size", "original_format", "reinit_layers", "selection", "trials"],
-    output_dir=None,
-    max_seq_length=384,
-    num_workers=0,
+    FinetuningConfig, NOT_IN_RUN_SQUAD, output_dir=None, max_seq_length=384, num_workers=0
 )
 _SQUAD = program_flags.SettingsFlags(SquadConfig)
 _ANSWERS = program_flags.SettingsFlags(AnswerConfig)
-program.section("What to do")
-_TRAIN_FILE = flags.DEFINE_list(
-    "train_file", [], "SQuAD JSON file for training. Several files, separated by commas, are used one after the other."
-)
-_PREDICT_FILE = flags.DEFINE_string("predict_file", None, "SQuAD JSON file with the questions to answer.")
-_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer questions about paragraphs that you type.")
-_EVALUATE_FILE = flags.DEFINE_string(
-    "evaluate_file", None, "Only evaluate this file of answers to --predict_file, in the format of predictions.json."
-)
+_STEPS = program_flags.SettingsFlags(SquadSteps)
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
@@ -62,7 +50,7 @@ def main() -> None:
     """Runs the steps that the flags select."""
     # An export uses the SQuAD version of the finished run.
     program.require_together(_NEEDED | ({} if _DO_EXPORT.value else _NEEDED_BY_ANSWERS))
-    config, answer_config = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config()
+    config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
     squad_config = _SQUAD.config(
         max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
     )
@@ -72,10 +60,10 @@ def main() -> None:
     steps = {
         "do_train": config.do_train,
         "do_predict": config.do_predict,
-        "interactive": _INTERACTIVE.value,
+        "interactive": step.interactive,
         "do_export": _DO_EXPORT.value,
     }
-    if not (any(steps.values()) or _EVALUATE_FILE.value):
+    if not (any(steps.values()) or step.evaluate_file):
         raise InputError(f"No step is selected. Pass {', '.join(f'--{name}' for name in steps)} or --evaluate_file.")
     if config.reset_head and not config.do_train:
         raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
@@ -87,22 +75,22 @@ def main() -> None:
     from bert_tf.tasks.squad.squad_task import Answerer, SquadTask, evaluate_file
 
     output_dir = config.training.output_dir
-    task = SquadTask(squad_config, _TRAIN_FILE.value, _PREDICT_FILE.value, answer_config)
-    if _EVALUATE_FILE.value:
+    task = SquadTask(squad_config, step.train_file, step.predict_file, answer_config)
+    if step.evaluate_file:
         if others := [name for name, is_given in steps.items() if is_given]:
             raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
-        evaluate_file(task, _EVALUATE_FILE.value, output_dir)
+        evaluate_file(task, step.evaluate_file, output_dir)
         return
     export_config = make_export_config(config, squad_config, answer_config) if _DO_EXPORT.value else None
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
     if export_config is not None:
         start = run_directory.recorded_bilstm(config.model.init_checkpoint)
         check_no_bilstm(bool(config.bilstm or start), "--do_export")
-    if _INTERACTIVE.value:
+    if step.interactive:
         config.distribution.check_one_worker("--interactive")
     if config.do_train or config.do_predict:
         finetune(task, config, model)
-    if _INTERACTIVE.value:
+    if step.interactive:
         typed_questions.interact(Answerer(FinetuningRun(task, config, model), answer_config))
     if export_config is not None:
         export_run(output_dir, _EXPORT.export_dir, export_config)

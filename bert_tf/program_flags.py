@@ -4,7 +4,7 @@ The original flags keep their names and defaults. Importing this module does not
 in flags are fast. Only programs import it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from absl import flags
@@ -28,37 +28,21 @@ class SettingsFlags(Generic[_Settings]):
       kind: the class of the settings.
       omit: names of settings that are not flags of the program.
       only: names of the settings that are flags of the program; by default all.
-      base: settings with the defaults; None for the class defaults.
       **defaults: maps names of settings to defaults that differ from the settings' own.
     """
 
     def __init__(
-        self,
-        kind: type[_Settings],
-        omit: Collection[str] = (),
-        only: Collection[str] = (),
-        base: _Settings | None = None,
-        **defaults: Any,
+        self, kind: type[_Settings], omit: Collection[str] = (), only: Collection[str] = (), **defaults: Any
     ) -> None:
-        self._make = kind if base is None else base.replace
+        self._kind, group = kind, ""
         self._flags: dict[str, flags.FlagHolder] = {}
-        self._within: dict[str, SettingsFlags] = {}
-        self._types = {field.name: field.type for field in settings.fields(kind)}
-        group = ""
-        for field in settings.fields(kind):
-            if field.name in omit or (only and field.name not in only):
+        for name, field in settings.flags_of(kind, omit=omit).items():
+            if only and field.name not in only:
                 continue
-            if field.settings:
-                within = field.default if base is None else getattr(base, field.name)
-                within = within if isinstance(within, settings.Settings) else None
-                self._within[field.name] = SettingsFlags(field.settings, omit, base=within, **defaults)
-                group = ""
-            elif field.help:
-                if field.group not in ("", group):
-                    group = field.group
-                    program.section(group)
-                default = field.default if base is None else getattr(base, field.name)
-                self._flags[field.name] = _define(field, defaults.get(field.name, default))
+            if field.group not in ("", group):
+                group = field.group
+                program.section(group)
+            self._flags[name] = _define(field, defaults.get(field.name, field.default))
 
     @property
     def are_present(self) -> bool:
@@ -66,12 +50,13 @@ class SettingsFlags(Generic[_Settings]):
         return any(flag.present for flag in self._flags.values())
 
     def given(self) -> dict[str, Any]:
-        """Returns the values of the flags, which must have been parsed, by the names of the settings."""
+        """Returns the values of the flags, which must have been parsed, by their names."""
         values = {name: flag.value for name, flag in self._flags.items()}
+        kinds = settings.flags_of(self._kind)
         for name, value in values.items():
             if isinstance(value, list):  # its items are strings
-                values[name] = check(value, self._types[name], f"--{self._flags[name].name}", strict=False)
-        return values | {name: within.config() for name, within in self._within.items()}
+                values[name] = check(value, kinds[name].type, f"--{name}", strict=False)
+        return values
 
     def config(self, **others: Any) -> _Settings:
         """Returns the values of the flags, which must have been parsed, with other settings.
@@ -79,7 +64,7 @@ class SettingsFlags(Generic[_Settings]):
         Raises:
           InputError: if a value can't be used.
         """
-        return self._make(**self.given() | others)
+        return self._kind.from_flags(self.given()).replace(**others)
 
 
 def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
@@ -89,12 +74,6 @@ def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
     if get_origin(kind) is tuple:
         return flags.DEFINE_list(field.flag, default and list(map(str, default)), field.help)
     return _DEFINE.get(kind, flags.DEFINE_string)(field.flag, default, field.help)
-
-
-def set_defaults(values: Mapping[str, Any]) -> None:
-    """Sets the defaults of flags, for example to the settings of a recipe. Given flags keep their values."""
-    for flag, value in values.items():
-        flags.FLAGS.set_default(flag, value)
 
 
 class ModelSizeFlags:
@@ -149,4 +128,4 @@ class ExportFlags:
           InputError: if the folder is not given or not new.
         """
         files.check_new_folder(self.export_dir, "--export_dir")
-        return ExportConfig(**self._settings.given(), **more)
+        return self._settings.config(**more)

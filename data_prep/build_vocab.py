@@ -7,7 +7,6 @@ has the special tokens, the reserved and unused tokens, the alphabet, and all ot
 import os
 import shutil
 import tempfile
-from typing import Annotated, Literal
 
 from bert_tf import program_flags
 from bert_tf.runtime import files, program
@@ -15,75 +14,15 @@ from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
-from bert_tf.runtime.settings import Settings, about
-from bert_tf.tokenization import BasicTokenizer
-from bert_tf.tokenization.vocabulary import (
-    SPECIAL_TOKENS,
-    TOKENIZER_CONFIG_FILE,
-    AddedToken,
-    added_tokens_decoder,
-    token_list,
-)
-from data_prep.corpus.files import (
-    HELP_INPUT_FORMAT,
-    INPUT_FORMATS,
-    corpus_bytes,
-    cut_into_splits,
-    find_input_files,
-    require_columns,
-)
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
+from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
+from data_prep.options import NOT_IN_BUILD_VOCAB, VocabularyOptions
 from data_prep.workers import Workers
 
-
-class VocabularyOptions(Settings, frozen=True, kw_only=True):
-    """The settings of the program.
-
-    Attributes:
-      max_alphabet: words with rarer characters are skipped.
-    """
-
-    input_file: Annotated[
-        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Text and vocabulary")
-    ]
-    output_file: Annotated[str, about("Vocabulary file to write, one token per line.")]
-    vocab_size: Annotated[int, about("Number of tokens, including special ones.")] = 30522
-    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case and remove accents.")] = True
-    strip_accents: Annotated[bool, about("Remove accents. Default: the same as --do_lower_case.")] | None = None
-    reserved_tokens: Annotated[tuple[str, ...], about("Tokens that are never split; or a file with one per line.")] = ()
-    num_unused: Annotated[int, about("Number of [unusedN] tokens, which can be replaced later.", ge=0)] = 0
-    max_alphabet: Annotated[
-        int, about("Maximum number of characters. Default: 1000, or more to cover 99.95% of the text.", ge=0)
-    ] = 0
-    max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
-    input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
-    corpus: CorpusOptions = CorpusOptions("record")
-    num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
-
-    @property
-    def kept_tokens(self) -> list[str]:
-        """The tokens that are never split."""
-        return token_list(self.reserved_tokens, "--reserved_tokens")
-
-    @property
-    def rules(self) -> dict[str, bool]:
-        """The arguments of `BasicTokenizer`."""
-        return vars(BasicTokenizer(self.do_lower_case, self.strip_accents))
-
-    @property
-    def config_file(self) -> str:
-        """The file with the rules of the tokenizer."""
-        return os.path.join(os.path.dirname(self.output_file), TOKENIZER_CONFIG_FILE)
-
-
-_OPTIONS = program_flags.SettingsFlags(
-    VocabularyOptions,
-    omit=["documents", "split_sentences", "language"],
-    input_file=None,
-    output_file=None,
-)
+_OPTIONS = program_flags.SettingsFlags(VocabularyOptions, NOT_IN_BUILD_VOCAB, input_file=None, output_file=None)
 
 
 def main() -> None:

@@ -5,36 +5,19 @@ flags and seed. `--original_order` makes the original program's examples in the 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from bert_tf import program_flags
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
-from bert_tf.runtime.settings import Settings, about
 from data_prep.examples.original_order import write_reference_examples
 from data_prep.examples.records import ShardSet
 from data_prep.local import PreparationConfig, prepare
-from data_prep.options import DataOptions, preparation_config
+from data_prep.options import DataOptions, LocalOptions, preparation_config
 
 _DEFAULT_WORKER_MB = 400
-
-
-class LocalOptions(Settings, frozen=True):
-    """The settings of one machine. Settings of processes do not change the output."""
-
-    original_order: Annotated[
-        bool, about("Make the original program's examples in the original order.", group="Order of the records")
-    ] = False
-    num_workers: Annotated[
-        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output")
-    ] = 0
-    memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
-    work_dir: Annotated[
-        str, about("Folder for unfinished work and tokenized text. Default: a temporary one next to the output.")
-    ] = ""
-
 
 REQUIRED = ("input_file", "output_file", "vocab_file")
 NEEDED = {"language": "split_sentences", "word_segmenter": "do_whole_word_mask"}

@@ -1,5 +1,6 @@
 """The settings of the programs that make pre-training data."""
 
+import os
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -9,8 +10,9 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.sequences.example_format import Sidecar
 from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization.tokenizer_config import find_rules
-from bert_tf.tokenization.vocabulary import check_vocab_file, vocabulary_hash
+from bert_tf.tokenization import BasicTokenizer
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
+from bert_tf.tokenization.vocabulary import check_vocab_file, token_list, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
@@ -21,6 +23,48 @@ from data_prep.local import PreparationConfig
 _TOOL_VERSION = 1
 # The flags that determine the masks.
 _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "masking", "masking_policy", "no_special_replacements")
+# Settings of a vocabulary that are not flags of the program.
+NOT_IN_BUILD_VOCAB = ("documents", "split_sentences", "language")
+
+
+class VocabularyOptions(Settings, frozen=True, kw_only=True):
+    """The settings of a vocabulary.
+
+    Attributes:
+      max_alphabet: words with rarer characters are skipped.
+    """
+
+    input_file: Annotated[
+        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Text and vocabulary")
+    ]
+    output_file: Annotated[str, about("Vocabulary file to write, one token per line.")]
+    vocab_size: Annotated[int, about("Number of tokens, including special ones.")] = 30522
+    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case and remove accents.")] = True
+    strip_accents: Annotated[bool, about("Remove accents. Default: the same as --do_lower_case.")] | None = None
+    reserved_tokens: Annotated[tuple[str, ...], about("Tokens that are never split; or a file with one per line.")] = ()
+    num_unused: Annotated[int, about("Number of [unusedN] tokens, which can be replaced later.", ge=0)] = 0
+    max_alphabet: Annotated[
+        int, about("Maximum number of characters. Default: 1000, or more to cover 99.95% of the text.", ge=0)
+    ] = 0
+    max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
+    input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
+    corpus: CorpusOptions = CorpusOptions("record")
+    num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
+
+    @property
+    def kept_tokens(self) -> list[str]:
+        """The tokens that are never split."""
+        return token_list(self.reserved_tokens, "--reserved_tokens")
+
+    @property
+    def rules(self) -> dict[str, bool]:
+        """The arguments of `BasicTokenizer`."""
+        return vars(BasicTokenizer(self.do_lower_case, self.strip_accents))
+
+    @property
+    def config_file(self) -> str:
+        """The file with the rules of the tokenizer."""
+        return os.path.join(os.path.dirname(self.output_file), TOKENIZER_CONFIG_FILE)
 
 
 class DataOptions(Settings, frozen=True, kw_only=True):
@@ -85,13 +129,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         defaults = type(self)(input_file="", output_file="", vocab_file="").flag_values()
         values = self.flag_values()
         if self.objective == "ltr":
-            for name in (
-                "masked_lm_prob",
-                "do_whole_word_mask",
-                "masking",
-                "masking_policy",
-                "no_special_replacements",
-            ):
+            for name in _OF_MASKS:
                 if values[name] != defaults[name]:
                     raise InputError("has no effect with --objective=ltr. Omit it.", f"--{name}")
         elif self.masking == "dynamic" and self.max_predictions_per_seq != defaults["max_predictions_per_seq"]:
@@ -127,6 +165,21 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         check_vocab_file(self.vocab_file)
         rules = find_rules(self.vocab_file, do_lower_case=self.do_lower_case, strip_accents=self.strip_accents)
         return TokenizerOptions(self.vocab_file, word_segmenter=self.word_segmenter, **rules)
+
+
+class LocalOptions(Settings, frozen=True):
+    """The settings of one machine. Settings of processes do not change the output."""
+
+    original_order: Annotated[
+        bool, about("Make the original program's examples in the original order.", group="Order of the records")
+    ] = False
+    num_workers: Annotated[
+        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output")
+    ] = 0
+    memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
+    work_dir: Annotated[
+        str, about("Folder for unfinished work and tokenized text. Default: a temporary one next to the output.")
+    ] = ""
 
 
 def preparation_config(options: DataOptions, original_order: bool = False) -> PreparationConfig:

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.settings import flags_of
 from bert_tf.tokenization.vocabulary import load_vocab
 from experiments.runs import THIS, Run, in_order
+from experiments.schema import PROGRAMS, parse
 
-_DEVICE_FLAGS = ["distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"]
+_DEVICE_FLAGS = flags_of(DistributionConfig, omit=["worker_timeout", "allow_tf32", "deterministic"])
 # Suffix of a file eval_results*.json -> prefix for the names of its scores.
 _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 
@@ -40,8 +43,8 @@ class Runner:
         self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = (sys.executable, "-m")
     ) -> None:
         self._work_dir, self._device_flags, self._launcher = pathlib.Path(work_dir), [*device_flags], [*launcher]
-        if wrong := [flag for flag in device_flags if flag.strip("-").partition("=")[0] not in _DEVICE_FLAGS]:
-            raise InputError(f"--device_flags: {wrong[0]} is not allowed. Allowed flags: {', '.join(_DEVICE_FLAGS)}.")
+        texts = dict(flag.removeprefix("--").partition("=")[::2] for flag in device_flags)
+        parse(_DEVICE_FLAGS, {name: text or True for name, text in texts.items()}, "--device_flags")
 
     def done(self, run: Run) -> dict[str, Any] | None:
         """Returns the record of a finished run; None if it is not finished."""
@@ -62,11 +65,19 @@ class Runner:
         return "\n".join(f"{state:8}  python -m {' '.join(self.command(run))}  # {run}" for state, run in lines)
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Checks that the programs accept the flags of all unfinished runs."""
-        commands = [self.command(run) for run in in_order(runs) if not self.done(run)]
-        for module in sorted({module for module, *_ in commands}):
-            given = {flag: None for other, *flags in commands if other == module for flag in flags}
-            program.check_arguments([*self._launcher, module, *given])
+        """Checks the settings of all unfinished runs.
+
+        Raises:
+          InputError: if a program would refuse them.
+        """
+        for run in in_order(runs):
+            if not self.done(run):
+                try:
+                    PROGRAMS[run.module].check(run.texts, run.module)
+                    if run.model is not None:
+                        BertConfig.named(**run.model)
+                except InputError as error:
+                    raise InputError(str(error), str(run)) from None
 
     def run(self, runs: Iterable[Run]) -> str:
         """Runs the unfinished runs and the runs that they need.

@@ -59,10 +59,14 @@ class Run:
         return [value for values in self.values.values() for value in values if isinstance(value, File)]
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The values of the flags in the command, by the names of the flags."""
+        return {name: ",".join(str(getattr(x, "path", x)) for x in values) for name, values in self.values.items()}
+
+    @property
     def arguments(self) -> list[str]:
         """The arguments of the command."""
-        shown = {name: [str(getattr(x, "path", x)) for x in values] for name, values in self.values.items()}
-        return [f"--{name}={','.join(values)}" for name, values in shown.items()]
+        return [f"--{name}={text}" for name, text in self.texts.items()]
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:

@@ -1,12 +1,23 @@
-"""The format of the files of tables and scales. Unknown keys and wrong types raise an InputError."""
+"""The format of the files of tables and scales. Unknown keys and wrong values raise an InputError.
+
+Keys in tables of flags are settings of the programs, so they have their types and bounds.
+"""
 
 import pathlib
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 import msgspec
 
+from bert_tf.config import RELEASED_SIZES, BertConfig
+from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_CLASSIFIER, NOT_IN_RUN_SQUAD, FinetuningConfig
+from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.settings import Field, Settings, fields, flags_of
+from bert_tf.tasks.data_config import DataConfig, FeatureConfig
+from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
+from data_prep.options import NOT_IN_BUILD_VOCAB, DataOptions, LocalOptions, VocabularyOptions
 
 FOLDER = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
@@ -14,6 +25,58 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))  # of all tables and
 
 Flags = dict[str, bool | int | float | str]  # the values of a program's flags, or of a model's config, by name
 _File = TypeVar("_File", bound=msgspec.Struct)
+
+
+class Program:
+    """The settings of a program.
+
+    Args:
+      *kinds: their classes.
+      omit: names of settings that are not flags of the program.
+    """
+
+    def __init__(self, *kinds: type[Settings], omit: tuple[str, ...] = ()) -> None:
+        self._kinds = kinds
+        self.flags = flags_of(*kinds, omit=omit)
+
+    def check(self, values: Mapping[str, Any], where: str) -> None:
+        """Checks all flags of a command. See `parse`.
+
+        Raises:
+          InputError: if a flag can't be used, or flags contradict each other.
+        """
+        parsed = parse(self.flags, values, where)
+        for kind in self._kinds:
+            kind.from_flags(parsed)
+
+
+PROGRAMS = {
+    "data_prep.build_vocab": Program(VocabularyOptions, omit=NOT_IN_BUILD_VOCAB),
+    "data_prep.create_pretraining_data": Program(DataOptions, LocalOptions),
+    "run_pretraining": Program(PretrainingConfig, omit=NOT_IN_RUN_PRETRAINING),
+    "run_classifier": Program(FinetuningConfig, DataConfig, FeatureConfig, omit=NOT_IN_RUN_CLASSIFIER),
+    "run_squad": Program(FinetuningConfig, SquadConfig, AnswerConfig, SquadSteps, omit=NOT_IN_RUN_SQUAD),
+}
+
+
+def parse(known: Mapping[str, Field], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the values of flags, which may be texts. The items of a list are separated by commas.
+
+    Args:
+      known: the settings, by the names of their flags.
+      values: maps the names of flags to values or texts.
+      where: the place of the values, for messages.
+
+    Raises:
+      InputError: if a flag is unknown, or a value has the wrong type or is out of bounds.
+    """
+    if unknown := [name for name in values if name not in known]:
+        raise InputError(f"the flag {unknown[0]!r} is not accepted here. Correct or remove it.", where)
+    texts = {name: str(value) for name, value in values.items()}
+    lists = {name: text.split(",") for name, text in texts.items() if get_origin(known[name].plain_type) is tuple}
+    return {
+        name: check(text, known[name].type, f"{where}.{name}", strict=False) for name, text in (texts | lists).items()
+    }
 
 
 class Corpus(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,7 +90,7 @@ class Corpus(msgspec.Struct, forbid_unknown_fields=True):
 class Task(msgspec.Struct, forbid_unknown_fields=True):
     """A data set, and the program that is fine-tuned on it."""
 
-    program: str
+    program: Literal["run_classifier", "run_squad"]
     flags: Flags
     files: dict[str, list[str]]  # flag -> paths under --data_dir
     fetch: str
@@ -108,12 +171,15 @@ def load_experiment(name: str, scale: str) -> Experiment:
     experiment = _read(path, Experiment, scale)
     columns, tasks = experiment.columns, {column.task for column in experiment.columns.values()}
     for row in experiment.rows:
+        _check_tables(row, f"{path.name}, at row {row.name!r}")
         unknown = [*row.paper.keys() - columns.keys(), *row.tasks.keys() - tasks]
         if unknown or row.pretraining is True or [each.name for each in experiment.rows].count(row.name) > 1:
             wrong = (
                 f"there is no column or task {unknown[0]!r}" if unknown else "a repeated name, or pretraining = true"
             )
             raise InputError(f"{path.name}: row {row.name!r}: {wrong}. Correct the file.")
+    for heading, column in columns.items():
+        _check_tables(column, f"{path.name}, at columns.{heading}")
     experiment.columns = {heading: column for heading, column in columns.items() if not column.skip}
     experiment.rows = [row for row in experiment.rows if not row.skip]
     return experiment
@@ -121,7 +187,37 @@ def load_experiment(name: str, scale: str) -> Experiment:
 
 def load_scale(name: str) -> Scale:
     """Reads a scale."""
-    return _read(FOLDER / "scales" / f"{name}.toml", Scale, name)
+    path = FOLDER / "scales" / f"{name}.toml"
+    scale = _read(path, Scale, name)
+    _check_tables(scale, path.name)
+    for task_name, task in scale.tasks.items():
+        parse(PROGRAMS[task.program].flags, task.flags, f"{path.name}, at tasks.{task_name}.flags")
+    return scale
+
+
+class _Model(BertConfig, frozen=True, kw_only=True):
+    """The config of a released size, with changes."""
+
+    size: Literal[tuple(RELEASED_SIZES)]
+
+
+# The keys of the tables of flags.
+_TABLES = {
+    "vocabulary": PROGRAMS["data_prep.build_vocab"].flags,
+    "model": {field.name: field for field in fields(_Model)},
+    "data": PROGRAMS["data_prep.create_pretraining_data"].flags,
+    "second_data": PROGRAMS["data_prep.create_pretraining_data"].flags,
+    "pretraining": PROGRAMS["run_pretraining"].flags,
+    "finetuning": PROGRAMS["run_classifier"].flags | PROGRAMS["run_squad"].flags,
+}
+
+
+def _check_tables(item: Scale | Row | Column, where: str) -> None:
+    """Checks the flags in an object of a file. A vocabulary that is a file has none."""
+    for name, known in _TABLES.items():
+        values = getattr(item, name, None)
+        if isinstance(values, dict) and "file" not in values:
+            parse(known, values, f"{where}.{name}")
 
 
 def _read(path: pathlib.Path, kind: type[_File], scale: str) -> _File:

@@ -63,6 +63,7 @@ WITHOUT_TENSORFLOW = [
         "tasks.sentence_features",
         "tasks.tagging.conll",
         "tasks.data_config",
+        "tasks.squad.rules",
         "finetuning.finetuning_config",
         "pretraining.pretraining_config",
         "pretraining.recipes",

@@ -18,7 +18,7 @@ from bert_tf.config import ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.optimization.settings import OptimizerConfig
-from bert_tf.runtime import settings
+from bert_tf.runtime import program, settings
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, FeatureConfig
@@ -203,10 +203,10 @@ def test_defaults_are_set_except_for_given_flags():
     flags.DEFINE_float("rate_of_a_test", 5e-5, "A rate.")
     flags.FLAGS.mark_as_parsed()
     try:
-        program_flags.set_defaults({"rate_of_a_test": 1e-3})
+        program.set_defaults({"rate_of_a_test": 1e-3})
         assert flags.FLAGS.rate_of_a_test == 1e-3
         with flagsaver.as_parsed(rate_of_a_test="1e-4"):
-            program_flags.set_defaults({"rate_of_a_test": 2e-3})
+            program.set_defaults({"rate_of_a_test": 2e-3})
             assert flags.FLAGS.rate_of_a_test == 1e-4
     finally:
         delattr(flags.FLAGS, "rate_of_a_test")

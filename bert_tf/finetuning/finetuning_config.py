@@ -13,6 +13,10 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
 
+# Settings that are not flags of a program.
+NOT_IN_RUN_CLASSIFIER = ("pad_to_max_seq_length",)
+NOT_IN_RUN_SQUAD = ("do_eval", "eval_batch_size", "original_format", "reinit_layers", "selection", "trials")
+
 
 class SelectionConfig(Settings, frozen=True):
     """Settings of evaluation on the dev set during training, and of early stopping.

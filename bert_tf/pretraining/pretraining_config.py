@@ -12,6 +12,9 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
+# Settings that are not flags of the program.
+NOT_IN_RUN_PRETRAINING = ("do_lower_case",)
+
 
 class PretrainingData(Settings, frozen=True):
     """Examples of the same length.

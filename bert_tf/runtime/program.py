@@ -1,6 +1,6 @@
-"""Starts and ends the programs: checks the arguments, and prints input errors without a traceback.
+"""Starts and ends the programs: reads the flags, and prints input errors without a traceback.
 
-`check_arguments` and `call` run one program from another.
+`call` runs one program from another.
 """
 
 import atexit
@@ -205,21 +205,6 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def check_arguments(command: Sequence[str]) -> None:
-    """Runs another program only to check its arguments, before it is needed.
-
-    Args:
-      command: the program and its arguments. The last part that is not a flag is its name.
-
-    Raises:
-      InputError: if the program rejects the arguments; includes its message.
-    """
-    checked = subprocess.run([*command, "--only_check_args"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if checked.returncode:
-        name = next(part for part in reversed(command) if not part.startswith("--"))
-        raise errors.InputError(f"{name} rejects these flags: {checked.stderr.strip()}")
-
-
 def call(command: Sequence[str], log: str, name: str) -> None:
     """Runs another program until it ends. SIGTERM and Ctrl-C to this process end it too, with KeyboardInterrupt.
 
@@ -262,3 +247,9 @@ def call(command: Sequence[str], log: str, name: str) -> None:
 def flag_values() -> dict[str, object]:
     """Returns the values of the program's own flags, by name."""
     return {flag.name: flag.value for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])}
+
+
+def set_defaults(values: Mapping[str, object]) -> None:
+    """Sets the defaults of flags, for example to the settings of a recipe. Given flags keep their values."""
+    for flag, value in values.items():
+        flags.FLAGS.set_default(flag, value)

@@ -8,9 +8,11 @@ be another settings object.
 """
 
 import functools
+import itertools
 import sys
 import types
 import typing
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
@@ -101,6 +103,27 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             values |= value.flag_values() if field.settings else {field.flag: value} if field.help else {}
         return values
 
+    @classmethod
+    def from_flags(cls, values: Mapping[str, Any], base: Self | None = None) -> Self:
+        """Returns settings, including nested ones, with the values of flags.
+
+        Args:
+          values: maps the name of a flag to its value. Names of other settings are ignored.
+          base: settings with the other values; None for the defaults.
+
+        Raises:
+          InputError: if a value has the wrong type or is out of bounds, or values contradict each other.
+        """
+        changes: dict[str, Any] = {}
+        for field in fields(cls):
+            if field.settings:
+                within = field.default if base is None else getattr(base, field.name)
+                within = within if isinstance(within, Settings) else None
+                changes[field.name] = field.settings.from_flags(values, within)
+            elif field.help and field.flag in values:
+                changes[field.name] = values[field.flag]
+        return cls(**changes) if base is None else base.replace(**changes)
+
 
 @functools.cache
 def fields(kind: type[Settings]) -> tuple[Field, ...]:
@@ -116,6 +139,24 @@ def fields(kind: type[Settings]) -> tuple[Field, ...]:
         name, plain = extra.get("flag", kind.flag_prefix + field.name), _plain(field.type)
         found.append(Field(field.name, field.type, default, description, name, group, plain))
     return tuple(found)
+
+
+def flags_of(*kinds: type[Settings], omit: Collection[str] = ()) -> dict[str, Field]:
+    """Returns the settings that are flags, including nested ones, by the names of the flags.
+
+    Args:
+      *kinds: the classes.
+      omit: names of settings that are not flags.
+    """
+    found: dict[str, Field] = {}
+    for field in itertools.chain.from_iterable(map(fields, kinds)):
+        if field.name in omit:
+            continue
+        if field.settings:
+            found |= flags_of(field.settings, omit=omit)
+        elif field.help:
+            found[field.flag] = field
+    return found
 
 
 def _plain(kind: Any) -> Any:

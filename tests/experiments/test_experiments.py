@@ -245,14 +245,16 @@ def test_failed_runs_are_named_and_the_others_are_run(tmp_path):
         ([SMALL, "--scale=tiny"], "--data_dir", "books"),
         ([SMALL, "table99"], "table99", "recipes"),
         ([SMALL, "--data_dir=/nowhere", "--report"], "--data_dir", "/nowhere/examples"),
-        ([SMALL, "--device_flags=--learning_rate=9"], "--device_flags", "--learning_rate=9"),
+        ([SMALL, "--device_flags=--learning_rate=9"], "--device_flags", "learning_rate"),
+        ([SMALL, "--device_flags=--tpu_name=a,--num_tpu_cores=x"], "--device_flags.num_tpu_cores", "int"),
         ([SMALL, "--only=Nothing"], "--only", "BERT_LARGE (Single)"),
-        (["{tmp}/x.toml"], "run_squad", "lerning_rate"),
+        (["{tmp}/x.toml"], "without pre-training, F1, seed 1): run_squad", "num_restarts"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_run_or_written(tmp_path, arguments, place, found):
     text = (schema.FOLDER / f"{SMALL}.toml").read_text()
-    (tmp_path / "x.toml").write_text(text.replace("pretraining = false", "finetuning.lerning_rate = 1"))
+    # Only run_classifier.py has this flag.
+    (tmp_path / "x.toml").write_text(text.replace("pretraining = false", "finetuning.num_restarts = 2"))
     message = output(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments), status=1)
     assert place in message and found in message
     assert [path.name for path in tmp_path.iterdir()] == ["x.toml"]

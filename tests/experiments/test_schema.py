@@ -49,6 +49,12 @@ def test_every_flag_of_every_run_exists():
         programs.run("-m", module, *flags.values(), environment={"PARSE_ONLY": "1"})
 
 
+@pytest.mark.parametrize("module", schema.PROGRAMS)
+def test_every_flag_of_a_table_is_a_flag_of_its_program(module):
+    shown = programs.run("-m", module, "--help", expect=1)
+    assert [flag for flag in schema.PROGRAMS[module].flags if not re.search(rf"--(\[no\])?{flag}:", shown)] == []
+
+
 def test_every_row_has_a_model_without_pretraining_beside_it():
     for name, _, assembly in assemblies():
         if any(cell.run.kind != "pretraining" for cell in assembly.cells):
@@ -85,6 +91,13 @@ ROW = '{ name = "a", paper = { QNLI = 1 } }'
         (ROW, '{ name = "b", pretraining = true }', "row 'b'", "pretraining"),
         (ROW, '{ name = "b", checkpoint = 1.5 }', "rows[...].checkpoint", "1.0"),
         (ROW, '{ name = "b", data.max_seq_length = [1] }', "rows[...].data", "array"),
+        (ROW, '{ name = "b", data.max_seq_length = "x" }', "row 'b'.data.max_seq_length", "int"),
+        (ROW, '{ name = "b", data.masking_policy = "1,0,x" }', "row 'b'.data.masking_policy, at [...]", "float"),
+        (ROW, '{ name = "b", pretraining.lerning_rate = 1 }', "row 'b'.pretraining", "lerning_rate"),
+        (ROW, '{ name = "b", pretraining.do_lower_case = true }', "row 'b'.pretraining", "do_lower_case"),
+        (ROW, '{ name = "b", finetuning.learning_rate = 0 }', "row 'b'.finetuning.learning_rate", "> 0.0"),
+        (ROW, '{ name = "b", model.size = "huge" }', "row 'b'.model.size", "large"),
+        ("", "[columns.F1]\ntask = 'QNLI'\nmetric = 'f1'\nfinetuning.a = 1", "columns.F1.finetuning", "'a'"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_key(tmp_path, old, new, place, found):

@@ -183,13 +183,3 @@ for trial in range(100):
 def test_sigterm_ends_the_program_that_is_called_even_while_it_is_started():
     done = subprocess.run([sys.executable, "-c", SIGTERMS], cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.stdout.split("\n") == ["stopped", "no child"] * 100 + [""], done.stderr
-
-
-def test_the_arguments_of_another_program_are_checked(tmp_path):
-    other = tmp_path / "other.py"
-    other.write_text(PROGRAM.format(main="raise SystemExit(5)"))
-    run_path = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run_path}", str(other)]
-    program.check_arguments([*command, "--zeal=2"])
-    with pytest.raises(InputError, match=rf"(?s){other} rejects these flags: .*Unknown command line flag 'm'"):
-        program.check_arguments([*command, "--m=2"])

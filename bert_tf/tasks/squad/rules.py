@@ -27,6 +27,24 @@ _FAR = 1 << 29
 Array = Any
 
 
+class SquadSteps(Settings, frozen=True):
+    """The files of `run_squad.py`, and its steps that other programs do not have."""
+
+    train_file: Annotated[
+        tuple[str, ...],
+        about(
+            "SQuAD JSON file for training. Several files, separated by commas, are used one after the other.",
+            group="What to do",
+        ),
+    ] = ()
+    predict_file: Annotated[str | None, about("SQuAD JSON file with the questions to answer.")] = None
+    interactive: Annotated[bool, about("Answer questions about paragraphs that you type.")] = False
+    evaluate_file: Annotated[
+        str | None,
+        about("Only evaluate this file of answers to --predict_file, in the format of predictions.json."),
+    ] = None
+
+
 class SquadConfig(Settings, frozen=True):
     """How questions are read, split into windows and answered.
 
