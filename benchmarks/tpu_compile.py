@@ -42,7 +42,7 @@ _SIZE = flags.DEFINE_string("size", "base", "Released size of the model.")
 _LENGTH = flags.DEFINE_integer("length", 128, "Tokens per sequence.", lower_bound=1)
 _BATCH = flags.DEFINE_integer("batch", 32, "Sequences per step and core.", lower_bound=1)
 _TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "Training task.")
-_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --gradient_checkpointing.")
+_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step with --gradient_checkpointing.")
 _ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of parts into which a batch is split.", lower_bound=1)
 _DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Data type of the matrix multiplications.")
 PYTHON = flags.DEFINE_string(

@@ -23,7 +23,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))
 
 
 class OneCore(tf.distribute.TPUStrategy):
-    """A strategy that looks like a TPU with one core. The first CPU device keeps the variables and computes."""
+    """A strategy that looks like a TPU with one core. It runs on the first CPU device."""
 
     def __init__(self) -> None:
         tf.distribute.Strategy.__init__(self, OneDeviceExtended(self, "/cpu:0"))

@@ -7,7 +7,7 @@
 
 `api` runs the programs from Python. The other modules are programs. May import the modules of `bert_tf` that need no
 TensorFlow (see tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import `local` and `beam`,
-these import `examples` and `corpus`, and `examples` imports `corpus`.
+which import `examples` and `corpus`. `examples` imports `corpus`.
 """
 
 import os

@@ -57,7 +57,7 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
 
     Args:
       prefix: the path without `.index`.
-      where: the beginning of messages.
+      where: the beginning of error messages.
 
     Raises:
       InputError: if the index is damaged. The returned function raises it if a tensor is damaged.

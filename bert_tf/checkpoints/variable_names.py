@@ -33,7 +33,7 @@ _HF_LEAVES_BY_MODULE = {
 }
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
-# Hugging Face tensors that are copies of others (the decoder shares the embeddings and predictions.bias) or no weights.
+# Hugging Face tensors that are not weights, or copy other tensors (the decoder shares the embeddings and the bias).
 HF_COPIES = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
 
 

@@ -170,8 +170,8 @@ def record_features(
     if len(by_policy) > 1:
         (first, _), (second, _) = list(by_policy.values())[:2]
         raise InputError(
-            f"{flag_name}: {first.path} and {second.path} can't be combined. They were made with different --masking "
-            "or masking settings. Train on one type of data at a time."
+            f"{flag_name}: {first.path} and {second.path} can't be combined. They were made with different masking "
+            "settings, such as --masking. Train on one type of data at a time."
         )
     return next(iter(by_policy.values()))[1]
 

@@ -91,7 +91,7 @@ def uniform_rows(seed: tf.Tensor, first_row: tf.Tensor, rows: int, length: int) 
 
 
 def _choose_pieces(is_text: tf.Tensor, order: tf.Tensor, limits: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns True for the chosen tokens [B, T]: the `limits` [B] first ones of each row in `order` [B, T]."""
+    """Returns True for the chosen tokens [B, T]: the `limits` [B] highest ones of each row in `order` [B, T]."""
     rows, length = is_text.shape
     values, positions = tf.math.top_k(tf.where(is_text, order, -1.0), min(most, length))
     is_chosen = (tf.range(positions.shape[1]) < limits[:, None]) & (values >= 0)

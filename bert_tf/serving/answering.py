@@ -65,7 +65,7 @@ class AnsweringModel(abc.ABC):
         If there is only one input, the example may be a string. For `token_ids`, fields are lists of integers.
 
         Raises:
-          InputError: if a field is missing or has the wrong type, or the example is an InputError of the reader.
+          InputError: if a field is missing or has the wrong type, or the example is itself an InputError.
         """
         if isinstance(example, InputError):
             raise example

@@ -19,7 +19,7 @@ from bert_tf.tokenization.vocabulary import VOCAB_FILE
 
 
 class TextTask(TypedDict):
-    """The data besides the logits of a model of texts, pairs or choices; in a file next to the model.
+    """The settings for computing answers from the logits of texts, pairs or choices; in a file next to the model.
 
     inputs: the names of the one or two texts, or of the prompt and the endings.
     problem: "classification", "multi_label", "regression" or "choice".

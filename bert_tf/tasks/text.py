@@ -151,7 +151,7 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | columns | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the class weights, and the column of the row weights if there is one."""
+        """Also returns the class weights, and the column of the row weights if there is one."""
         weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
         return self.input_settings() | {"class_weights": self._class_weights} | weights
 

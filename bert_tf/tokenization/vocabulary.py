@@ -23,7 +23,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 CONTINUATION = "##"
 # Longer words become [UNK].
 MAX_CHARS_PER_WORD = 200
-# Released vocabularies have other characters that the tokenizer drops. These show that a file is not a vocabulary.
+# A file whose tokens contain these characters is not a vocabulary.
 _NOT_IN_PIECES = re.compile(r"[ \t\x00-\x1f]")
 
 

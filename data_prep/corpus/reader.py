@@ -20,8 +20,8 @@ DOCUMENTS = ("auto", "blank_line", "file", "record")
 _STOPPING = ("fail", "error")  # synonyms
 ON_BAD_LINE = ("clean", "skip", *_STOPPING)
 _HELP_ON_BAD_LINE = (
-    "How to handle lines that are not plain text. clean: delete control characters, skip other lines; skip: skip all; "
-    "fail, error: stop."
+    "Handling of lines that are not plain text. clean: delete control characters, skip undecodable lines; skip: skip "
+    "both; fail, error: stop."
 )
 # The number of bad lines to list for each reason.
 _NAMED_LINES = 5

@@ -102,7 +102,7 @@ class SquadWindows(FeatureSet):
         return lines
 
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns, for some windows, which positions are tokens, and `is_max_context`, [W, T] each."""
+        """Returns whether each position of some windows is a token, [W, T], and their `is_max_context`, [W, T]."""
         lengths = self.lengths[windows]
         is_token = np.arange(length) < lengths[:, None]
         is_max_context = np.zeros(is_token.shape, dtype=bool)

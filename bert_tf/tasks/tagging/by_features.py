@@ -78,7 +78,7 @@ class FeatureTaggingTask(TaggingTask):
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the path of the encoder, which is needed to export the run."""
+        """Also returns the path of the encoder, which is needed to export the run."""
         return super().resume_settings() | {"encoder": files.real_path(self.feature_based.encoder.init_checkpoint)}
 
     def input_settings(self) -> dict[str, Any]:
