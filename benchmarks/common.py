@@ -19,7 +19,7 @@ PEERS = os.path.join(ROOT, "benchmarks", "peers")
 
 # The default paths of the data, in the folder of shared data next to the checkout.
 SHARED = os.path.join(ROOT, "..", "shared")
-VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"  # of an uncased model
+VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"  # the vocabulary of an uncased model
 QNLI_FOLDER = f"{SHARED}/data/glue/QNLI"
 WNLI_FOLDER = f"{SHARED}/data/glue/WNLI"
 SQUAD_FILE = f"{SHARED}/data/squad/dev-v1.1.json"

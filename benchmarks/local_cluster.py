@@ -15,7 +15,7 @@ def worker_configs(count: int) -> list[str]:
         port = random.SystemRandom().choice(_PORTS)
         try:
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError:  # another process uses it
+        except OSError:  # another process uses this port
             continue
         addresses.append(f"127.0.0.1:{port}")
     return [

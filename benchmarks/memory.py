@@ -24,7 +24,7 @@ _RECOMPUTE = flags.DEFINE_bool("gradient_checkpointing", False, "With --one: rec
 
 def measure() -> None:
     """Prints idle and peak memory in GB, and the seconds of the second step."""
-    from benchmarks.pretraining_step import make_batch, our_step  # the parent process needs no TensorFlow
+    from benchmarks.pretraining_step import make_batch, our_step  # imported here: the parent needs no TensorFlow
     from bert_tf.config import BertConfig
 
     config = BertConfig.named(_SIZE.value)

@@ -53,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Answers one client. `models` are the signatures by name. Only a few requests are computed at the same time."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _SECONDS_TO_SEND  # for a client that has sent only half of its request
+    timeout = _SECONDS_TO_SEND  # the longest wait for a client that has sent only half of its request
     models: Mapping[str, ExportedModel]
     slots = threading.Semaphore(os.cpu_count() or 1)
 

@@ -189,7 +189,7 @@ class BertEncoder(BertLayer):
             if self.pooler is not None:
                 self.pooler.build((None, config.hidden_size))
         self.built = True
-        self.seed_generator = keras.random.SeedGenerator(seed)  # last, because without a seed it draws a random number
+        self.seed_generator = keras.random.SeedGenerator(seed)  # created last: without a seed it draws a number
 
     @property
     def embedding_table(self) -> tf.Tensor:

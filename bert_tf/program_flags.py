@@ -54,7 +54,7 @@ class SettingsFlags(Generic[_Settings]):
         values = {name: flag.value for name, flag in self._flags.items()}
         kinds = settings.flags_of(self._kind)
         for name, value in values.items():
-            if isinstance(value, list):  # its items are strings
+            if isinstance(value, list):  # the items of a list flag are strings
                 values[name] = check(value, kinds[name].type, f"--{name}", strict=False)
         return values
 

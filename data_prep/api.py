@@ -66,7 +66,7 @@ def _run(program: str, texts: str | os.PathLike[str] | Iterable[str], flags: dic
         # A notebook shows only the output that this process itself writes.
         process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     if process.returncode:
-        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # after the progress bars
+        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # follows the progress bars
         raise InputError(f"data_prep.{program}: {message.strip()[-2000:] or process.returncode}")
     sys.stderr.write(process.stderr)
 

@@ -99,7 +99,7 @@ class Workers:
     def _wait(self, pending: set[concurrent.futures.Future], advance: Advance) -> set[concurrent.futures.Future]:
         """Waits for a moment, and returns the unfinished jobs. Raises the error of a job."""
         done, pending = concurrent.futures.wait(pending, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-        now = self._progress.get_obj().value  # without the lock, which a killed worker may still hold
+        now = self._progress.get_obj().value  # read without the lock, which a killed worker may hold
         advance(now - self._shown)
         self._shown = now
         for future in done:

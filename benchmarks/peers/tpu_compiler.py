@@ -61,7 +61,7 @@ def adapt(module):
     That generator gets the key of the Philox generator, and no counter.
     """
     for operation in operations(module.operation):
-        if operation.name == "mhlo.copy":  # unknown to the compiler
+        if operation.name == "mhlo.copy":  # not supported by the compiler
             operation.results[0].replace_all_uses_with(operation.operands[0])
             operation.erase()
         elif operation.name == "stablehlo.rng_bit_generator":

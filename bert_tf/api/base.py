@@ -74,7 +74,7 @@ class Estimator(RunFolder, abc.ABC):
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Options
     _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
-    _RANK: ClassVar[int] = 0  # of an example; see `in_memory.as_list`
+    _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
     def __init__(
@@ -243,7 +243,7 @@ class Estimator(RunFolder, abc.ABC):
         """
         metric = settings.pop("selection_metric", None)
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
-        if "evaluate_every" in settings:  # its type is str, but Python users pass a number
+        if "evaluate_every" in settings:  # the type is str, but Python users may pass a number
             settings["evaluate_every"] = str(settings["evaluate_every"])
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", _REFUSED | _OF_MODEL)
         examples, labels, weights = in_memory.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)

@@ -61,7 +61,7 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if (column := getattr(y, "name", None)) in getattr(x, "columns", ()):
-        raise InputError(f"{name} has the column {column!r} of the labels. Give only the other columns.")
+        raise InputError(f"{name} contains the label column {column!r}. Give only the other columns.")
     examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
@@ -163,7 +163,7 @@ def label(value: Any, place: str) -> str:
         raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
         return str(value)
-    if isinstance(value, list) and len(value) == 1:  # a column of an array
+    if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
         return label(value[0], place)
     if isinstance(value, list | tuple):
         raise InputError(f"{place} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
@@ -180,7 +180,7 @@ def _plain(value: Any) -> Any:
             raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
     if isinstance(value, list | tuple):
         parts = map(_plain, value)
-        return list(parts) if isinstance(value, list) else tuple(parts)  # also for named tuples
+        return list(parts) if isinstance(value, list) else tuple(parts)  # named tuples also become tuples
     return value
 
 

@@ -82,7 +82,7 @@ def with_classes(
     if weights not in source.shapes:
         return source
     names, rows, needed = recorded_classes(source), source.shapes[weights][0], variables[weights].shape[0]
-    if classes is None or (names is not None and rows == 1):  # a score, or the two ends of an answer
+    if classes is None or (names is not None and rows == 1):  # a score and the ends of an answer have no class names
         names = None
     order = range(rows) if names is None else _places(classes, names)
     if rows != needed or order is None or len(order) != rows:

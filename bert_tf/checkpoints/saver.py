@@ -243,7 +243,7 @@ class CheckpointSaver(contextlib.AbstractContextManager):
             recorded = _recorded_checkpoints(self.folder)
             # Checkpoints of later steps were damaged, or the run restarted before them.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
-            kept = listed[-self.keep_checkpoint_max :]  # 0 keeps all
+            kept = listed[-self.keep_checkpoint_max :]  # with 0, this keeps all
             # Old checkpoints are listed until they are removed, so a kill leaves no unlisted ones.
             self._list(listed)
             removed = [p for p in recorded if p not in kept]

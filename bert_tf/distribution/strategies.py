@@ -107,7 +107,7 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
     return strategy
 
 
-@functools.cache  # a second strategy would number its sums from the same start, and mix them up with the first one's
+@functools.cache  # a second strategy would number its sums like the first one, so they would be mixed up
 def _build_mirrored_strategy(*devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
@@ -293,7 +293,7 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
-    """Returns the devices that the weights depend on, besides a run's settings (through dropout and TensorFloat-32)."""
+    """Returns the properties of the devices that influence the weights (through dropout and TensorFloat-32)."""
     kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
     tf32 = {"allow_tf32": tf.config.experimental.tensor_float_32_execution_enabled()} if kind == "GPU" else {}
     return {"replicas": strategy.num_replicas_in_sync, "device": kind, **tf32}

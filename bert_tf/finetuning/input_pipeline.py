@@ -50,7 +50,7 @@ def training_data(
       has_graph_per_shape: see `TrainingData`.
       has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler must then
         have only one length.
-      row_counts: the numbers of rows for tokens; None to compute padding too.
+      row_counts: chooses the shapes of batches without padding; None to compute padding too.
     """
     return TrainingData(
         lambda step, context: _dataset(sampler, row_counts, step, num_train_steps, has_static_shapes, context),

@@ -87,7 +87,7 @@ def report_evaluation(
         counts, labels = confusion
         contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
     files.write_json(path("eval_results", "json"), contents)
-    if confusion is not None:  # after the results are written, because drawing takes long and may fail
+    if confusion is not None:  # drawn after the results are written, because drawing may fail
         plot_confusion_matrix(*confusion, path("confusion_matrix", "png"))
 
 

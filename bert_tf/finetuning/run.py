@@ -162,7 +162,7 @@ class FinetuningRun:
                 reporting.report_truncation(truncated, len(examples), split, self.settings.max_seq_length)
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
-        self.featurize(examples[:100])  # finds errors in the first examples at once
+        self.featurize(examples[:100])  # reports errors in the first examples before training
         task, tokenizer, max_seq_length = self.task, self.tokenizer, self.settings.max_seq_length
         return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
 
@@ -283,7 +283,7 @@ class FinetuningRun:
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
             group_by_length = is_large and len(buckets) > 1
-        if self._has_fixed_shapes and not group_by_length:  # one length, so there are few graphs
+        if self._has_fixed_shapes and not group_by_length:  # all batches have the same length, so there are few graphs
             buckets = [next(length for length in buckets if length >= features.max_length)]
         return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 

@@ -87,7 +87,7 @@ class MaskedLMHead(Head):
             self.transform.build((None, config.hidden_size))
             self.output_bias = self.named_variable("output_bias", (config.vocab_size,), "zeros")
         self.finish()
-        self.encoder = encoder  # after `finish`, because the encoder may be frozen when the head is not
+        self.encoder = encoder  # assigned after `finish`, because the encoder may be frozen when the head is not
 
     def call(
         self, sequence_output: tf.Tensor | EncoderOutput, positions: tf.Tensor, embedding_table: tf.Tensor | None = None

@@ -55,7 +55,7 @@ class Optimizer(abc.ABC):
       ValueError: if two variables have the same path.
     """
 
-    slot_prefix: str  # in the slots' names in checkpoints
+    slot_prefix: str  # a part of the slots' names in checkpoints
 
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]

@@ -114,7 +114,7 @@ def explanation(error: BaseException) -> str | None:
         )
     if isinstance(error, OSError) and error.errno is not None:
         paths, words = [error.filename, error.filename2], error.strerror
-    elif is_tensorflow:  # "path; words", and sometimes more lines
+    elif is_tensorflow:  # the message is "path; words", sometimes with more lines
         path, _, words = error.message.partition("\n")[0].partition("; ")
         paths = [path]
     else:

@@ -72,7 +72,7 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
 
 @functools.lru_cache(maxsize=1)
 def _check_folder(folder: str, flag_name: str) -> None:
-    while not os.path.lexists(folder):  # it will be created
+    while not os.path.lexists(folder):  # missing folders will be created
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
         raise InputError(f"{folder} is not a folder. Pass another name.", flag_name)

@@ -112,7 +112,7 @@ def _cpu_quotas(root: str = "/") -> list[float]:
     for folder, is_version_1 in control_groups("cpu", root):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_version_1 else ("cpu.max",)
         words = [word for name in names for line in _lines(os.path.join(folder, name)) for word in line.split()]
-        if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
+        if len(words) == 2 and words[0].isdecimal():  # a quota, unlike "max" or -1
             quotas.append(int(words[0]) / int(words[1]))
     return quotas
 

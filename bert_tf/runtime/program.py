@@ -102,7 +102,7 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 status, message = 1, f"error: {message}"
             else:
                 raise
-            if isinstance(error, BrokenPipeError):  # at exit, Python would write the rest of the output
+            if isinstance(error, BrokenPipeError):  # otherwise Python would write the rest of the output at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             say(message)
         if status:

@@ -82,7 +82,7 @@ class MaskingPolicy(Settings, frozen=True):
         return xp.where(share < self.mask, mask_id, not_masked)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # == of arrays compares elements
+@dataclasses.dataclass(frozen=True, eq=False)  # the generated == would compare arrays by element
 class MaskingVocabulary:
     """The properties of a vocabulary for masking.
 

@@ -47,7 +47,7 @@ class TextToInputs(keras.layers.Layer):
         self.pad_to_max_seq_length = pad_to_max_seq_length
         names = ("vocab", "added_tokens", "rules")
         given = tokenizer if isinstance(tokenizer, Mapping) else {name: getattr(tokenizer, name) for name in names}
-        self._tokenizer = json.dumps(given)  # Keras would track a dictionary as a part of the model
+        self._tokenizer = json.dumps(given)  # JSON, because Keras would track a dictionary as a part of the model
         self._reader = TextReader(types.SimpleNamespace(**given), max_seq_length)
 
     def call(self, texts: tf.Tensor, second_texts: tf.Tensor | None = None) -> dict[str, tf.Tensor]:

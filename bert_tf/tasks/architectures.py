@@ -58,7 +58,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
         is_sequence = SEQUENCE in (found.get("architectures") or [SEQUENCE])
         is_binary = found.get("problem_type") == PROBLEM_TYPES["multi_label"]
         if is_sequence and not is_binary and source.shapes.get("output_weights", ())[:1] == (1,):
-            found["problem_type"] = PROBLEM_TYPES["regression"]  # as transformers computes the loss of one output
+            found["problem_type"] = PROBLEM_TYPES["regression"]  # transformers uses a regression loss for one output
         return found
     architecture, problem = of_task(settings["task"], settings.get("problem"))
     values: dict[str, Any] = {"architectures": [architecture]}

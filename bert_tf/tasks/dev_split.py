@@ -74,7 +74,7 @@ def divide(
     left = collections.Counter(itertools.chain.from_iterable(kept))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
-    classes = [label if isinstance(label, str) else "" for label in labels]  # stratify by these
+    classes = [label if isinstance(label, str) else "" for label in labels]  # the split is stratified by these classes
     order.sort(key=lambda group: classes[groups[group][0]])  # a stable sort, so the order within a class is random
     drawn: set[int] = set()
     due = 1e-9  # number of units to draw, not rounded; above 0 because of rounding errors in the sum

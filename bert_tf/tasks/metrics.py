@@ -101,7 +101,7 @@ def entity_scores(predictions: Sequence[Sequence[str]], labels: Sequence[Sequenc
       labels: the true tags.
     """
     if all(tag == "O" for sentence in (*labels, *predictions) for tag in sentence):
-        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}  # without entities, seqeval would print warnings
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}  # without entities, seqeval would print a warning
     report = classification_report(list(labels), list(predictions), output_dict=True, zero_division=0)
     names = (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score"))
     scores = {name: float(report["micro avg"][key]) for name, key in names}

@@ -90,7 +90,7 @@ class MultipleChoiceTask(SentenceTask):
             for row in self.rows(split):
                 with contextlib.suppress(InputError):
                     count = max(count, len(self._endings(row)))
-                    if self.name != "multiple_choice":  # all rows have the same number
+                    if self.name != "multiple_choice":  # in SWAG and CODAH, all rows have the same number
                         break
         return count
 

@@ -49,7 +49,7 @@ def build_task(
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
     task = _build(config, model_dir, do_train, feature_based)
-    if isinstance(config.test_file, str):  # predictions of another file must not overwrite earlier ones
+    if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
         task.output_names = {"test": os.path.splitext(os.path.basename(config.test_file))[0]}
     if config.dev_fraction:
         if config.dev_file:

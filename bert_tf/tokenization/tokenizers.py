@@ -212,7 +212,7 @@ class Tokenizer:
         batch = packing.pad_all(sequences, max_length if padding == "max_length" else 0)
         if return_tensors == "np":
             return batch
-        import tensorflow as tf  # text needs no TensorFlow
+        import tensorflow as tf  # imported here, because tokenizing needs no TensorFlow
 
         return {name: tf.constant(column) for name, column in batch.items()}
 

@@ -132,7 +132,7 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
         return {}
     ids = {token: number for number, token in enumerate(_lines(base_text(vocab_file)))}
     for content, path in special.items():
-        if content in ids and content not in fields:  # others have no embedding
+        if content in ids and content not in fields:  # a token without an id has no embedding
             add(path, {"content": content}, ids[content])
     for content, token in sorted(fields.items(), key=lambda item: item[1]["id"]):
         number = ids.setdefault(content, len(ids))

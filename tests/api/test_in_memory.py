@@ -83,7 +83,7 @@ def test_batches_of_two_are_no_pairs():
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
         ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is not UTF-8 at byte 0"),
         (pd.DataFrame({"text": TEXTS, "label": LABELS}), LABELS, "x has the column 'label'"),
-        (FRAME, FRAME["class"], "x has the column 'class' of the labels"),
+        (FRAME, FRAME["class"], "x contains the label column 'class'"),
     ],
 )
 def test_bad_data_are_named(pretrained, x, y, message):

@@ -104,7 +104,7 @@ def evaluate_v2(
     if null_odds is None:
         results = official_evaluator(True).evaluate(articles, answers)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))} | counted
-    lowest = min(null_odds.values()) - 1  # so that a missing answer is never replaced by "no answer"
+    lowest = min(null_odds.values()) - 1  # so low that a missing answer is never replaced by "no answer"
     odds = {qas_id: null_odds.get(qas_id, lowest) for qas_id in questions}
     results = official_evaluator(True).evaluate(articles, answers, odds)
     return {name.replace("final_", "best_"): value for name, value in results.items()} | counted

@@ -139,7 +139,7 @@ class SquadTask(Task):
             raise InputError("--predict_file is required. Pass the questions to answer.")
         data = self._read(self._predict_file, is_training=False)
         if has_answers(data.articles):
-            official_evaluator(self.config.version_2_with_negative)  # raises an error if it is not installed
+            official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
         return data
 
     def _read(self, source: str | list[Article], is_training: bool) -> SquadData:

@@ -50,7 +50,7 @@ class Sentence:
       is_plain: whether the tags are plain.
     """
 
-    path: str = dataclasses.field(repr=False)  # so the repr of the same sentences in another file is equal
+    path: str = dataclasses.field(repr=False)  # excluded, so a copy of the file has the same repr
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     lines: tuple[int, ...]
