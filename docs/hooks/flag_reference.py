@@ -46,7 +46,9 @@ def describe(program: str) -> dict[str, Any]:
     for flag in {flag.name: flag for module in modules for flag in by_module[module]}.values():
         values = getattr(flag.parser, "enum_values", None)
         kind = "enum" if values else flag.flag_type().removeprefix("multi ").split()[0]
-        found.append({"name": flag.name, "default": flag.default, "help": flag.help, "values": values, "type": kind})
+        # absl writes the values in angle brackets before the help, which a browser would read as a tag.
+        text = flag.help.removeprefix(f"<{'|'.join(values)}>: ") if values else flag.help
+        found.append({"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind})
     return {"program": program, "flags": sorted(found, key=lambda flag: flag["name"])}
 
 
@@ -71,7 +73,7 @@ def page(programs: list[dict[str, Any]]) -> str:
             meaning = " ".join(flag["help"].split()).replace("|", "\\|")
             if flag["values"]:
                 meaning += " One of " + ", ".join(f"`{value}`" for value in flag["values"]) + "."
-            text.write(f"| `--{flag['name']}` | {_shown(flag['default'])} | {meaning} |\n")
+            text.write(f"| `--{flag['name']}`{{.flag}} | {_shown(flag['default'])} | {meaning} |\n")
     return text.getvalue()
 
 
