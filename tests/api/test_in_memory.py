@@ -58,7 +58,7 @@ def test_batches_of_two_are_no_pairs():
         assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
     assert read(pairs) == read(pairs, rank=1) == pairs
     for elements, batch in ((texts, True), (pairs, False)):
-        with pytest.raises(InputError, match="x: tensors of two texts"):
+        with pytest.raises(InputError, match="x: a tensor of two texts"):
             read(elements, batch=batch)
 
 
