@@ -5,8 +5,8 @@
 
 A round consists of several training steps. Three variants alternate: no checkpoint, one that is completed before the
 next step begins, and one that is written during the next steps. The table shows medians. With the default flags the
-benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --folder, which should be on the disk that a
-run would write to.
+benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --folder, which should be on the disk of
+the run directories.
 """
 
 import functools

@@ -11,7 +11,7 @@ _MAGIC = {
     rb"\x28\xb5\x2f\xfd": "zstandard",
     rb"PK\x03\x04": "zip",
 }
-# The number of bytes that are needed.
+# The number of bytes that the functions below need.
 LENGTH = 10
 
 

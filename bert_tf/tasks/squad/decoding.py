@@ -6,9 +6,9 @@ are ranked by the sum of their two logits. Ties are broken by the earlier window
 end.
 
 Tokens are lower-cased, without accents and separated from punctuation, so joined tokens may differ from the text of the
-paragraph. As in the original code, the words around the answer are tokenized, the answer is found there, and characters
-other than spaces are counted to map the tokenized words to the original ones. If the counts differ, complete words are
-used.
+paragraph. As in the original code, the words around the answer are tokenized, and the answer is found there. Then
+characters other than spaces are counted to map the tokenized words to the original ones. If the counts differ, complete
+words are used.
 
 `graph_answerer.py` does the same inside a TensorFlow graph.
 

@@ -104,16 +104,23 @@ class ServedAnswerer(tf.Module):
         self.null_score_diff_threshold = null_score_diff_threshold
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the signatures: `serving_default` (question, context [B]) and `token_ids` (three inputs [B, T]).
+        """Returns the signatures.
 
-        From texts, [B] each: `answer`, as written in the context, or "" for none; `start` and `end`, its characters
-        [start, end) in the context, in code points, or -1 for none; `score`, the sum of the two logits of the best
-        span, even if there is no answer, or the lowest float if there is no span; `null_score`, the same sum for [CLS],
-        the lowest of all windows. The n best answers, best first: `answers`, `answer_starts`, `answer_ends`,
-        `answer_scores` and `answer_probabilities` [B, N], padded after the first `num_answers` [B]. Probabilities are a
-        softmax over the listed scores, as in nbest_predictions.json. For SQuAD 2.0 they include the null score's,
-        `null_probability` [B]; there is no answer if `null_score` minus `score` is above `null_threshold` [B].
-        From input_ids, input_mask and segment_ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
+        `serving_default` takes question [B] and context [B], and returns:
+
+        - `answer` [B]: the answer, as written in the context; "" for none.
+        - `start` and `end` [B]: the answer's characters [start, end) in the context, in code points; -1 for none.
+        - `score` [B]: the sum of the two logits of the best span, even if there is no answer. If there is no span, it
+          is the lowest float.
+        - `null_score` [B]: the same sum for [CLS], the lowest of all windows.
+        - `answers`, `answer_starts`, `answer_ends`, `answer_scores` and `answer_probabilities` [B, N]: the n best
+          answers, best first, padded after the first `num_answers` [B]. The probabilities are a softmax over the listed
+          scores, as in nbest_predictions.json.
+        - `null_probability` [B], for SQuAD 2.0 only: the probability of the null score in this softmax.
+        - `null_threshold` [B], for SQuAD 2.0 only: there is no answer if `null_score` minus `score` is above it.
+
+        `token_ids` takes input_ids, input_mask and segment_ids [B, T]. It returns `start_logits` and `end_logits`
+        [B, T], -10000 for padding.
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),

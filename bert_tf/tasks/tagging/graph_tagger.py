@@ -85,11 +85,11 @@ class ServedTagger(tf.Module):
         """Returns the signatures.
 
         - `serving_default` takes text_a [B]. Words are separated by white space. Punctuation, quotes and brackets at
-          the start or end of a word are separate words; inside, they belong to the word. It returns `tokens` (the
-          words), `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded after
-          the first `num_tokens` [B], and `entities` (their texts), `entity_types`, `entity_scores` (the lowest of their
-          words), `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and ends
-          are positions of characters [start, end), in code points.
+          the start or end of a word are separate words; inside, they belong to the word. For the words it returns
+          `tokens`, `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded
+          after the first `num_tokens` [B]. For the entities it returns `entities` (their texts), `entity_types`,
+          `entity_scores` (the lowest scores of their words), `entity_starts` and `entity_ends` [B, E], padded after the
+          first `num_entities` [B]. Starts and ends are positions of characters [start, end), in code points.
         - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `scores`, `num_entities`,
           `entity_types`, `entity_scores`, `entity_starts` and `entity_ends`; starts and ends are indices of words.
         - `token_ids` takes input_ids, input_mask and segment_ids [B, T], and returns `logits` [B, T, C].
