@@ -2,6 +2,9 @@
 
     python docs/figures/draw.py
 
+confusion.csv has the counts of build/quickstart/authors/eval_results.json, and attention.csv the table that
+docs/howto/embeddings.md prints. The other numbers are from the pages in docs/results.
+
 The SVG files have no background and grey text, so they are readable on light and dark pages.
 """
 
@@ -26,6 +29,8 @@ def main() -> None:
     draw_pretraining(read("pretraining"))
     draw_figure_5(read("figure5"))
     draw_speed(read("speed"))
+    draw_matrix("confusion", xlabel="predicted", ylabel="true")
+    draw_matrix("attention", xlabel="attended token", ylabel="token")
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -82,6 +87,25 @@ def draw_speed(rows: list[dict[str, str]]) -> None:
     axes.axvline(1, color=GREY, linewidth=0.8)
     axes.set(xlabel="times as fast")
     write(figure, "speed")
+
+
+def draw_matrix(name: str, xlabel: str, ylabel: str) -> None:
+    """Draws a table with names in its first column, shaded by the fractions of each row."""
+    rows = read(name)
+    names, *columns = rows[0]
+    numbers = [[float(row[column]) for column in columns] for row in rows]
+    shares = [[number / sum(row) for number in row] for row in numbers]
+    figure, axes = plt.subplots(figsize=(1.6 + 0.45 * len(columns), 1.3 + 0.4 * len(rows)))
+    axes.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1)
+    for y, row in enumerate(rows):
+        for x, column in enumerate(columns):
+            shade = "white" if shares[y][x] > 0.5 else "black"
+            axes.text(x + 0.5, y + 0.5, row[column], ha="center", va="center", fontsize=8, color=shade)
+    axes.set_xticks([x + 0.5 for x in range(len(columns))], columns, rotation=90)
+    axes.set_yticks([y + 0.5 for y in range(len(rows))], [row[names] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    write(figure, name)
 
 
 if __name__ == "__main__":

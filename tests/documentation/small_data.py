@@ -101,9 +101,12 @@ def commands() -> str:
                 --max_seq_length=$2 --max_predictions_per_seq=$3 --num_shards=2 --vocab_file=vocab.txt \\
                 --output_file=$1.tfrecord
         done
-        python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
-            --input_file=$quickstart/corpus.tfrecord --output_dir=$quickstart/pretrained {lengths}
-        python -m bert_tf.convert_checkpoint --input=$quickstart/pretrained --output={RELEASED} --format=tf1
+        for run in "mlm $quickstart/pretrained" 'mlm_nsp with_pooler'; do
+            set -- $run
+            python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
+                --input_file=$quickstart/corpus.tfrecord --objective=$1 --output_dir=$2 {lengths}
+        done
+        python -m bert_tf.convert_checkpoint --input=with_pooler --output={RELEASED} --format=tf1
         cp -r {RELEASED} cased_L-12_H-768_A-12
         sed -i 's/^the$/The/' cased_L-12_H-768_A-12/vocab.txt
         rm cased_L-12_H-768_A-12/tokenizer_config.json
