@@ -14,7 +14,7 @@ class ExtractionConfig(Settings, frozen=True):
 
     input_file: Annotated[
         str,
-        about("File with one text per line, or a pair of texts separated by ' ||| '.", group="Texts and features"),
+        about("File with one text, or two texts separated by ' ||| ', per line.", group="Texts and features"),
     ]
     output_file: Annotated[str, about("File to write, in JSON lines.")]
     layers: Annotated[str, about("Layers, separated by commas; 0 is the first layer, -1 the last.")] = "-1,-2,-3,-4"

@@ -18,7 +18,7 @@ _RECIPE = flags.DEFINE_enum(
     "recipe",
     None,
     list(RECIPES),
-    "Settings of the BERT or LAMB paper for a complete run; flags that you pass take priority.",
+    "Settings for a complete run, such as the paper's; flags that you pass take priority.",
 )
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")

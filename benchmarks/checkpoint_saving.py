@@ -32,7 +32,7 @@ _FOLDER = flags.DEFINE_string("folder", None, "Folder for checkpoints. Default: 
 _THREADS = flags.DEFINE_integer(
     "threads",
     0,
-    "Threads of a training step; 0 for all cores. One fewer leaves a core for writing, as on a GPU.",
+    "Threads of a training step; 0 for all cores. Fewer leave cores for writing.",
 )
 
 

@@ -346,7 +346,7 @@ class ModelFiles(Settings, frozen=True):
     init_checkpoint: Annotated[
         str | None,
         about(
-            "Pre-trained model: a checkpoint, a directory, a released zip file or its URL, or a Hugging Face name.",
+            "Pre-trained model: checkpoint, directory, released zip file or its URL, or Hugging Face name.",
             group="Model and directories",
         ),
     ] = None

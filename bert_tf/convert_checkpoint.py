@@ -34,7 +34,7 @@ _BERT_CONFIG_FILE = flags.DEFINE_string(
 )
 
 _ADDED_TOKENS = flags.DEFINE_list(
-    "added_tokens", [], "Tokens to add to the model, which are never split; or a file with one per line."
+    "added_tokens", [], "Tokens to add, which are never split, or a file with one per line."
 )
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
     "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."

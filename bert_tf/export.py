@@ -111,8 +111,7 @@ def cli() -> None:
     null_threshold = flags.DEFINE_float(
         "null_score_diff_threshold",
         None,
-        "SQuAD 2.0: predict no answer if its score minus the best answer's score exceeds this. Default: the tuned "
-        "threshold, or else 0.",
+        "SQuAD 2.0: threshold of the no-answer score minus the best score. Default: tuned, or 0.",
     )
     export_flags = program_flags.ExportFlags()
 

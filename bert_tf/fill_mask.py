@@ -192,7 +192,7 @@ def cli() -> None:
     texts = flags.DEFINE_multi_string(
         "text",
         None,
-        "Text with at least one [MASK]. May be given several times. Default: each line of standard input is a text.",
+        "Text with at least one [MASK]; repeatable. Default: each line of standard input.",
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
     jointly = flags.DEFINE_bool("jointly", False, "Print the most probable tokens for all masks of a text together.")

@@ -30,7 +30,7 @@ _ENGINE = flags.DEFINE_enum(
     "engine",
     ENGINES[0],
     ENGINES,
-    "Library that runs the model. litert: faster; only for texts, pairs and choices, and needs a LiteRT export.",
+    "Library that runs the model. litert: faster, for LiteRT exports of texts, pairs and choices.",
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per batch.", lower_bound=1)
 

@@ -32,7 +32,7 @@ class SelectionConfig(Settings, frozen=True):
     evaluate_every: Annotated[
         str,
         about(
-            "When to evaluate during training with --do_eval: every 'epoch', at the 'end', or a number of steps.",
+            "When to evaluate with --do_eval: after each 'epoch', at the 'end', or every N steps.",
             group="Model selection",
             pattern=r"^(epoch|end|0*[1-9][0-9]*)$",
         ),
@@ -40,9 +40,9 @@ class SelectionConfig(Settings, frozen=True):
     early_stopping_patience: Annotated[
         int, about("Stop training after this many evaluations without a better score; 0 to never stop early.", ge=0)
     ] = 0
-    use_best_checkpoint: Annotated[
-        bool, about("Use the weights with the best score on the dev set instead of the last weights.")
-    ] = False
+    use_best_checkpoint: Annotated[bool, about("Use the weights with the best dev score instead of the last ones.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,10 +118,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     ] = 0
     group_by_length: Annotated[
         bool | None,
-        about(
-            "Batch examples of similar length to save padding. Default: if an epoch has at least "
-            f"{MIN_BATCHES_TO_GROUP} batches."
-        ),
+        about(f"Batch examples of similar length. Default: if an epoch has at least {MIN_BATCHES_TO_GROUP} batches."),
     ] = None
     reinit_layers: Annotated[
         int, about("Number of top layers to initialise randomly, together with the pooler.", ge=0)

@@ -39,7 +39,7 @@ class LongDocuments(Settings, frozen=True):
     """
 
     long_documents: Annotated[
-        Literal[MODES], about("Your own data: which part of long texts to read: the first tokens, both ends, or all.")
+        Literal[MODES], about("Your own data: part of long texts to read: first tokens, both ends, or all.")
     ] = TRUNCATE
     doc_stride: Annotated[
         int, about("Your own data: tokens between the starts of two windows (--long_documents=windows).", ge=1)

@@ -49,7 +49,7 @@ class CorpusOptions(Settings, frozen=True):
     documents: Annotated[
         Literal[DOCUMENTS],
         about(
-            "Unit of a document. auto: a record in JSON lines and Parquet, text between blank lines otherwise.",
+            "Unit of a document. auto: record in JSON lines and Parquet, otherwise text between blank lines.",
             group="Form of the text",
         ),
     ] = "auto"

@@ -33,7 +33,7 @@ class SquadSteps(Settings, frozen=True):
     train_file: Annotated[
         tuple[str, ...],
         about(
-            "SQuAD JSON file for training. Several files, separated by commas, are used one after the other.",
+            "SQuAD training file, or several separated by commas, used one after the other.",
             group="What to do",
         ),
     ] = ()
@@ -107,7 +107,7 @@ class AnswerConfig(Settings, frozen=True):
     null_score_diff_threshold: Annotated[
         float | None,
         about(
-            "SQuAD 2.0: predict no answer if its score minus the best exceeds this. Default: tuned, or 0.",
+            "SQuAD 2.0: threshold of the no-answer score minus the best score. Default: tuned, or 0.",
             group="Windows and answers",
         ),
     ] = None
