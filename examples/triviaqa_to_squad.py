@@ -3,8 +3,8 @@ r"""Makes SQuAD-format training data from TriviaQA-Wiki (footnote 12 of the pape
     python -m examples.triviaqa_to_squad \
         --triviaqa_file=qa/wikipedia-train.json --evidence_dir=evidence/wikipedia --output_file=triviaqa-train.json
 
-A paragraph is the first 400 tokens of a document. A question is asked about each of its documents whose paragraph
-contains one of its possible answers. The paper does not define a token; here it is a word or a punctuation mark of the
+A paragraph is the first 400 tokens of a document. A question is paired with each of its documents whose
+paragraph contains a possible answer. The paper does not define a token; here it is a word or a punctuation mark of the
 basic tokenizer. A paragraph contains an answer if it contains the answer's tokens in sequence, ignoring case. The first
 match is used, and the longest answer at that position. The context is the unchanged text of the document, so
 offsets are exact.

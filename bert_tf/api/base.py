@@ -160,7 +160,9 @@ class Estimator(RunFolder, abc.ABC):
         recorded = run_directory.read(folder)
         run, flags = recorded["resume_settings"], recorded.get("flags", {})
         if run.get("task") is None or not cls.fits(run["task"], run.get("problem")):
-            raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use its class, not {cls.__name__}.")
+            raise InputError(
+                f"load(): {folder} has a run of {run.get('task')!r}. Use that task's class instead of {cls.__name__}."
+            )
         if "feature_layers" in run:
             raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
         _, bert_config, tokenizer = pretrained.find_model(folder, "load()", run["do_lower_case"])

@@ -27,7 +27,7 @@ def apply_to(x: tf.Tensor) -> bool:
 def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Returns a function that is compiled if this is faster for its first argument (see `apply_to`).
 
-    For use inside gradients.
+    Use it inside gradients.
     """
     compiled = _one_pass(function)
 
