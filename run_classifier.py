@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_CLASSIFIER, FinetuningConfig
 from bert_tf.runtime import program
@@ -19,9 +17,7 @@ if TYPE_CHECKING:
 _CONFIG = program_flags.SettingsFlags(FinetuningConfig, NOT_IN_RUN_CLASSIFIER, output_dir=None, num_workers=0)
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
-program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
-_EXPORT = program_flags.ExportFlags()
+_EXPORT = program_flags.ExportFlags(is_step=True)
 _NEEDED = {"export_": "do_export", "sweep_": "sweep"}
 _NEEDED_BY_FEATURES = {
     "feature_combination": "feature_layers",
@@ -40,7 +36,7 @@ def main() -> None:
         raise InputError(f"--original_format: has no effect with --task_name={TAGGING}. Omit it.")
     if config.reset_head and not config.do_train:
         raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
-    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    export_config = _EXPORT.config() if _EXPORT.do_export else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
         from bert_tf.checkpoints import pretrained, run_directory
         from bert_tf.finetuning.workflow import finetune

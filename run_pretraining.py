@@ -20,9 +20,7 @@ _RECIPE = flags.DEFINE_enum(
     list(RECIPES),
     "Settings for a complete run, such as the paper's; flags that you pass take priority.",
 )
-program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
-_EXPORT = program_flags.ExportFlags()
+_EXPORT = program_flags.ExportFlags(is_step=True)
 _NEEDED = {
     "export_": "do_export",
     "eval_max_": "eval_input_file",
@@ -38,9 +36,9 @@ def main() -> None:
     program.set_defaults(RECIPES.get(_RECIPE.value, {}))
     program.require_together(_NEEDED)
     config = _CONFIG.config(flags=program.flag_values())
-    if not (config.do_train or config.do_eval or _DO_EXPORT.value):
+    if not (config.do_train or config.do_eval or _EXPORT.do_export):
         raise InputError("No step is selected. Pass --do_train, --do_eval or --do_export.")
-    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution import strategies

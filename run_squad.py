@@ -20,7 +20,7 @@ The folder of a finished run (--output_dir) contains:
     stage_1, stage_2...        the same files for all training files except the last one, if there are several
 """
 
-from absl import flags, logging
+from absl import logging
 
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
@@ -35,9 +35,7 @@ _CONFIG = program_flags.SettingsFlags(
 _SQUAD = program_flags.SettingsFlags(SquadConfig)
 _ANSWERS = program_flags.SettingsFlags(AnswerConfig)
 _STEPS = program_flags.SettingsFlags(SquadSteps)
-program.section("Export")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel, which takes raw strings, to --export_dir.")
-_EXPORT = program_flags.ExportFlags()
+_EXPORT = program_flags.ExportFlags(is_step=True)
 _NEEDED = {
     "export_": "do_export",
     "tune_null_threshold": "version_2_with_negative",
@@ -49,7 +47,7 @@ _NEEDED_BY_ANSWERS = {"null_score_diff_threshold": "version_2_with_negative"}
 def main() -> None:
     """Runs the steps that the flags select."""
     # An export uses the SQuAD version of the finished run.
-    program.require_together(_NEEDED | ({} if _DO_EXPORT.value else _NEEDED_BY_ANSWERS))
+    program.require_together(_NEEDED | ({} if _EXPORT.do_export else _NEEDED_BY_ANSWERS))
     config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
     squad_config = _SQUAD.config(
         max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
@@ -61,7 +59,7 @@ def main() -> None:
         "do_train": config.do_train,
         "do_predict": config.do_predict,
         "interactive": step.interactive,
-        "do_export": _DO_EXPORT.value,
+        "do_export": _EXPORT.do_export,
     }
     if not (any(steps.values()) or step.evaluate_file):
         raise InputError(f"No step is selected. Pass {', '.join(f'--{name}' for name in steps)} or --evaluate_file.")
@@ -81,7 +79,7 @@ def main() -> None:
             raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
         evaluate_file(task, step.evaluate_file, output_dir)
         return
-    export_config = make_export_config(config, squad_config, answer_config) if _DO_EXPORT.value else None
+    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
     if export_config is not None:
         start = run_directory.recorded_bilstm(config.model.init_checkpoint)

@@ -110,11 +110,24 @@ class ModelSizeFlags:
 
 
 class ExportFlags:
-    """Defines the flags for exporting a model."""
+    """Defines the flags for exporting a model.
 
-    def __init__(self) -> None:
+    Args:
+      is_step: whether the export is a step of the program, which the flag --do_export selects.
+    """
+
+    def __init__(self, is_step: bool = False) -> None:
+        if is_step:
+            program.section("Export")
+            text = "Export a SavedModel, which takes raw strings, to --export_dir."
+            self._do_export = flags.DEFINE_bool("do_export", False, text)
         self._export_dir = flags.DEFINE_string("export_dir", None, "New folder for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
+
+    @property
+    def do_export(self) -> bool:
+        """Whether the step is selected."""
+        return self._do_export.value
 
     @property
     def export_dir(self) -> str:

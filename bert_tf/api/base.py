@@ -14,31 +14,31 @@ from bert_tf.api.arguments import applied
 from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
-from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.workflow import finetune
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, check, require_path
-from bert_tf.runtime.settings import Settings, fields
+from bert_tf.runtime.settings import Settings, flags_of
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import Tokenizer
+
+# The examples that a task reads, by the names of their parts.
+Rows = list[dict[str, Any]]
 
 # Settings that the classes set themselves: what to run, the files, and sweeps.
 _REFUSED = frozenset(
     (
-        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers"),
+        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
         *("output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
-        *("sweep", "sweep_batch_sizes", "sweep_learning_rates", "sweep_epochs", "num_restarts"),
     )
 )
 # Settings of the tokenizer and the model. They are the same in training and prediction.
 _OF_MODEL = frozenset(
     (
-        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype"),
+        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype", "distribution"),
         *("reset_head", "reinit_layers", "bilstm_layers", "bilstm_units"),
-        *(field.name for field in fields(DistributionConfig)),
     )
 )
 
@@ -129,7 +129,7 @@ class Estimator(RunFolder, abc.ABC):
         caller = f"{cls.__name__}.from_pretrained()"
         if labels is not None and not cls._HAS_LABELS:
             raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
-        own = {name: settings.pop(name) for name in cls._option_names() if name in settings}
+        own = {name: settings.pop(name) for name in flags_of(cls._OPTIONS) if name in settings}
         config = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH)
         config = applied(config, settings, caller, _REFUSED)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
@@ -169,8 +169,7 @@ class Estimator(RunFolder, abc.ABC):
         given = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
         given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
         config = applied(FinetuningConfig(), given, "load()")
-        own = {name: flags[name] for name in cls._option_names() if name in flags}
-        options = applied(cls._OPTIONS(), own | cls._recorded(run), "load()")
+        options = cls._OPTIONS.from_flags(flags | cls._recorded(run))
         loaded = cls(None, folder, (bert_config, tokenizer), run.get("labels"), config, options)
         loaded._folder = folder
         return loaded
@@ -179,10 +178,6 @@ class Estimator(RunFolder, abc.ABC):
     def fits(cls, task: str, problem: str | None) -> bool:
         """Returns whether the class is the estimator for a task. See `architectures.of_task`."""
         return architectures.of_task(task, problem)[0] == cls._ARCHITECTURE
-
-    @classmethod
-    def _option_names(cls) -> list[str]:
-        return [field.name for field in fields(cls._OPTIONS) if field.help]
 
     @classmethod
     def _recorded(cls, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,26 +269,20 @@ class Estimator(RunFolder, abc.ABC):
         return x, y
 
     @abc.abstractmethod
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         """Returns the rows that the task reads."""
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the properties of the training data to record."""
         return {}
 
-    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+    def _weigh(self, table: Rows, weights: Sequence[float] | None) -> None:
         """Adds the weights of the training examples to their rows."""
         if weights is not None:
             raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
 
     @abc.abstractmethod
-    def _training_task(
-        self,
-        train: Sequence[dict[str, Any]],
-        dev: Sequence[dict[str, Any]] | None,
-        dev_fraction: float,
-        metric: str | None,
-    ) -> Task:
+    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> Task:
         """Returns the task. Its dev set is `dev`, or a fraction of the training rows."""
 
     @functools.cached_property

@@ -7,12 +7,22 @@ from bert_tf.api.arguments import applied
 from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig, ModelFiles
-from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import pretrain
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
-from bert_tf.training.settings import TrainingConfig
+
+# Settings that the class sets itself, those with another name here, and those of the second phase.
+_REFUSED = frozenset(
+    (
+        *("model", "input_file", "output_dir", "do_train", "do_eval", "steps", "batch_size", "max_steps"),
+        *("num_warmup_steps", "second", "use_tpu", "master"),
+    )
+)
+# Settings of the model and the devices. They are the same in all calls of `fit`.
+_OF_MODEL = frozenset(("objective", "dtype", "distribution"))
+# Settings of one call of `fit`.
+_OF_FIT = frozenset(("held_out", "num_train_steps", "num_train_epochs"))
 
 
 class Pretrainer(RunFolder):
@@ -29,14 +39,14 @@ class Pretrainer(RunFolder):
       config: the encoder's config, or the name of a released size (see `BertConfig.named`).
       vocab_file: the vocabulary that the data was made with.
       output_dir: the run directory; None for a temporary one. `fit` resumes an interrupted run in it.
-      objective: "mlm_nsp", "mlm" or "ltr"; see `bert_tf.pretraining.model.PretrainingModel`.
       init_checkpoint: a model to start from; see `from_pretrained`.
-      dtype: "float32", "bfloat16" or "float16": the type of matrix multiplications.
-      distribution_strategy: "one_device", "mirrored" or "tpu".
-      tpu_name: the name of the TPU, with "tpu"; "local" on a TPU VM.
+      settings: fields of `bert_tf.pretraining.pretraining_config.PretrainingConfig`, including nested settings:
+        `objective` ("mlm_nsp", "mlm" or "ltr"), `dtype` ("float32", "bfloat16" or "float16"), `distribution_strategy`
+        ("one_device", "mirrored" or "tpu") and `tpu_name`. Training settings become the defaults of `fit`.
 
     Raises:
-      InputError: if there is no such size, or the vocabulary can't be used.
+      InputError: if there is no such size, or the vocabulary or a setting can't be used.
+      TypeError: if there is no such argument.
     """
 
     def __init__(
@@ -45,17 +55,12 @@ class Pretrainer(RunFolder):
         vocab_file: str | os.PathLike[str],
         *,
         output_dir: str | os.PathLike[str] | None = None,
-        objective: str = "mlm_nsp",
         init_checkpoint: str | os.PathLike[str] | None = None,
-        dtype: str = "float32",
-        distribution_strategy: str = "one_device",
-        tpu_name: str = "",
+        **settings: Any,
     ) -> None:
         super().__init__(output_dir, init_checkpoint)
-        self._objective = objective
-        self._training = applied(TrainingConfig(), {"dtype": dtype}, "Pretrainer")
-        devices = {"distribution_strategy": distribution_strategy, "tpu_name": tpu_name}
-        self._distribution = applied(DistributionConfig(), devices, "Pretrainer")
+        defaults = PretrainingConfig(data=PretrainingData(""), warmup_proportion=0.1)
+        self._settings = applied(defaults, settings, "Pretrainer()", _REFUSED | _OF_FIT)
         self.vocab_file = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))
@@ -83,15 +88,8 @@ class Pretrainer(RunFolder):
         self,
         records: str | os.PathLike[str],
         *,
-        num_train_steps: int | None = None,
-        epochs: float | None = None,
-        max_seq_length: int = 128,
-        max_predictions_per_seq: int = 20,
         validation_data: str | os.PathLike[str] | None = None,
         evaluate_every: int = 1000,
-        use_best_checkpoint: bool = False,
-        warmup_proportion: float = 0.1,
-        allow_changed_settings: bool = False,
         verbose: int = 1,
         callbacks: Any = None,
         **settings: Any,
@@ -100,19 +98,15 @@ class Pretrainer(RunFolder):
 
         Args:
           records: TFRecord files made by `data_prep`: names and glob patterns, separated by commas.
-          num_train_steps: the step at which training ends.
-          epochs: number of passes over the records, instead of `num_train_steps`.
-          max_seq_length: length of the sequences in tokens, as in the data.
-          max_predictions_per_seq: masked positions per sequence, as in the data.
           validation_data: TFRecord files to evaluate on.
           evaluate_every: number of steps between two evaluations. There is always one at the end.
-          use_best_checkpoint: if True, use the weights with the lowest validation loss.
-          warmup_proportion: the fraction of the steps, in [0, 1], during which the learning rate rises.
-          allow_changed_settings: if True, resume an interrupted run even if its settings have changed.
           verbose: see `Estimator.fit`.
           callbacks: see `Estimator.fit`. An epoch of the callbacks has `evaluate_every` steps.
-          settings: `batch_size` (default 32), and fields of `bert_tf.training.settings.TrainingConfig` and of
-            `bert_tf.optimization.OptimizerConfig`: `learning_rate` (5e-5), `seed`, `weight_decay_rate` and more.
+          settings: either `num_train_steps` or `epochs`, and other fields of
+            `bert_tf.pretraining.pretraining_config.PretrainingConfig`, including nested settings: `max_seq_length`
+            (default 128) and `max_predictions_per_seq` (20), which must be as in the data; `batch_size` (32),
+            `learning_rate` (5e-5), `warmup_proportion` (0.1), `seed`, `weight_decay_rate`, `use_best_checkpoint` (the
+            weights with the lowest validation loss), `allow_changed_settings` and more.
 
         Returns:
           The mean metrics of the last training steps. `history` has the metrics of all steps and the evaluations.
@@ -122,27 +116,20 @@ class Pretrainer(RunFolder):
           KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
-        config = applied(self._training, settings, "Pretrainer.fit()", ("output_dir", "dtype"))
-        if (num_train_steps is None) == (epochs is None):
+        settings = {name: value for name, value in settings.items() if value is not None}
+        if ("num_train_steps" in settings) == ("epochs" in settings):
             raise InputError("fit() takes either num_train_steps or epochs. Pass one of them.", "epochs")
-        end = {"num_train_steps": num_train_steps} if epochs is None else {"epochs": epochs}
-        if use_best_checkpoint and validation_data is None:
+        if settings.get("use_best_checkpoint") and validation_data is None:
             raise InputError("use_best_checkpoint needs validation_data. Pass it to fit.", "use_best_checkpoint")
+        config = self._settings.replace(
+            data=self._settings.data.replace(input_file=os.fspath(records)),
+            model=ModelFiles(self._start),
+            do_train=True,
+            held_out=HeldOutConfig(validation_data and os.fspath(validation_data), steps=evaluate_every),
+        )
+        config = applied(config, settings, "Pretrainer.fit()", _REFUSED | _OF_MODEL)
         with self._next_run(verbose, callbacks) as (folder, checked):
-            run = PretrainingConfig(
-                data=PretrainingData(os.fspath(records), max_seq_length, max_predictions_per_seq),
-                model=ModelFiles(self._start),
-                objective=self._objective,
-                allow_changed_settings=allow_changed_settings,
-                do_train=True,
-                held_out=HeldOutConfig(
-                    validation_data and os.fspath(validation_data),
-                    steps=evaluate_every,
-                    batch_size=config.train_batch_size,
-                    use_best_checkpoint=use_best_checkpoint,
-                ),
-                training=config.replace(output_dir=folder),
-                distribution=self._distribution,
-            )
-            run = applied(run, {**end, "warmup_proportion": warmup_proportion}, "Pretrainer.fit()")
-            return pretrain(run, self.config, self.vocab_file, checked)[1]
+            training = config.training.replace(output_dir=folder)
+            held_out = config.held_out.replace(batch_size=training.train_batch_size)
+            config = config.replace(training=training, held_out=held_out)
+            return pretrain(config, self.config, self.vocab_file, checked)[1]

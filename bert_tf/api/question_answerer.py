@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Estimator
+from bert_tf.api.base import Estimator, Rows
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.answering import records
 from bert_tf.tasks import architectures, dev_split
@@ -41,13 +41,7 @@ class QuestionAnswerer(Estimator):
     _OPTIONS = SquadConfig
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
-    def _training_task(
-        self,
-        train: Sequence[dict[str, Any]],
-        dev: Sequence[dict[str, Any]] | None,
-        dev_fraction: float,
-        metric: str | None,
-    ) -> SquadTask:
+    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> SquadTask:
         if metric:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
         if dev_fraction:
@@ -118,7 +112,7 @@ class QuestionAnswerer(Estimator):
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
-    def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
+    def _answers(self, table: Rows) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:
             raise InputError("x has no examples. Give some.", "x")
@@ -139,7 +133,7 @@ class QuestionAnswerer(Estimator):
             max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
         )
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         """Returns contexts with their questions, in the format of SQuAD files."""
         table = []
         for number, example in enumerate(examples):

@@ -1,11 +1,11 @@
 """The base of the estimators for the tasks of `run_classifier.py`: training, evaluation and prediction."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Estimator
+from bert_tf.api.base import Estimator, Rows
 from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
@@ -14,17 +14,14 @@ from bert_tf.runtime.reporting import report_truncation
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.registry import build_task
 
+# The model's task, the examples made from the rows, their features, and the model's outputs.
+Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
+
 
 class RowEstimator(Estimator):
     """An estimator for a task of `run_classifier.py`. Subclasses create the rows."""
 
-    def _training_task(
-        self,
-        train: Sequence[dict[str, Any]],
-        dev: Sequence[dict[str, Any]] | None,
-        dev_fraction: float,
-        metric: str | None,
-    ) -> ReportingTask:
+    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> ReportingTask:
         data = {"train_file": train, "dev_file": dev, "dev_fraction": dev_fraction, "selection_metric": metric}
         return build_task(self._data_config(train, **data), self._folder, do_train=True)
 
@@ -57,7 +54,7 @@ class RowEstimator(Estimator):
         return scores[self._predicting.task.selection_metric]
 
     @abc.abstractmethod
-    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         """Returns the task's settings.
 
         Args:
@@ -75,10 +72,8 @@ class RowEstimator(Estimator):
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._folder) or self._labels) if trained else self._labels_before()
 
-    def _outputs(
-        self, split: str, table: Sequence[Mapping[str, Any]], batch_size: int
-    ) -> tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]:
-        """Returns the model's task, the examples made from the rows, their features, and the model's outputs."""
+    def _outputs(self, split: str, table: Rows, batch_size: int) -> Outputs:
+        """Returns the outputs for examples of a split."""
         self._check_usable()
         if not table:
             raise InputError("x has no examples. Give some.", "x")
@@ -95,5 +90,5 @@ class RowEstimator(Estimator):
         report_truncation(features.num_truncated, len(features), "x", self._settings.max_seq_length)
         return task, examples, features, self._predicting.predict(features, batch_size, shown=False)
 
-    def _predicted(self, x: Any, batch_size: int) -> tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]:
+    def _predicted(self, x: Any, batch_size: int) -> Outputs:
         return self._outputs("test", self._table(in_memory.as_list(x, "x", self._RANK), None), batch_size)

@@ -6,10 +6,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bert_tf.api import in_memory
-from bert_tf.api.row_estimator import RowEstimator
+from bert_tf.api.base import Rows
+from bert_tf.api.row_estimator import Outputs, RowEstimator
 from bert_tf.checkpoints import output_layers, run_directory
-from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
 from bert_tf.sequences.long_documents import LongDocuments
@@ -31,7 +30,7 @@ class _TextEstimator(RowEstimator):
         """See `Estimator.fits`."""
         return super().fits(task, problem) and architectures.of_task(task, problem)[1] in cls._PROBLEMS
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
         for number, value in enumerate(examples):
             texts = in_memory.text_columns(value, f"example {number}")
@@ -48,13 +47,11 @@ class _TextEstimator(RowEstimator):
     def _label(self, value: Any, place: str) -> Any:
         return in_memory.label(value, place)
 
-    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+    def _weigh(self, table: Rows, weights: Sequence[float] | None) -> None:
         for row, weight in zip(table, weights or (), strict=weights is not None):
             row["weight"] = str(weight)
 
-    def _outputs(
-        self, split: str, table: Sequence[Mapping[str, Any]], batch_size: int
-    ) -> tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]:
+    def _outputs(self, split: str, table: Rows, batch_size: int) -> Outputs:
         run = run_directory.recorded(self._folder) if self._trained_checkpoint else {}
         if table and run:
             definition = DEFINITIONS.get(run["task"])
@@ -64,7 +61,7 @@ class _TextEstimator(RowEstimator):
                 raise InputError(f"x: the model was trained on {expected}. Give {expected}.", "x")
         return super()._outputs(split, table, batch_size)
 
-    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         columns = Columns(**{name: name for name in ("text_b", "weight") if table and name in table[0]})
         labels = self._labels and tuple(map(str, self._labels))
         documents = LongDocuments(self._options.long_documents, self._options.doc_stride)
@@ -128,7 +125,7 @@ class Classifier(_TextEstimator):
     def _problem(self) -> str:
         return self._PROBLEMS[self._options.multi_label]
 
-    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         weights = self._options.class_weights
         if not isinstance(weights, str):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
@@ -137,7 +134,7 @@ class Classifier(_TextEstimator):
             threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
         return super()._data_config(table, **data).replace(class_weights=weights, label_threshold=threshold)
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         is_named = not self._options.multi_label or self._labels or self._trained_checkpoint
         if labels and not is_named and all(_are_flags(value) and len(value) >= 2 for value in labels):
             raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
@@ -250,10 +247,10 @@ class MultipleChoice(RowEstimator):
 
     _ARCHITECTURE = architectures.CHOICE
 
-    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         return DataConfig("multiple_choice", **data)
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
         for number, example in enumerate(examples):
             place = f"example {number}"

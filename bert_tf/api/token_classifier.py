@@ -1,11 +1,12 @@
 """Token classification: a tag for each word, and named entities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bert_tf.api import in_memory
+from bert_tf.api.base import Rows
 from bert_tf.api.row_estimator import RowEstimator
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.runtime.errors import InputError
@@ -56,7 +57,7 @@ class TokenClassifier(RowEstimator):
     _OPTIONS = TokenClassifierOptions
     _HAS_LABELS = True
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
         for number, words in enumerate(examples):
             place = f"sentence {number}"
@@ -73,7 +74,7 @@ class TokenClassifier(RowEstimator):
             table.append({"words": words, "tags": tags})
         return table
 
-    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         is_training = bool(data.get("train_file"))
         scheme = self._options.tag_scheme if is_training else self._scheme
         return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, **data)

@@ -3,7 +3,7 @@
 import abc
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -97,6 +97,15 @@ class Task(abc.ABC):
         """
 
 
+class SplitOutputs(NamedTuple):
+    """The model's outputs for the examples of a split."""
+
+    name: str
+    examples: Sequence[Any]
+    outputs: ModelOutputs
+    features: FeatureSet
+
+
 class ReportingTask(Task):
     """A task whose dev splits are evaluated and whose test splits are predicted.
 
@@ -125,16 +134,7 @@ class ReportingTask(Task):
         """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
 
     @abc.abstractmethod
-    def write_predictions(
-        self,
-        output_dir: str,
-        split: str,
-        examples: Sequence[Any],
-        outputs: ModelOutputs,
-        features: FeatureSet,
-        *,
-        original_format: bool = False,
-    ) -> list[str]:
+    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes the predictions of a split, and returns the file names."""
 
     def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
@@ -159,9 +159,8 @@ class ReportingTask(Task):
         for split in self.test_splits if settings.do_predict else ():
             examples, features = run.examples(split), run.features(split)
             outputs[split] = run.predict(features, settings.predict_batch_size, split)
-            for path in self.write_predictions(
-                output_dir, split, examples, outputs[split], features, original_format=settings.original_format
-            ):
+            predicted = SplitOutputs(split, examples, outputs[split], features)
+            for path in self.write_predictions(output_dir, predicted, settings.original_format):
                 say(f"Wrote {path}.")
             if self.has_labels(examples):
                 name = self.output_names.get(split, split)

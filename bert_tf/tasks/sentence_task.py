@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.long_documents import TRUNCATED
@@ -160,24 +160,15 @@ class SentenceTask(ReportingTask):
         counts = metrics.confusion(labels, self.predictions(outputs), count)
         return None if counts is None else (counts, self.labels)
 
-    def write_predictions(
-        self,
-        output_dir: str,
-        split: str,
-        examples: Sequence[InputExample],
-        outputs: ModelOutputs,
-        features: FeatureSet,
-        *,
-        original_format: bool = False,
-    ) -> list[str]:
+    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes test_results.tsv: for each example the probabilities of the classes, or the score.
 
         With `original_format` there is no header, as in the original code.
         """
-        own_name = self.output_names.get(split, split)
-        name = f"test_results{split.removeprefix('test')}" if own_name == split else f"{own_name}_results"
+        own_name = self.output_names.get(split.name, split.name)
+        name = f"test_results{split.name.removeprefix('test')}" if own_name == split.name else f"{own_name}_results"
         path = os.path.join(output_dir, f"{name}.tsv")
-        columns = outputs["score"][:, None] if self.labels is None else outputs["probabilities"]
+        columns = split.outputs["score"][:, None] if self.labels is None else split.outputs["probabilities"]
         with files.replacing(path) as writer:
             if not original_format:
                 writer.write("\t".join(self.labels or ["score"]) + "\n")

@@ -12,12 +12,13 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.data_config import Columns
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
-from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
+from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Cell, Row, Source
 from bert_tf.tokenization import FullTokenizer
 
@@ -270,29 +271,19 @@ class TextTask(SentenceTask):
             weights[label] = float(weight)
         return list(weights.values())
 
-    def write_predictions(
-        self,
-        output_dir: str,
-        split: str,
-        examples: Sequence[InputExample],
-        outputs: ModelOutputs,
-        features: FeatureSet,
-        *,
-        original_format: bool = False,
-    ) -> list[str]:
+    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
         test_predictions has the id, the texts, the file's other columns, and either the label and the probability of
         each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
         """
-        written = super().write_predictions(
-            output_dir, split, examples, outputs, features, original_format=original_format
-        )
-        name, suffix = self.output_names.get(split, split), os.path.splitext(self.paths[split])[1].lower()
+        written = super().write_predictions(output_dir, split, original_format)
+        source, outputs = self.paths[split.name], split.outputs
+        name, suffix = self.output_names.get(split.name, split.name), os.path.splitext(source)[1].lower()
         path = os.path.join(output_dir, f"{name}_predictions{suffix}")
-        others = self._other_cells(self.paths[split])
+        others = self._other_cells(source)
         rows = []
-        for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
+        for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(outputs), strict=True)):
             cells = others.get(example.guid, {})
             # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.
             own_id = None if self.columns.id else cells.pop("id", None)

@@ -6,6 +6,7 @@ import pytest
 
 from bert_tf.checkpoints.run_directory import fingerprint
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
@@ -237,7 +238,7 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     outputs = {"logits": np.array([[2.0, 1.0], [0.0, 1.0]]), "probabilities": np.array([[0.75, 0.25], [0.3, 0.7]])}
     examples = task.examples("test")
     assert task.labels
-    written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)
+    written = task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs, None))
     assert [path.rpartition("/")[2] for path in written] == ["test_results.tsv", "test_predictions.csv"]
     assert (tmp_path / "test_predictions.csv").read_text().splitlines() == [
         "id,text,given_label,source,label,probability_x,probability_y",
@@ -245,10 +246,10 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
         "k2,c,y,r,y,0.3,0.7",
     ]
     assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
-    task.write_predictions(str(tmp_path), "test", examples, outputs, None, original_format=True)
+    task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs, None), original_format=True)
     assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"
     task.output_names = {"test": "march"}
-    written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)
+    written = task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs, None))
     assert [path.rpartition("/")[2] for path in written] == ["march_results.tsv", "march_predictions.csv"]
 
 
@@ -272,5 +273,6 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
 )
 def test_predictions_have_the_cells_of_each_row(write, tmp_path, name, train, test, expected):
     task = task_of(write, train, name=name, others={"test": test}, problem="regression")
-    task.write_predictions(str(tmp_path), "test", task.examples("test"), {"score": np.array([0.5, 2.0, 1.0])}, None)
+    outputs = {"score": np.array([0.5, 2.0, 1.0])}
+    task.write_predictions(str(tmp_path), SplitOutputs("test", task.examples("test"), outputs, None))
     assert (tmp_path / name.replace("train", "test_predictions")).read_text() == expected

@@ -19,7 +19,7 @@ from bert_tf.checkpoints import output_layers
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -275,24 +275,15 @@ class TaggingTask(ReportingTask):
         counts = metrics.confusion(rows, columns, len(names))
         return None if counts is None else (counts, names)
 
-    def write_predictions(
-        self,
-        output_dir: str,
-        split: str,
-        examples: Sequence[Sentence],
-        outputs: ModelOutputs,
-        features: TaggingFeatures,
-        *,
-        original_format: bool = False,
-    ) -> list[str]:
+    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the split's file with the predicted tags. See `conll.write_predictions`."""
-        tags = np.array(self.tags)[features.at_words(outputs["tags"])]
+        tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
         line_tags: dict[int, str] = {}
-        for sentence, predicted in zip(examples, features.by_sentence(tags), strict=True):
+        for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
             written = predicted
             if not self.is_plain:
                 written = schemes.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
             line_tags |= zip(sentence.lines, written, strict=True)
-        path = os.path.join(output_dir, f"{self.output_names.get(split, split)}_predictions.conll")
-        conll.write_predictions(path, self.paths[split], line_tags)
+        path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
+        conll.write_predictions(path, self.paths[split.name], line_tags)
         return [path]

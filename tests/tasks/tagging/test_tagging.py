@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.models import NO_TAG
+from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
@@ -117,7 +118,9 @@ def test_predictions_are_written_in_the_scheme_of_training(write, tokenizer, tmp
     task = task_of(write, test="a\nbcd\n\ne\n")
     examples = task.examples("test")
     features = task.featurize(examples, tokenizer, 16)
-    (path,) = task.write_predictions(str(tmp_path), "test", examples, outputs_for(features, [3, 3, 1]), features)
+    (path,) = task.write_predictions(
+        str(tmp_path), SplitOutputs("test", examples, outputs_for(features, [3, 3, 1]), features)
+    )
     assert (tmp_path / "test_predictions.conll").read_text() == "a I-PER\nbcd B-PER\n\ne I-ORG\n"
     assert path == str(tmp_path / "test_predictions.conll")
 
