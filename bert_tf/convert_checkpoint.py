@@ -13,6 +13,7 @@ from absl import flags
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.tokenization.tokenizer_config import copy_tokenizer
 from bert_tf.tokenization.vocabulary import token_list
 
 FORMATS = ("tf1", "hf")
@@ -92,7 +93,7 @@ def convert(
     with files.replacing_folder(target_folder) as new:
         if tokenizer is not None:
             length = config.max_position_embeddings if target_format == "hf" else None
-            run_directory.copy_tokenizer(vocab_file, new, tokenizer.rules, length, added_tokens)
+            copy_tokenizer(vocab_file, new, tokenizer.rules, length, added_tokens)
         if added_tokens:
             config = new_tokens.add_embeddings(weights, config, tokenizer, new, new_embeddings)
         sentence_vectors.copy_settings(folder, new, "--input")

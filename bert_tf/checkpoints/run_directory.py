@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, NotRequired, TypedDict
 
 import tensorflow as tf
@@ -16,18 +16,8 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.runtime import claims, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tokenization.tokenizer_config import RULES, hf_tokenizer_config, settings_of, tokenizer_record
-from bert_tf.tokenization.vocabulary import (
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_JSON,
-    VOCAB_FILE,
-    AddedToken,
-    added_tokens_decoder,
-    base_text,
-    load_vocab,
-    vocabulary_hash,
-    vocabulary_record,
-)
+from bert_tf.tokenization.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
+from bert_tf.tokenization.vocabulary import VOCAB_FILE, vocabulary_hash
 
 CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"
@@ -41,8 +31,6 @@ BEST_FOLDER = "best"
 TRIALS_FOLDER = "trials"
 
 _PACKAGES = ("keras", "tensorflow-text", "numpy")
-
-
 # The format of RUN_FILE. Files of format 1 have no number; their settings have other names.
 _FORMAT = 2
 _RENAMED = {
@@ -170,41 +158,6 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
             compared,
             f"Use those settings, and the {VOCAB_FILE} in that folder.",
         )
-
-
-def copy_tokenizer(
-    vocab_file: str,
-    folder: str,
-    rules: Mapping[str, bool],
-    max_length: int | None = None,
-    added: Sequence[str] = (),
-) -> None:
-    """Writes a vocabulary to a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
-
-    Args:
-      vocab_file: the vocabulary.
-      folder: the folder.
-      rules: see `find_rules`. Missing ones are not recorded.
-      max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
-      added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
-    """
-    target = os.path.join(folder, VOCAB_FILE)
-    if files.resolved(vocab_file) == files.resolved(target):
-        return
-    settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
-    if os.path.basename(vocab_file) == TOKENIZER_JSON:
-        with files.replacing(target) as writer:
-            writer.write(base_text(vocab_file))
-    else:
-        files.copy(vocab_file, target)
-    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
-    if added:
-        ids = dict(load_vocab(vocab_file))
-        decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})
-        settings["added_tokens_decoder"] = settings.get("added_tokens_decoder", {}) | decoder
-        files.write_json(settings_file, settings)
-        settings |= vocabulary_record(target)
-    files.write_json(settings_file, settings)
 
 
 def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:

@@ -18,6 +18,7 @@ from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_F
 from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.signature_inputs import IDS, ServedModel
 from bert_tf.tokenization import Tokenizer
+from bert_tf.tokenization.tokenizer_config import copy_tokenizer
 
 ONNX_FILE = "ids.onnx"
 # The newest operator set that tf2onnx supports completely.
@@ -80,7 +81,7 @@ class Exportable(NamedTuple):
         labels.json (the classes).
         """
         tokenizer = self.tokenizer
-        run_directory.copy_tokenizer(tokenizer.vocab_file, folder, tokenizer.rules, self.max_seq_length)
+        copy_tokenizer(tokenizer.vocab_file, folder, tokenizer.rules, self.max_seq_length)
         if self.classes is not None:
             files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
 

@@ -6,7 +6,7 @@ metadata files of records. Rules that BERT's tokenizer does not have are errors.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from bert_tf.runtime import files, json_files
@@ -22,9 +22,11 @@ from bert_tf.tokenization.vocabulary import (
     TOKENIZER_JSON,
     UNK,
     VOCAB_FILE,
+    AddedToken,
     TokenizerJson,
     added_tokens,
     added_tokens_decoder,
+    base_text,
     fits_record,
     load_vocab,
     vocabulary_record,
@@ -247,3 +249,38 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
     # If no length was set, transformers writes a very large one.
     length = min(known.get("model_max_length", max_positions), max_positions)
     return _SPECIAL_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}
+
+
+def copy_tokenizer(
+    vocab_file: str,
+    folder: str,
+    rules: Mapping[str, bool],
+    max_length: int | None = None,
+    added: Sequence[str] = (),
+) -> None:
+    """Writes a vocabulary to a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
+
+    Args:
+      vocab_file: the vocabulary.
+      folder: the folder.
+      rules: see `find_rules`. Missing ones are not recorded.
+      max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
+      added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
+    """
+    target = os.path.join(folder, VOCAB_FILE)
+    if files.resolved(vocab_file) == files.resolved(target):
+        return
+    settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
+    if os.path.basename(vocab_file) == TOKENIZER_JSON:
+        with files.replacing(target) as writer:
+            writer.write(base_text(vocab_file))
+    else:
+        files.copy(vocab_file, target)
+    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    if added:
+        ids = dict(load_vocab(vocab_file))
+        decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})
+        settings["added_tokens_decoder"] = settings.get("added_tokens_decoder", {}) | decoder
+        files.write_json(settings_file, settings)
+        settings |= vocabulary_record(target)
+    files.write_json(settings_file, settings)
