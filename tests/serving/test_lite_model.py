@@ -1,5 +1,6 @@
 """The LiteRT model of an export answers texts as the SavedModel beside it does."""
 
+import functools
 import itertools
 import json
 import os
@@ -35,24 +36,25 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The folder of an export of each kind."""
+    """Returns the folder of an export of a kind, which is made when a test needs it."""
     root = tmp_path_factory.mktemp("lite")
-    folders = {}
-    for kind, (outputs, recorded, flags, _) in KINDS.items():
-        problem = recorded.get("problem", "classification")
-        run = write_run(
-            root / "run" / kind, with_large_head(ClassifierModel(config(), outputs, problem)), flags, **recorded
-        )
-        folders[kind] = str(root / kind)
+
+    @functools.cache
+    def folder_of(kind):
+        outputs, recorded, flags, _ = KINDS[kind]
+        model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
         quantize, litert = ("none", True) if kind == "regression" else ("int8", False)
-        export.export_run(run, folders[kind], ExportConfig(quantize=quantize, litert=litert))
-    return folders
+        run = write_run(root / "run" / kind, model, flags, **recorded)
+        export.export_run(run, str(root / kind), ExportConfig(quantize=quantize, litert=litert))
+        return str(root / kind)
+
+    return folder_of
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_the_saved_model(exported, kind):
     examples = KINDS[kind][-1]
-    full, lite = export.load(exported[kind]), export.load(exported[kind], engine="litert")
+    full, lite = export.load(exported(kind)), export.load(exported(kind), engine="litert")
     assert isinstance(lite, lite_model.LiteModel)
     assert lite.inputs == full.inputs
     for expected, answer in zip(full.predict(examples, 3), lite.predict(examples, 3), strict=True):
@@ -66,7 +68,7 @@ def test_answers_are_those_of_the_saved_model(exported, kind):
 
 
 def test_threads_get_the_answers_of_one_thread(exported):
-    model = export.load(exported["pairs"], engine="litert")
+    model = export.load(exported("pairs"), engine="litert")
     examples = [{"text_a": f"{a} {b} {a}", "text_b": b} for a, b in itertools.product("abcdefg", repeat=2)]
     alone = [model.predict([example]) for example in examples]
     assert len({str(answer) for answer in alone}) == len(examples)
@@ -77,11 +79,11 @@ def test_threads_get_the_answers_of_one_thread(exported):
 
 
 def test_invalid_examples_are_refused_with_their_numbers(exported):
-    model = export.load(exported["pairs"], engine="litert")
+    model = export.load(exported("pairs"), engine="litert")
     with pytest.raises(InputError, match=r"example 1: the field 'other' is missing. .* given: \['review'\]\."):
         model.predict([PAIRS[0], {"text_a": "a"}])
     with pytest.raises(InputError, match="'endings' must be a list of text, not 'b'"):
-        export.load(exported["choice"], engine="litert").predict([{"prompt": "a", "endings": "b"}])
+        export.load(exported("choice"), engine="litert").predict([{"prompt": "a", "endings": "b"}])
 
 
 def test_lines_are_answered_without_tensorflow(exported):
@@ -89,7 +91,7 @@ def test_lines_are_answered_without_tensorflow(exported):
         "import sys; from bert_tf import predict; from absl import flags; "
         "flags.FLAGS(sys.argv); predict.main(); assert 'tensorflow' not in sys.modules"
     )
-    command = [sys.executable, "-c", code, f"--model={exported['pairs']}", "--engine=litert"]
+    command = [sys.executable, "-c", code, f"--model={exported('pairs')}", "--engine=litert"]
     lines = "".join(json.dumps(example) + "\n" for example in [*PAIRS[:2], 5])
     done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -100,14 +102,14 @@ def test_lines_are_answered_without_tensorflow(exported):
 
 def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="engine='litert' has no signature 'token_ids'"):
-        export.load(exported["pairs"], "token_ids", "litert")
+        export.load(exported("pairs"), "token_ids", "litert")
     with pytest.raises(InputError, match=r"engine is 'onnx'.* tensorflow, litert"):
-        export.load(exported["pairs"], engine="onnx")
+        export.load(exported("pairs"), engine="onnx")
     run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
     export.export_run(run, str(tmp_path / "tagger"), ExportConfig(quantize="int8"))
     with pytest.raises(InputError, match=r"tagger: no LiteRT model of texts, pairs or choices"):
         export.load(tmp_path / "tagger", engine="litert")
-    damaged = shutil.copytree(exported["pairs"], tmp_path / "damaged")
+    damaged = shutil.copytree(exported("pairs"), tmp_path / "damaged")
     os.truncate(damaged / export_config.LITE_INT8_FILE, 100)
     with pytest.raises(InputError, match=r"model_int8\.tflite can't be loaded"):
         export.load(damaged, engine="litert")
@@ -116,4 +118,4 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
         export.load(damaged, engine="litert")
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     with pytest.raises(InputError, match=r"the engine LiteRT: ai-edge-litert is not installed"):
-        export.load(exported["pairs"], engine="litert")
+        export.load(exported("pairs"), engine="litert")
