@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,12 +14,11 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import DTYPES, BertConfig, ModelFiles
 from bert_tf.distribution import devices, strategies
-from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
+from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -28,7 +27,6 @@ from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_held_out
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
-from bert_tf.training.settings import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,51 +48,31 @@ class PretrainingRun:
     """A pre-training run. The constructor checks everything. The methods train and evaluate.
 
     Args:
+      settings: the settings.
       config: the config of the encoder.
-      objective: see `PretrainingModel`.
-      data: the training data of each phase.
-      phase_ends: the step at which each phase ends; the last one is the end of training.
-      training_config: the training settings, with the run directory.
-      distribution_config: the devices.
       vocab_file: the vocabulary that the data was made with; "" if unknown.
-      init_checkpoint: the checkpoint to start from if the folder contains no checkpoint of the run.
-      num_train_epochs: if given, the number of passes over the data of the only phase, which determines its end.
-      warmup_proportion: if given, the fraction of the steps with rising learning rate.
 
     Raises:
       InputError: if the data, the vocabulary, the config and the flags do not match.
     """
 
-    def __init__(
-        self,
-        config: BertConfig,
-        objective: str,
-        data: Sequence[PretrainingData],
-        phase_ends: Sequence[int],
-        training_config: TrainingConfig,
-        distribution_config: DistributionConfig,
-        *,
-        vocab_file: str = "",
-        init_checkpoint: str | None = None,
-        num_train_epochs: float | None = None,
-        warmup_proportion: float | None = None,
-    ) -> None:
+    def __init__(self, settings: PretrainingConfig, config: BertConfig, vocab_file: str = "") -> None:
+        training_config, phase_ends = settings.training_config, settings.phase_ends
+        self.settings, self.config, self.vocab_file = settings, config, vocab_file
+        self.init_checkpoint = init_checkpoint = settings.model.init_checkpoint
         found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
         folder = pretrained.model_folder(found, init_checkpoint)
-        self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed, folder)
+        self._finder = ExampleFinder(config, settings.objective, vocab_file, training_config.seed, folder)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Workers must connect before TensorFlow is used for anything else.
-        self.strategy = strategies.build_strategy(distribution_config, several_hosts=True)
-        self.config = config
-        self.objective = objective
-        self.vocab_file = vocab_file
-        self.init_checkpoint = init_checkpoint
-        examples = [self._finder.find(part) for part in data]
-        if num_train_epochs is not None:
-            phase_ends = [math.ceil(num_train_epochs * examples[0].records / training_config.train_batch_size)]
+        self.strategy = strategies.build_strategy(settings.distribution, several_hosts=True)
+        examples = [self._finder.find(part) for part in settings.phases]
+        if settings.num_train_epochs is not None:
+            records = examples[0].records
+            phase_ends = [math.ceil(settings.num_train_epochs * records / training_config.train_batch_size)]
         optimizer = training_config.optimizer.replace(num_train_steps=phase_ends[-1])
-        if warmup_proportion is not None:
-            optimizer = optimizer.replace(num_warmup_steps=int(warmup_proportion * phase_ends[-1]))
+        if settings.warmup_proportion is not None:
+            optimizer = optimizer.replace(num_warmup_steps=int(settings.warmup_proportion * phase_ends[-1]))
         self.training_config = training_config = training_config.replace(optimizer=optimizer)
         starts = [0, *phase_ends[:-1]]
         self.phases = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
@@ -107,7 +85,7 @@ class PretrainingRun:
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
             model = PretrainingModel(
                 self.config,
-                self.objective,
+                self.settings.objective,
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
                 dtype=DTYPES[self.training_config.dtype],
@@ -120,36 +98,32 @@ class PretrainingRun:
         """The evaluator, which is compiled once for all evaluations of the run."""
         return BatchEvaluator(self.model, self.strategy)
 
-    def record(self, flags: Mapping[str, Any], allow_changed_settings: bool = False) -> None:
+    def record(self) -> None:
         """Records the settings and the data in the run directory. See `run_directory.prepare`.
 
-        Args:
-          flags: the values of all flags, by name.
-          allow_changed_settings: resume a run even if its settings have changed.
-
         Raises:
-          InputError: if the folder contains a run with other settings.
+          InputError: if the folder contains a run with other settings, unless `allow_changed_settings` is True.
         """
         if not strategies.is_chief(self.strategy):
             return
-        if allow_changed_settings:
+        if self.settings.allow_changed_settings:
             self._report_jump()
         run_directory.prepare(
             self.training_config.output_dir,
             self.config,
             self.vocab_file,
-            flags,
+            self.settings.flag_values() | self.settings.flags,
             self._resume_settings,
             rules=self._finder.rules,
             devices=strategies.devices(self.strategy),
-            allow_changed_settings=allow_changed_settings,
+            allow_changed_settings=self.settings.allow_changed_settings,
         )
 
     @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
         """The settings and the data that influence the weights. Some bytes of every file are read once."""
         return {
-            "objective": self.objective,
+            "objective": self.settings.objective,
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "phases": [{"steps": [phase.start, phase.end], **phase.examples.identity()} for phase in self.phases],
             **self.training_config.resume_settings(self.strategy),
@@ -227,36 +201,32 @@ class PretrainingRun:
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
 
-    def held_out_evaluation(
-        self, data: PretrainingData, batch_size: int, max_steps: int, every: int, use_best_checkpoint: bool = False
-    ) -> PeriodicEvaluation:
-        """Returns an evaluation on other data, to repeat during training. It uses each example at most once.
+    def held_out_evaluation(self) -> PeriodicEvaluation | None:
+        """Returns the evaluation on held-out data, to repeat during training; None if there is no such data.
 
-        Args:
-          data: the held-out examples. The last ones are ignored if they don't fill a batch.
-          batch_size: number of examples per batch.
-          max_steps: largest number of batches per evaluation.
-          every: number of training steps between two evaluations.
-          use_best_checkpoint: if True, evaluate and export the weights with the lowest loss.
+        It uses each example at most once. The last examples are ignored if they don't fill a batch.
 
         Raises:
           InputError: if the data can't be used, or has fewer examples than a batch.
         """
-        held_out = self._finder.find(data)
+        config, data = self.settings.held_out, self.settings.held_out_data
+        if data is None:
+            return None
+        held_out, batch_size = self._finder.find(data), config.batch_size
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         batches = held_out.records // batch_size
         if batches < 1:
             raise InputError(
                 f"{data.flag_name}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}. Lower it."
             )
-        steps = min(max_steps, batches)
+        steps = min(config.max_steps, batches)
         settings = {**held_out.identity(), "steps": steps, "batch_size": batch_size}
 
         def evaluate(step: int) -> dict[str, float]:
             means = self._evaluate(held_out, batch_size, steps)
             means["perplexity"] = math.exp(min(means["masked_lm_loss"], 700.0))
             output_dir = self.training_config.output_dir
-            if use_best_checkpoint:
+            if config.use_best_checkpoint:
                 is_chief = strategies.is_chief(self.strategy)
                 if is_chief and has_smallest_loss(output_dir, means["loss"], settings):
                     save_best(self.model, output_dir, step, means, settings)
@@ -264,7 +234,8 @@ class PretrainingRun:
                 strategies.wait_for_workers(self.strategy)
             return means
 
-        return PeriodicEvaluation(evaluate, every, settings=settings | {"use_best_checkpoint": use_best_checkpoint})
+        settings_of_best = settings | {"use_best_checkpoint": config.use_best_checkpoint}
+        return PeriodicEvaluation(evaluate, config.steps, settings=settings_of_best)
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """Evaluates on `steps` batches, as the original code does. If the data has fewer, it is repeated.
@@ -278,7 +249,7 @@ class PretrainingRun:
           InputError: if the run was trained with another model, objective or vocabulary; the message names the
             differences.
         """
-        settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.objective})
+        settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.settings.objective})
         trained = run_directory.recorded(self.training_config.output_dir).get("bert_config", {})
         # These matter only in training.
         ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
@@ -325,18 +296,7 @@ def pretrain(
     Raises:
       InputError: if the data can't be used, or the directory contains another run.
     """
-    run = PretrainingRun(
-        model,
-        config.objective,
-        config.phases,
-        config.phase_ends,
-        config.training_config,
-        config.distribution,
-        vocab_file=vocab_file,
-        init_checkpoint=config.model.init_checkpoint,
-        num_train_epochs=config.num_train_epochs,
-        warmup_proportion=config.warmup_proportion,
-    )
+    run = PretrainingRun(config, model, vocab_file)
     held_out, results = config.held_out, {}
     # If workers differed, one would wait for another in an evaluation, possibly after weeks of training.
     steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
@@ -344,16 +304,8 @@ def pretrain(
     if config.do_eval:
         devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
     if config.do_train:
-        evaluation = None
-        if config.held_out_data:
-            evaluation = run.held_out_evaluation(
-                config.held_out_data,
-                batch_size=held_out.batch_size,
-                max_steps=held_out.max_steps,
-                every=held_out.steps,
-                use_best_checkpoint=held_out.use_best_checkpoint,
-            )
-        run.record(config.flag_values() | config.flags, allow_changed_settings=config.allow_changed_settings)
+        evaluation = run.held_out_evaluation()
+        run.record()
         results = run.train(evaluation, Callbacks(callbacks, held_out.steps))
     if config.do_eval:
         results = run.evaluate(held_out.batch_size, held_out.max_steps)

@@ -9,12 +9,17 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.config import BertConfig
-from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder
-from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.pretraining.pretraining_config import (
+    HeldOutConfig,
+    PretrainingConfig,
+    PretrainingData,
+    SecondPhase,
+)
+from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import agreement, log
@@ -120,17 +125,19 @@ def state_at(folder, step):
     return {name: source.read(name) for name in source.shapes}
 
 
-def make_run(files, folder, config=None, data=None, second_data=None, **options):
-    training = TrainingConfig(str(folder), OptimizerConfig(1e-3, 4, 1), options.pop("train_batch_size", 8))
-    return PretrainingRun(
-        config=config or BertConfig.from_json_file(files[0]),
-        objective=options.pop("objective", "mlm_nsp"),
-        data=[data or PretrainingData(files[2], LENGTH, PREDICTIONS)] + ([second_data] if second_data else []),
-        phase_ends=[2, 4] if second_data else [4],
-        training_config=training,
-        distribution_config=DistributionConfig(),
+def make_run(files, folder, config=None, data=None, second=None, train_batch_size=8, **options):
+    second = SecondPhase(second.input_file, LENGTH, PREDICTIONS, proportion=0.5) if second else SecondPhase()
+    vocab_file = options.pop("vocab_file", "")
+    settings = PretrainingConfig(
+        data=data or PretrainingData(files[2], LENGTH, PREDICTIONS),
+        model=ModelFiles(options.pop("init_checkpoint", None)),
+        training=TrainingConfig(str(folder), OptimizerConfig(1e-3), train_batch_size),
+        num_train_steps=4,
+        num_warmup_steps=1,
+        second=second,
         **options,
     )
+    return PretrainingRun(settings, config or BertConfig.from_json_file(files[0]), vocab_file)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +177,7 @@ def test_ablations_train_and_evaluate(files, tmp_path, objective):
 
 def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
     run = make_run(files, tmp_path / "out")
-    run.record({})
+    run.record()
     run.train()
     config = BertConfig.from_json_file(files[0])
     for changes, objective, message in (
@@ -213,11 +220,11 @@ def test_the_data_of_the_last_phase_are_evaluated(files, tmp_path, monkeypatch):
 
 def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    held_out = PretrainingData(files[2], LENGTH, PREDICTIONS, "--eval_input_file")
+    held_out = HeldOutConfig(files[2], batch_size=8, max_steps=2, steps=2, use_best_checkpoint=True)
     losses = {2: 3.0, 4: 2.0, 6: 2.5}
     for steps in ([2, 4], [6]):  # the second time in another process
-        run = make_run(files, out)
-        evaluation = run.held_out_evaluation(held_out, batch_size=8, max_steps=2, every=2, use_best_checkpoint=True)
+        run = make_run(files, out, do_train=True, held_out=held_out)
+        evaluation = run.held_out_evaluation()
         for step in steps:
             monkeypatch.setattr(run, "_evaluate", lambda *_, loss=losses[step]: {"loss": loss, "masked_lm_loss": 1.0})
             run.model.variables[0].assign(tf.fill(run.model.variables[0].shape, float(step)))
@@ -242,7 +249,7 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
     run = make_run(files, tmp_path / "out")
     loss = {}
     monkeypatch.setattr(run, "_evaluate", lambda *_: {"loss": loss["now"], "masked_lm_loss": 1.0})
-    first, second = (PretrainingData(path, LENGTH, PREDICTIONS) for path in files[2].split(","))
+    first, second = files[2].split(",")
     for data, max_steps, step, loss["now"], best, is_said in (
         (first, 2, 2, math.nan, None, False),
         (first, 2, 3, 2.0, 3, False),
@@ -252,9 +259,9 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
         (second, 1, 7, 9.0, 7, True),  # fewer batches are other data too
         (second, 1, 6, 9.5, 7, False),  # better weights of a later step, which a killed process kept, stay
     ):
-        run.held_out_evaluation(data, batch_size=8, max_steps=max_steps, every=1, use_best_checkpoint=True).evaluate(
-            step
-        )
+        held_out = HeldOutConfig(data, batch_size=8, max_steps=max_steps, use_best_checkpoint=True)
+        run.settings = run.settings.replace(do_train=True, held_out=held_out)
+        run.held_out_evaluation().evaluate(step)
         kept = tmp_path / "out" / "best" / "scores.json"
         assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
         assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
@@ -279,18 +286,18 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
 
 
 def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys):
-    make_run(files, tmp_path / "out").record({})
+    make_run(files, tmp_path / "out").record()
     assert run_directory.read(str(tmp_path / "out"))["devices"] == {"replicas": 1, "device": "CPU"}
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"global_step": 1})
-    make_run(files, tmp_path / "out").record({})
+    make_run(files, tmp_path / "out").record()
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
     with pytest.raises(
         InputError, match=r"settings:\n  phases 1: files 2 was 'part-1.tfrecord: 40 records, .*, and is .*\nUse"
     ):
-        make_run(files, tmp_path / "out").record({})
-    make_run(files, tmp_path / "out").record({}, allow_changed_settings=True)
+        make_run(files, tmp_path / "out").record()
+    make_run(files, tmp_path / "out", allow_changed_settings=True).record()
     assert "batch size" not in capsys.readouterr().err
-    make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changed_settings=True)
+    make_run(files, tmp_path / "out", train_batch_size=16, allow_changed_settings=True).record()
     assert run_directory.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
     message = "Training continues after example 16 of this phase, so about 8 examples are skipped"
     assert message in capsys.readouterr().err
@@ -299,17 +306,17 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
 def test_the_same_files_by_other_paths_are_the_same_data(files, tmp_path, monkeypatch):
     programs.write_pretraining_data(tmp_path / "model.ckpt-1.index")  # is not read
     initial = str(tmp_path / "model.ckpt-1")
-    make_run(files, tmp_path / "out", init_checkpoint=initial).record({})
+    make_run(files, tmp_path / "out", init_checkpoint=initial).record()
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"x": 1.0})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     names = ("part-0.tfrecord,link/part-1.tfrecord", "part-1.tfrecord,part-0.tfrecord")
     same, swapped = (PretrainingData(paths, LENGTH, PREDICTIONS) for paths in names)
-    make_run(files, "out", data=same, init_checkpoint="link/model.ckpt-1").record({})
+    make_run(files, "out", data=same, init_checkpoint="link/model.ckpt-1").record()
     with pytest.raises(InputError, match=r"phases 1: files 1 was 'part-0.tfrecord"):
-        make_run(files, "out", data=swapped, init_checkpoint=initial).record({})
+        make_run(files, "out", data=swapped, init_checkpoint=initial).record()
     with pytest.raises(InputError, match=r"init_checkpoint was '.*model.ckpt-1', and is '.*out/model.ckpt-1' now"):
-        make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1").record({})
+        make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1").record()
 
 
 def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path, monkeypatch):
@@ -320,9 +327,9 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
         file.write(b"\xff" * 4)
     with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Regenerate"):
         make_run((files[0], files[1], damaged), tmp_path / "out").train()
-    run = make_run((files[0], files[1], whole), tmp_path / "held out")
-    held_out = PretrainingData(damaged, LENGTH, PREDICTIONS, flag_name="--eval_input_file")
-    evaluation = run.held_out_evaluation(held_out, batch_size=2, max_steps=100, every=1)
+    held_out = HeldOutConfig(damaged, batch_size=2, steps=1)
+    run = make_run((files[0], files[1], whole), tmp_path / "held out", do_train=True, held_out=held_out)
+    evaluation = run.held_out_evaluation()
     for failing in (lambda: evaluation.evaluate(0), lambda: run.train(evaluation)):
         with pytest.raises(InputError, match=rf"^--eval_input_file: one of {damaged} is damaged: corrupted record"):
             failing()

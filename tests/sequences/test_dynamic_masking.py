@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.data import ExampleFinder
-from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
+from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import graph_masking
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
@@ -133,8 +132,8 @@ def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
     sidecar = json.loads(path.read_text())
     path.write_text(json.dumps(sidecar | {"settings": sidecar["settings"] | {"objective": "ltr"}}))
     config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
-    data = [PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)]
-    how = TrainingConfig(str(tmp_path / "out"), OptimizerConfig(1e-3, 4, 1), 2)
+    data = PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)
+    settings = PretrainingConfig(data=data, training=TrainingConfig(str(tmp_path / "out"), train_batch_size=2))
     with pytest.raises(InputError, match="was made with --objective=ltr, but --objective is mlm_nsp"):
-        PretrainingRun(config, "mlm_nsp", data, [4], how, DistributionConfig())
-    assert PretrainingRun(config, "ltr", data, [4], how, DistributionConfig()).phases[0].examples.masker is None
+        PretrainingRun(settings, config)
+    assert PretrainingRun(settings.replace(objective="ltr"), config).phases[0].examples.masker is None
