@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LONGEST = 14
 
 
-def run_of(folder, write, batch_size=4, **settings):
+def run_of(folder, write, batch_size=4, learning_rate=1e-3, **settings):
     """A run on texts of different lengths, where texts that contain "a" have the label "yes"."""
     rng = np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
@@ -43,7 +43,7 @@ def run_of(folder, write, batch_size=4, **settings):
     paths = {split: write(f"{split}.tsv", "text\tlabel\n" + "".join(part)) for split, part in parts.items()}
     config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
-    training = TrainingConfig(str(folder), OptimizerConfig(1e-3), batch_size, seed=1)
+    training = TrainingConfig(str(folder), OptimizerConfig(learning_rate), batch_size, seed=1)
     return FinetuningRun(TextTask(paths, Columns()), settings_of(training, **settings), (config, tokenizer))
 
 
@@ -364,8 +364,8 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    run = run_of(tmp_path, write, num_train_epochs=30, **steps).with_task(TaggingTask(paths), str(tmp_path / "out"))
-    done = finetune(run)
+    run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
+    done = finetune(run.with_task(TaggingTask(paths), str(tmp_path / "out")))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
