@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.local_cluster import worker_configs
-from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
 from tests import programs
+from tests.api.tiny import weights_of
 from tests.conftest import assert_close
 from tests.pretraining.test_run_pretraining import flags
 
@@ -59,11 +59,6 @@ def wait_for_step(folder, workers, after=0):
         time.sleep(0.05)
 
 
-def weights(folder):
-    source = checkpoints.open_checkpoint(str(folder))
-    return {name: source.read(name) for name in source.shapes}
-
-
 def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
@@ -103,7 +98,7 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     for name, value in results[0].items():
         assert float(results[1][name]) == pytest.approx(float(value), rel=1e-4), name
 
-    one, together = weights(tmp_path / "one"), weights(tmp_path / "together")
+    one, together = weights_of(tmp_path / "one"), weights_of(tmp_path / "together")
     assert together["global_step"] == 200
     for name, value in one.items():
         assert_close(together[name], value, 1e-5, name)
@@ -202,7 +197,7 @@ def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_p
     assert f"error: worker 0 has ended: {message}" in output and "resumes from step 10." in output
     output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
     assert "Warning: replicas was 2, and is 1 now." in output
-    assert weights(tmp_path / "out")["global_step"] == 40
+    assert weights_of(tmp_path / "out")["global_step"] == 40
 
 
 @pytest.mark.parametrize(
