@@ -1,21 +1,19 @@
-"""The BERT encoder: embeddings, the stack of blocks, and the pooler.
+"""The BERT encoder: embeddings, blocks and the pooler.
 
 Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.config import DTYPES, BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.model.block_stack import BlockStack
 from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
-from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
+from bert_tf.model.layers import BertLayer, Dense, Embeddings, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
 from bert_tf.model.token_rows import TokenRows, Unpadded
 from bert_tf.runtime.errors import InputError, require_whole
@@ -33,89 +31,6 @@ _INPUT_NAMES = {
     "segment_ids": "segment_ids",
     "token_type_ids": "segment_ids",
 }
-
-
-@serializable
-class BlockStack(BertLayer):
-    """The blocks, named layer_0, layer_1...
-
-    Args:
-      gradient_checkpointing: see `BertEncoder`.
-    """
-
-    saved_arguments = ("gradient_checkpointing",)
-
-    def __init__(
-        self, config: BertConfig, gradient_checkpointing: bool = False, name: str = "encoder", **kwargs
-    ) -> None:
-        super().__init__(config, name=name, **kwargs)
-        self.gradient_checkpointing = gradient_checkpointing
-        # Each call passes the blocks a seed. The fixed seed here keeps them from drawing one from Python's generator.
-        self.blocks = [
-            TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
-        ]
-
-    def build(self, input_shape: tuple) -> None:
-        """Creates the variables for inputs of shape [n, H]."""
-        for block in self.blocks:
-            block.build(input_shape)
-
-    def call(
-        self,
-        x: tf.Tensor,
-        attention_bias: tf.Tensor,
-        seed: tf.Tensor | None = None,
-        unpadded: Unpadded | None = None,
-        is_frozen: bool = False,
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Applies all blocks.
-
-        Args:
-          x: [B*T or n, H].
-          attention_bias: see `TransformerBlock.call`, as for the next arguments.
-          seed: [2], integers, the seed of the dropout; None for no dropout.
-          unpadded: how attention pads x. If it has `firsts`, the last block's output is [B, H].
-          is_frozen: if True, x depends on no trained variable, and no gradient is computed below the lowest trained
-            block.
-
-        Returns:
-          The output of each block, of x's shape, and its attention probabilities [B, N, T, T]. There are no
-          probabilities with `unpadded` or if gradients are recomputed.
-        """
-        outputs, probabilities = [], []
-        for i, block in enumerate(self.blocks):
-            own = unpadded and unpadded.of_block(is_last=block is self.blocks[-1])
-            run = functools.partial(block, attention_bias=attention_bias, seed=fold_in(seed, i), unpadded=own)
-            if self.gradient_checkpointing and seed is not None:
-                recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
-                x = recomputed(lambda x, run=run: run(x)[0])(x)
-            else:
-                x, probs = run(x)
-                probabilities.append(probs)
-            is_frozen = is_frozen and not block.trainable
-            x = tf.stop_gradient(x) if is_frozen else x
-            outputs.append(x)
-        # Keras's functional models expect the same number of outputs in training and in inference.
-        return outputs, [] if self.gradient_checkpointing or unpadded else probabilities
-
-
-def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns `tf.recompute_grad` for XLA, which may otherwise recompute a block before its gradient is needed."""
-
-    @tf.custom_gradient
-    def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            # The block is recomputed only when the gradient arrives.
-            again, upstream = gen_xla_ops.xla_optimization_barrier([x, upstream])
-            with tf.GradientTape() as tape:
-                tape.watch(again)
-                y = block(again)
-            of_x, *of_variables = tape.gradient(y, [again, *variables], upstream)
-            return of_x, of_variables
-
-        return block(x), gradient
-
-    return recomputed
 
 
 @serializable

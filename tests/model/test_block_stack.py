@@ -1,0 +1,40 @@
+"""In a graph, blocks with the same variables share one trace, and compute what they compute without a graph."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.encoder import BertEncoder
+from bert_tf.model.layers import TransformerBlock
+from tests.conftest import assert_close, tiny_config, without_dropout
+
+
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+@pytest.mark.parametrize(("adapted", "traces"), [((), 1), ((0, 1, 2), 1), ((1,), 2)])
+def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, gradient_checkpointing, monkeypatch):
+    keras.utils.set_random_seed(1)
+    config = without_dropout(tiny_config(num_hidden_layers=3))
+    encoder = BertEncoder(config, gradient_checkpointing=gradient_checkpointing)
+    for i in adapted:
+        encoder.encoder.blocks[i].attention.self_attention.query.enable_lora(2)
+    ids = np.arange(5, 29, dtype=np.int32).reshape(4, 6)
+    trained = [weight.value for weight in encoder.trainable_weights]
+
+    def loss_and_gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(encoder(ids, seed=tf.constant([1, 2])).sequence_output ** 3)
+        return loss, [
+            tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained) if gradient is not None
+        ]
+
+    calls = []
+    original = TransformerBlock.call
+    expected = loss_and_gradients()
+    monkeypatch.setattr(
+        TransformerBlock, "call", lambda self, *args, **kw: calls.append(self) or original(self, *args, **kw)
+    )
+    found = tf.function(loss_and_gradients)()
+    assert len(calls) == traces
+    for value, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        assert_close(value, other, 1e-5)
