@@ -188,29 +188,20 @@ def print_memory(report: dict, core: Core) -> bool:
     return fits
 
 
-def name_in_function(name: str) -> str:
-    """Returns an operation's name in its own function, without the names of the calls of the function.
-
-    All blocks call the same function, so their operations have the same names in it.
-    """
-    return re.sub(r".*\bPartitionedCall(_\d+)?/", "", name)
-
-
 def source_of(name: str, sources: Mapping[str, str]) -> str:
     """Returns the source lines of an operation of the compiled program.
 
-    The name of a gradient's operation holds the name of the operation that was differentiated:
-    "gradient_tape/dense/MatMul/MatMul_1", or "gradients/dense/MatMul_grad/MatMul_1" in a function.
+    The name of a gradient's operation starts with the name of the operation that was differentiated.
 
     Args:
       name: the name in the program, which can be longer than the name in the graph.
       sources: see `tpu_step.Step`.
     """
-    parts = name_in_function(name).split("/")
-    differentiated = [part.removesuffix("_grad") for part in parts if part not in ("gradient_tape", "gradients")]
-    prefix = "gradient of " if len(differentiated) < len(parts) else ""
-    for end in range(len(differentiated), 0, -1):
-        found = sources.get("/".join(differentiated[:end]))
+    parts = name.split("/")
+    prefix = "gradient of " if "gradient_tape" in parts else ""
+    parts = [part for part in parts if part != "gradient_tape"]
+    for end in range(len(parts), 0, -1):
+        found = sources.get("/".join(parts[:end]))
         if found:
             return prefix + found
     return prefix + sources.get(name, "")
@@ -221,7 +212,7 @@ def print_operations(instructions: list, sources: dict[str, str], core: Core, mi
     totals, counts = collections.Counter(), collections.Counter()
     for cycles, times, name, shape in instructions:
         key = (
-            re.sub(r"layer_\d+", "layer_*", name_in_function(name)),
+            re.sub(r"layer_\d+", "layer_*", name),
             re.sub(r"\{[^}]*\}", "", shape),
             source_of(name, sources),
         )

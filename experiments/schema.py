@@ -71,7 +71,7 @@ def parse(known: Mapping[str, Field], values: Mapping[str, Any], where: str) -> 
       InputError: if a flag is unknown, or a value has the wrong type or is out of bounds.
     """
     if unknown := [name for name in values if name not in known]:
-        raise InputError(f"the flag {unknown[0]!r} is not accepted here. Correct or remove it.", where)
+        raise InputError(f"{unknown[0]!r} is not accepted here. Correct or remove it.", where)
     texts = {name: str(value) for name, value in values.items()}
     lists = {name: text.split(",") for name, text in texts.items() if get_origin(known[name].plain_type) is tuple}
     return {
@@ -160,7 +160,11 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_experiment(name: str, scale: str) -> Experiment:
-    """Reads a table at a scale. `name` is the name of a file in this folder, or a path that ends in `.toml`.
+    """Reads a table at a scale, and checks it at all scales.
+
+    Args:
+      name: the name of a file in this folder, or a path that ends in `.toml`.
+      scale: the scale.
 
     Raises:
       InputError: if there is no such file, or if its content is invalid.
@@ -168,6 +172,10 @@ def load_experiment(name: str, scale: str) -> Experiment:
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(NAMES)}.")
+    return {each: _load_experiment(path, each) for each in SCALES}[scale]
+
+
+def _load_experiment(path: pathlib.Path, scale: str) -> Experiment:
     experiment = _read(path, Experiment, scale)
     columns, tasks = experiment.columns, {column.task for column in experiment.columns.values()}
     for row in experiment.rows:

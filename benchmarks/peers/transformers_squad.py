@@ -17,7 +17,7 @@ import sys
 import numpy as np
 import torch
 from transformers import BertForQuestionAnswering, BertTokenizerFast
-from transformers_training import Optimizer
+from transformers_training import Optimizer, on_device
 
 LENGTH, STRIDE, EPOCHS, BATCH, RATE, WARMUP = 384, 128, 3, 16, 1e-4, 0.1
 N_BEST, LONGEST_ANSWER = 20, 30
@@ -108,8 +108,10 @@ def answer(model, windows, may_be_none):
     by_length = sorted(windows, key=lambda window: len(window["input_ids"]))
     for begin in range(0, len(windows), BATCH):
         batch = by_length[begin : begin + BATCH]
-        output = model(**tensors(batch))
-        for window, starts, ends in zip(batch, output.start_logits.numpy(), output.end_logits.numpy(), strict=True):
+        output = model(**on_device(tensors(batch)))
+        for window, starts, ends in zip(
+            batch, output.start_logits.cpu().numpy(), output.end_logits.cpu().numpy(), strict=True
+        ):
             qas_id, offsets, context = window["row"]["id"], window["offsets"], window["row"]["context"]
             starts, ends = starts[: len(offsets)], ends[: len(offsets)]
             no_answer[qas_id] = min(no_answer.get(qas_id, np.inf), starts[0] + ends[0])

@@ -5,7 +5,7 @@
 It runs in another interpreter, because this project requires neither library. FOLDER contains the model's config, with
 the class of the model, and examples.jsonl. For each number on standard input it runs that many training steps and
 prints their seconds. Batches, padding, optimizer and precision are the defaults of transformers' own training loop
-(with --bf16). Other scripts use the optimizer and the step.
+(with --bf16). The model trains on the GPU if PyTorch finds one. Other scripts use the optimizer and the step.
 """
 
 import json
@@ -17,6 +17,8 @@ import time
 import torch
 import transformers
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 class Optimizer:
     """AdamW as in transformers' own training loop, with a linear schedule."""
@@ -27,20 +29,25 @@ class Optimizer:
         for name, parameter in model.named_parameters():
             (others if name.endswith(exempt) else decayed).append(parameter)
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-        self._model, self._uses_bfloat16 = model.train(), dtype == "bfloat16"
+        self._model, self._uses_bfloat16 = model.to(DEVICE).train(), dtype == "bfloat16"
         self._optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, **options)
         self._schedule = transformers.get_linear_schedule_with_warmup(self._optimizer, warmup_steps, steps)
 
     def step(self, batch):
         """Trains on a batch of the model's arguments, and returns the loss."""
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._uses_bfloat16):
-            loss = self._model(**batch).loss
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=self._uses_bfloat16):
+            loss = self._model(**on_device(batch)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimizer.step()
         self._schedule.step()
         self._optimizer.zero_grad()
         return loss
+
+
+def on_device(batch):
+    """Copies the tensors of a batch to the device of the model."""
+    return {name: values.to(DEVICE) for name, values in batch.items()}
 
 
 def batches(examples, batch_size):
@@ -73,7 +80,8 @@ def main():
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
-            optimizer.step(next(data))
+            loss = optimizer.step(next(data))
+        loss.item()  # waits for the GPU
         print(time.perf_counter() - start, flush=True)
 
 

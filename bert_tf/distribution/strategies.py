@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from bert_tf.distribution import workers
 from bert_tf.distribution.devices import DistributionConfig
@@ -210,6 +211,11 @@ def compiles_parts() -> bool:
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
     return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
+
+
+def compiles_all() -> bool:
+    """Returns whether this is called in a function that XLA compiles as a whole, as on a TPU or with jit_compile."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 @functools.cache

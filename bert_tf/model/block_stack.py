@@ -87,14 +87,16 @@ class BlockStack(BertLayer):
 def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable]) -> Callable:
     """Returns the call of a block. In a graph, it uses the trace of an earlier block with the same variables.
 
-    Tracing a block takes longer than many of its steps. The resulting graph is the same.
+    Tracing a block takes longer than many of its steps. The resulting graph is the same. In a function that XLA
+    compiles as a whole, each block is traced: the gradient needs shapes from the call of a block when it is compiled,
+    so XLA would evaluate the whole call then, with the weights as constants, and compile again after each step.
 
     Args:
       block: the block.
       options: arguments of the call that are the same for all blocks. Only the last block may have `firsts`.
       traced: the traced functions; a new one is added.
     """
-    if not tf.inside_function():
+    if not tf.inside_function() or strategies.compiles_all():
         return functools.partial(block, **options)
 
     @functools.partial(tf.function, autograph=False)

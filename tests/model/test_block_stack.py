@@ -1,5 +1,7 @@
 """In a graph, blocks with the same variables share one trace, and compute what they compute without a graph."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -38,3 +40,16 @@ def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, grad
     assert len(calls) == traces
     for value, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
         assert_close(value, other, 1e-5)
+
+
+def test_xla_gets_the_weights_as_arguments():
+    encoder = BertEncoder(tiny_config(num_hidden_layers=3))
+
+    @tf.function(jit_compile=True)
+    def gradients(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(encoder(ids, training=True).pooled_output ** 3)
+        return tape.gradient(loss, [weight.value for weight in encoder.trainable_weights])
+
+    program = gradients.experimental_get_compiler_ir(np.ones([4, 6], np.int32))(stage="hlo")
+    assert not re.search(r" constant\(.*ReadVariableOp", program)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 
 import keras
 import numpy as np
@@ -138,7 +137,7 @@ def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(task):
     step = tpu_step.trace_step(task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=2)
     assert step.stablehlo.startswith(b"ML\xefR")
     assert step.flops > step.parameters > 0
-    names = re.findall(r"[\w/]*/query_1/MatMul_grad/MatMul_1", step.stablehlo.decode("latin-1"))
+    names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:
         assert "gradient of model/layers.py:" in tpu_compile.source_of(name, step.sources)
-    assert len(set(names)) == 2 * 2  # of two blocks, in the first part of the batch and in the loop over the others
+    assert len(names) == 2 * 2  # of two blocks, in the first part of the batch and in the loop over the others
