@@ -62,7 +62,7 @@ class TrainingConfig(Settings, frozen=True):
     gradient_sum_dtype: Annotated[
         Literal["float32", "bfloat16"], about("Type in which replicas sum their gradients.")
     ] = "float32"
-    jit_compile: Annotated[bool, about("Compile the training step with XLA.")] = False
+    jit_compile: Annotated[bool, about("Compile the training step with XLA. Use it to pre-train on a GPU.")] = False
     gradient_accumulation_steps: Annotated[
         int, about("Split each batch into this many micro-batches, computed one after another.", ge=1)
     ] = 1

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.distribution import strategies
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder
@@ -22,7 +23,7 @@ from bert_tf.pretraining.pretraining_config import (
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
-from bert_tf.training import agreement, log
+from bert_tf.training import agreement, log, loop
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import TrainingData
@@ -261,6 +262,18 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
         kept = tmp_path / "out" / "best" / "scores.json"
         assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
         assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
+
+
+@pytest.mark.parametrize(
+    ("device", "jit_compile", "is_hinted"), [("GPU", False, True), ("GPU", True, False), ("CPU", False, False)]
+)
+def test_xla_is_recommended_on_a_gpu(device, jit_compile, is_hinted, files, tmp_path, monkeypatch, capsys):
+    run = make_run(files, tmp_path / "out")
+    run.training_config = run.training_config.replace(jit_compile=jit_compile)
+    monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": device})
+    monkeypatch.setattr(loop, "train", lambda *arguments, **options: None)
+    run.train()
+    assert ("--jit_compile" in capsys.readouterr().err) == is_hinted
 
 
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):
