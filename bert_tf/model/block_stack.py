@@ -107,7 +107,7 @@ def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: di
     names = tuple((weight.path.partition(f"/{block.name}/")[2], *weight.shape) for weight in block.weights)
     has_firsts = bool(options["unpadded"] and options["unpadded"].firsts)
     function = traced.setdefault((names, has_firsts), function)
-    # Tensors, because the variables of a strategy would be those of the first block.
+    # The values are read here. A strategy's variables, if passed as arguments, are replaced by the first block's.
     return lambda x, seed: function(x, seed, [tf.convert_to_tensor(weight.value) for weight in block.weights])
 
 

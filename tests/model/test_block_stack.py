@@ -12,8 +12,10 @@ from bert_tf.model.layers import TransformerBlock
 from tests.conftest import assert_close, tiny_config, without_dropout
 
 
-@pytest.mark.parametrize("gradient_checkpointing", [False, True])
-@pytest.mark.parametrize(("adapted", "traces"), [((), 1), ((0, 1, 2), 1), ((1,), 2)])
+@pytest.mark.parametrize(
+    ("adapted", "traces", "gradient_checkpointing"),
+    [((), 1, False), ((0, 1, 2), 1, False), ((1,), 2, False), ((1,), 2, True)],
+)
 def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, gradient_checkpointing, monkeypatch):
     keras.utils.set_random_seed(1)
     config = without_dropout(tiny_config(num_hidden_layers=3))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.tpu_step import operations_of
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
@@ -77,22 +78,27 @@ def test_only_the_other_parts_are_trained(model_class, freezing, options):
     assert not [path for path in moments if is_frozen(path, freezing)]
 
 
-def matrix_multiplications(**freezing):
+def matrix_multiplications(jit_compile, **freezing):
     model, batch = trainer_of(**freezing).model, tf.nest.map_structure(tf.constant, BATCH)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=jit_compile)
     def gradients():
         with tf.GradientTape() as tape:
             loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
         return tape.gradient(loss, [variable.value for variable in model.trained_variables])
 
-    return gradients.experimental_get_compiler_ir()(stage="optimized_hlo").count(" dot(")
+    if jit_compile:
+        return gradients.experimental_get_compiler_ir()(stage="hlo").count(" dot(")
+    operations = operations_of(gradients.get_concrete_function().graph)
+    return sum(operation.type in ("MatMul", "BatchMatMulV2") for operation in operations)
 
 
-def test_no_backward_pass_below_the_lowest_trained_layer():
-    counts = [matrix_multiplications(freeze_layers=layers) for layers in range(-1, LAYERS + 1)]
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_no_backward_pass_below_the_lowest_trained_layer(jit_compile):
+    counts = [matrix_multiplications(jit_compile, freeze_layers=layers) for layers in range(-1, LAYERS + 1)]
     saved = -np.diff(counts)  # by the embeddings, and then by each layer
-    assert saved[0] > 0
+    # Without XLA, all layers share one trace, and the runtime removes what the lowest one doesn't need.
+    assert saved[0] > 0 or not jit_compile
     assert (saved[1:] > 20).all()
 
 
