@@ -109,18 +109,20 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
 
 def _sources(graph: tf.Graph) -> dict[str, str]:
     sources = {}
-    for operation in operations_of(graph):
+    for operation in _operations(graph):
         frames = [frame for frame in operation.traceback or () if frame.filename.startswith(_PACKAGE)]
         lines = [f"{os.path.relpath(frame.filename, _PACKAGE)}:{frame.lineno}" for frame in frames[-2:]]
         sources.setdefault(operation.name, " > ".join(lines))
     return sources
 
 
-def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:
-    """Yields the operations of a graph, then those of the functions that it calls, once for each call."""
-    functions = []
+def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Yields the operations of a graph, then the operations of the functions that it calls."""
+    functions = {}
     for operation in graph.get_operations():
         yield operation
-        functions += [value.func.name for value in operation.node_def.attr.values() if value.HasField("func")]
+        for name, attribute in operation.node_def.attr.items():
+            if attribute.HasField("func"):
+                functions[attribute.func.name] = name
     for function in functions:
-        yield from operations_of(graph._get_function(function).graph)
+        yield from _operations(graph._get_function(function).graph)

@@ -5,7 +5,7 @@ Keys in tables of flags are settings of the programs, so they have their types a
 
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 import msgspec
 
@@ -24,7 +24,6 @@ SCALES = ("smoke", "tiny", "paper")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))  # of all tables and figures
 
 Flags = dict[str, bool | int | float | str]  # the values of a program's flags, or of a model's config, by name
-_File = TypeVar("_File", bound=msgspec.Struct)
 
 
 class Program:
@@ -172,22 +171,23 @@ def load_experiment(name: str, scale: str) -> Experiment:
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(NAMES)}.")
-    return {each: _load_experiment(path, each) for each in SCALES}[scale]
+    values = json_files.read_toml(str(path), path.name)
+    return {each: _experiment(values, path.name, each) for each in SCALES}[scale]
 
 
-def _load_experiment(path: pathlib.Path, scale: str) -> Experiment:
-    experiment = _read(path, Experiment, scale)
+def _experiment(values: dict[str, Any], file: str, scale: str) -> Experiment:
+    experiment = check(_at_scale(values, scale, file), Experiment, file)
     columns, tasks = experiment.columns, {column.task for column in experiment.columns.values()}
     for row in experiment.rows:
-        _check_tables(row, f"{path.name}, at row {row.name!r}")
+        _check_tables(row, f"{file}, at row {row.name!r}")
         unknown = [*row.paper.keys() - columns.keys(), *row.tasks.keys() - tasks]
         if unknown or row.pretraining is True or [each.name for each in experiment.rows].count(row.name) > 1:
             wrong = (
                 f"there is no column or task {unknown[0]!r}" if unknown else "a repeated name, or pretraining = true"
             )
-            raise InputError(f"{path.name}: row {row.name!r}: {wrong}. Correct the file.")
+            raise InputError(f"{file}: row {row.name!r}: {wrong}. Correct the file.")
     for heading, column in columns.items():
-        _check_tables(column, f"{path.name}, at columns.{heading}")
+        _check_tables(column, f"{file}, at columns.{heading}")
     experiment.columns = {heading: column for heading, column in columns.items() if not column.skip}
     experiment.rows = [row for row in experiment.rows if not row.skip]
     return experiment
@@ -196,7 +196,8 @@ def _load_experiment(path: pathlib.Path, scale: str) -> Experiment:
 def load_scale(name: str) -> Scale:
     """Reads a scale."""
     path = FOLDER / "scales" / f"{name}.toml"
-    scale = _read(path, Scale, name)
+    values = json_files.read_toml(str(path), path.name)
+    scale = check(_at_scale(values, name, path.name), Scale, path.name)
     _check_tables(scale, path.name)
     for task_name, task in scale.tasks.items():
         parse(PROGRAMS[task.program].flags, task.flags, f"{path.name}, at tasks.{task_name}.flags")
@@ -228,16 +229,12 @@ def _check_tables(item: Scale | Row | Column, where: str) -> None:
             parse(known, values, f"{where}.{name}")
 
 
-def _read(path: pathlib.Path, kind: type[_File], scale: str) -> _File:
-    values = json_files.read_toml(str(path), path.name)
-    return check(_at_scale(values, scale, path.name), kind, path.name)
-
-
 def _at_scale(values: Any, scale: str, where: str) -> Any:
     """Replaces keys by their values in `at.SCALE`, in every object."""
     if isinstance(values, list):
         return [_at_scale(value, scale, where) for value in values]
     if not isinstance(values, dict):
         return values
-    changes = json_files.checked(values.pop("at", {}), dict[Literal[SCALES], dict[str, Any]], f"{where}: at")
-    return {key: _at_scale(value, scale, where) for key, value in (values | changes.get(scale, {})).items()}
+    changes = json_files.checked(values.get("at", {}), dict[Literal[SCALES], dict[str, Any]], f"{where}: at")
+    own = {key: value for key, value in values.items() if key != "at"}
+    return {key: _at_scale(value, scale, where) for key, value in (own | changes.get(scale, {})).items()}

@@ -169,6 +169,19 @@ def is_compiled(function, *args):
     return any(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
 
+def executed_operations(function, *args):
+    """Runs a tf.function for the first time. Returns the types of the operations of its optimised graph."""
+    from tensorflow.python.eager import context
+
+    context.enable_run_metadata()
+    try:
+        function(*args)
+        graphs = context.export_run_metadata().partition_graphs
+    finally:
+        context.disable_run_metadata()
+    return [node.op for graph in graphs for node in graph.node]
+
+
 def with_large_head(model):
     """The same model after its head's weights were made so large that its predictions differ clearly."""
     weights = model.head.output_weights

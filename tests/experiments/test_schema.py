@@ -94,6 +94,7 @@ ROW = '{ name = "a", paper = { QNLI = 1 } }'
         (ROW, '{ name = "b", data.max_seq_length = "x" }', "row 'b'.data.max_seq_length", "int"),
         (ROW, '{ name = "b", data.masking_policy = "1,0,x" }', "row 'b'.data.masking_policy, at [...]", "float"),
         (ROW, '{ name = "b", pretraining.lerning_rate = 1 }', "row 'b'.pretraining", "lerning_rate"),
+        (ROW, '{ name = "b", at.paper.pretraining.lerning_rate = 1 }', "row 'b'.pretraining", "lerning_rate"),
         (ROW, '{ name = "b", pretraining.do_lower_case = true }', "row 'b'.pretraining", "do_lower_case"),
         (ROW, '{ name = "b", finetuning.learning_rate = 0 }', "row 'b'.finetuning.learning_rate", "> 0.0"),
         (ROW, '{ name = "b", model.size = "huge" }', "row 'b'.model.size", "large"),
