@@ -170,16 +170,16 @@ def is_compiled(function, *args):
 
 
 def executed_operations(function, *args):
-    """Runs a tf.function for the first time. Returns the types of the operations of its optimised graph."""
-    from tensorflow.python.eager import context
+    """The types of the operations in the graph of a tf.function, after calls were inlined and unused parts removed."""
+    from tensorflow.python.grappler import tf_optimizer
 
-    context.enable_run_metadata()
-    try:
-        function(*args)
-        graphs = context.export_run_metadata().partition_graphs
-    finally:
-        context.disable_run_metadata()
-    return [node.op for graph in graphs for node in graph.node]
+    graph = function.get_concrete_function(*args).graph
+    meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph.as_graph_def(), graph=graph)
+    meta_graph.collection_def["train_op"].node_list.value.extend(tensor.name for tensor in graph.outputs)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    config.graph_options.rewrite_options.optimizers.extend(["function", "pruning"])
+    return [node.op for node in tf_optimizer.OptimizeGraph(config, meta_graph).node]
 
 
 def with_large_head(model):
