@@ -169,7 +169,7 @@ def is_compiled(function, *args):
     return any(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
 
-def executed_operations(function, *args):
+def needed_operations(function, *args):
     """The types of the operations in the graph of a tf.function, after calls were inlined and unused parts removed."""
     from tensorflow.python.grappler import tf_optimizer
 

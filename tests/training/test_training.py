@@ -28,7 +28,7 @@ from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
-from tests.conftest import assert_close, eagerly, executed_operations, tiny_config, train_steps, without_dropout
+from tests.conftest import assert_close, eagerly, needed_operations, tiny_config, train_steps, without_dropout
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3
@@ -85,7 +85,7 @@ def loss_and_gradients(options):
         return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained)]
 
     batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
-    operations = executed_operations(compute, batch)
+    operations = needed_operations(compute, batch)
     return compute(batch), operations
 
 
