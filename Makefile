@@ -16,7 +16,8 @@ WITH_DOCS := $(VENV)/.installed-with-docs
 export PYTHONDONTWRITEBYTECODE :=
 
 # Most of a test's time is TensorFlow tracing graphs on one core, so one process per core halves the time on two cores.
-TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+TEST := $(PYTEST) -m "not slow and not documentation"
 
 .PHONY: quickstart test test-latest test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
 
@@ -55,10 +56,11 @@ format: $(WITH_TESTS)
 bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# Broken links, unknown parameters in docstrings and spelling mistakes are errors.
-docs: $(WITH_DOCS)
+# Broken links, unknown parameters in docstrings, spelling mistakes and commands that fail are errors.
+docs: $(WITH_DOCS) $(WITH_TESTS)
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(PYTEST) -m "not slow and documentation" tests/test_documentation.py
 
 # Runs the notebooks from top to bottom, and writes what they print and draw into them.
 notebooks: $(WITH_DOCS) $(WITH_TESTS) notebook-files

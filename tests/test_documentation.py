@@ -16,6 +16,8 @@ from tests import command_server
 from tests.documentation import pages, small_data
 from tests.documentation.pages import PAGES, Block
 
+pytestmark = pytest.mark.documentation
+
 # Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
 # them must exist all the same.
 NOT_RUN: list[tuple[str, str, str]] = [
