@@ -21,18 +21,19 @@ from benchmarks.local_cluster import worker_configs
 
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
 
-_DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
-_SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "Data type of the sums of the workers' gradients.")
-_SIZE = flags.DEFINE_string("model_size", "small", "Released size of the model.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples per step and process.")
-_LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
-_STEPS = flags.DEFINE_integer("steps", 20, "Steps of each contender per round.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of rounds.")
-_CORE = flags.DEFINE_integer("core", None, "Train in this process, on this core; for the processes that are started.")
+if __name__ == "__main__":  # benchmarks.side_by_side imports this module and has other flags with these names
+    _DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
+    _SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "Data type of the workers' gradient sums.")
+    _SIZE = flags.DEFINE_string("model_size", "small", "Released size of the model.")
+    _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples per step and process.")
+    _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
+    _STEPS = flags.DEFINE_integer("steps", 20, "Steps of each contender per round.")
+    _ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of rounds.")
+    _CORE = flags.DEFINE_integer("core", None, "Core of a process that this program starts.")
 
 
 def train():
-    """Trains on the core of this process, and prints the medians of a step's elapsed seconds and processor seconds."""
+    """Trains on the core of this process. Prints medians: sequences per second, and processor seconds per step."""
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 
@@ -53,11 +54,12 @@ def train():
         start = time.perf_counter(), time.process_time()
         step()
         seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
-    print(json.dumps([statistics.median(column) for column in zip(*seconds[2:], strict=True)]), flush=True)
+    elapsed, processor = (statistics.median(column) for column in zip(*seconds[2:], strict=True))
+    print(json.dumps([_BATCH_SIZE.value / elapsed, processor]), flush=True)
 
 
-def measure(name):
-    """Runs the processes of a contender. Returns their speed together, and the mean of their processor seconds."""
+def measure(name, arguments):
+    """Runs the processes of a contender with flags. Returns their total speed and their mean processor seconds."""
     count = CONTENDERS[name]
     configs = worker_configs(count)
     cores = sorted(os.sched_getaffinity(0))
@@ -66,12 +68,12 @@ def measure(name):
         environment = dict(os.environ)
         if name == "two workers":
             environment["TF_CONFIG"] = configs[index]
-        command = [sys.executable, "-m", "benchmarks.weak_scaling", *sys.argv[1:], f"--core={cores[index]}"]
+        command = [sys.executable, "-m", "benchmarks.weak_scaling", *arguments, f"--core={cores[index]}"]
         peers.append(Peer(command, env=environment))
-    elapsed, processor = zip(*[peer.read() for peer in peers], strict=True)
+    speeds, processor = zip(*[peer.read() for peer in peers], strict=True)
     for peer in peers:
         peer.close()
-    return sum(_BATCH_SIZE.value / each for each in elapsed), statistics.mean(processor)
+    return sum(speeds), statistics.mean(processor)
 
 
 def main(_):
@@ -80,7 +82,7 @@ def main(_):
         return
     from bert_tf.runtime import reporting
 
-    measured = medians({name: functools.partial(measure, name) for name in CONTENDERS}, _ROUNDS.value)
+    measured = medians({name: functools.partial(measure, name, sys.argv[1:]) for name in CONTENDERS}, _ROUNDS.value)
     one, _ = measured["one process"]
     rows = [
         {"contender": name, "sequences/s": speed, "of twice one": speed / (2 * one), "processor seconds a step": step}
