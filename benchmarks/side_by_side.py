@@ -1,28 +1,49 @@
-"""Fine-tunes with this project and with transformers, from start to scores, and makes one table.
+"""Compares this project with other libraries in one session, and makes one table, as text and CSV.
 
-    python -m benchmarks.side_by_side --model=FOLDER --compare_python=PATH [--tasks=qnli-1000,codah,wnut17]
-        [--dtypes=float32,bfloat16] [--sizes=given] [--rounds=1] [--results=build/side_by_side.csv]
+    python -m benchmarks.side_by_side --model=FOLDER --compare_python=PATH
+        [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--rounds=1]
+        [--results=build/side_by_side.csv]
 
-FOLDER is a checkpoint in Hugging Face's layout. `--sizes=base` trains BERT_BASE from random weights instead. PATH is
-the interpreter of an environment with torch and transformers. Both sides train on the same examples in the same batches
-and order, and evaluate on the same examples. They run one after the other, each in a separate process on all cores
-that the command may use. `seconds` is the time from start to scores. `training` is the time of the training loop,
-including the tracing of graphs. The ratios divide our time by transformers' time: less than 1 is faster.
+FOLDER is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
+interpreter of an environment with torch and transformers, and with sentence-transformers for `vectors`. The contenders
+run one after the other in separate processes, on all cores that the command may use. Each line has a ratio: our seconds
+divided by the other contender's. Less than 1 is faster.
 
-With MiniLM's size, a task takes one to three minutes per side on two cores.
+The table shows how both contenders, ours first, pad their batches and whether they group them by length. "to the
+longest" means the longest sequence of the batch. On a CPU without bfloat16 instructions, both contenders emulate these
+instructions. The CSV file has the description of the machine on each line.
+
+qnli-1000, qnli, codah, wnut17: fine-tuning against transformers. `--sizes=base` trains BERT_BASE from random weights
+instead of FOLDER. Both sides train on the same examples in the same batches and order, and evaluate on the same
+examples. "training" is the time of the training loop, including the tracing of graphs. "start to scores" is the time of
+the whole program. The score is the accuracy on the dev set.
+
+vectors: the vectors of 3,000 sentences against sentence-transformers. "encoding" is the time after the first batch.
+"start to end" includes loading the model. The score is the largest difference from sentence-transformers' float32
+vectors.
+
+workers: a training step of two workers on one core each, against twice the speed of one process. In a step, the two
+workers train on two batches and the process on one; see benchmarks/weak_scaling.py. This task needs two cores.
+
+With MiniLM's size, fine-tuning takes one to three minutes per task and side on two cores.
 """
 
 import csv
 import dataclasses
+import itertools
 import os
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 from absl import app, flags
 
+from benchmarks import machine, sentence_vectors, weak_scaling
 from benchmarks.common import CODAH_FOLDER, PEERS, QNLI_FOLDER, WNUT_FOLDER, answer, finetune, write_split
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
@@ -65,13 +86,14 @@ JOBS = {
     "codah": Job("choices", "codah", CODAH_FOLDER, None, 1, 16),
     "wnut17": Job("tags", "ner", WNUT_FOLDER, None, 1),
 }
+TASKS = (*JOBS, "vectors", "workers")
 
 _MODEL = flags.DEFINE_string("model", None, "Folder of a checkpoint in Hugging Face's layout.", required=True)
-_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with torch and transformers.", required=True)
-_TASKS = flags.DEFINE_list("tasks", ["qnli-1000", "codah", "wnut17"], f"Tasks to run, some of {', '.join(JOBS)}.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with the other libraries.", required=True)
+_TASKS = flags.DEFINE_list("tasks", [task for task in TASKS if task != "qnli"], f"Some of {', '.join(TASKS)}.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of matrix multiplications.")
 _SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: BERT_BASE with random weights.")
-_ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each side; the table shows medians.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each contender; the table shows medians.", lower_bound=1)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
 
@@ -97,7 +119,7 @@ def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype:
             training += (line["step"] - step) * job.batch / line["sequences_per_second"]
             step = line["step"]
     accuracy = scores.get("eval_accuracy", scores.get("accuracy"))
-    return {"training": training, "seconds": seconds, "accuracy": accuracy}
+    return {"training": training, "start to scores": seconds, "accuracy": accuracy}
 
 
 def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
@@ -106,7 +128,7 @@ def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
     files.write_json(path, job)
     start = time.perf_counter()
     found = answer([_COMPARE_PYTHON.value, os.path.join(PEERS, "transformers_finetuning.py"), path])
-    return {**found, "seconds": time.perf_counter() - start}
+    return {**found, "start to scores": time.perf_counter() - start}
 
 
 def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, Any]:
@@ -150,9 +172,15 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     }
 
 
+def size_of(model: str) -> str:
+    """Returns the number of layers and the hidden size of a model."""
+    config = BertConfig.from_json_file(os.path.join(model, "config.json"))
+    return f"{config.num_hidden_layers} x {config.hidden_size}"
+
+
 def base_model(folder: str) -> str:
     """Returns a folder with the config of BERT_BASE, and the vocabulary of the given model."""
-    os.makedirs(folder)
+    os.makedirs(folder, exist_ok=True)
     for name in os.listdir(_MODEL.value):
         if name == "vocab.txt" or name.startswith("tokenizer"):
             shutil.copy(os.path.join(_MODEL.value, name), folder)
@@ -162,39 +190,112 @@ def base_model(folder: str) -> str:
     return folder
 
 
-def main(_) -> None:
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        models = {"given": os.path.abspath(_MODEL.value)}
-        if "base" in _SIZES.value:
-            models["base"] = base_model(os.path.join(folder, "base"))
-        for name in _TASKS.value:
-            job = JOBS[name]
-            data = write_split(job.folder, os.path.join(folder, name), job.rows) if job.rows else job.folder
+def finetuning(name: str, size: str, dtype: str, peer: str, folder: str) -> Iterator[dict[str, Any]]:
+    """Fine-tunes with both contenders, and yields table rows."""
+    job = JOBS[name]
+    data = write_split(job.folder, os.path.join(folder, name), job.rows) if job.rows else job.folder
+    model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(folder, size))
+    given = data, model, size == "given", dtype
+    at_peer = peer_job(job, *given)
+    padding, grouped = ("to a multiple of 8", "yes") if at_peer["grouped"] else ("in attention only", "no")
+    training = f"{padding} / to the longest", f"{grouped} / {grouped}"
+    total = f"{padding}, dev to a multiple of 8 / to the longest", f"{grouped}, dev yes / {grouped}, dev no"
+    labels = {"task": name, "size": size_of(model), "dtype": dtype, "peer": peer}
+    measures = {"training": training, "start to scores": total}
+    return compared(labels, measures, lambda: (ours(job, folder, *given), theirs(at_peer, folder)), "accuracy")
+
+
+def vectors(dtype: str, peer: str) -> Iterator[dict[str, Any]]:
+    """Computes sentence vectors with both contenders, and yields table rows."""
+    model, python = os.path.abspath(_MODEL.value), _COMPARE_PYTHON.value
+
+    def run() -> list[dict[str, float]]:
+        measured = [sentence_vectors.measure(each, model, dtype) for each in (None, python)]
+        exact = measured[1] if dtype == "float32" else sentence_vectors.measure(python, model, "float32")
+        return [seconds | {"difference": float(np.abs(found - exact[1]).max())} for seconds, found in measured]
+
+    labels = {"task": "vectors", "size": size_of(model), "dtype": dtype, "peer": peer}
+    measures = dict.fromkeys(("encoding", "start to end"), ("in attention only / to the longest", "yes / yes"))
+    return compared(labels, measures, run, "difference")
+
+
+def workers(batch: int, dtype: str) -> Iterator[dict[str, Any]]:
+    """Trains with two workers and with one process, and yields a table row."""
+    options = [f"--batch_size={batch}", f"--dtype={dtype}", "--model_size=small", "--max_seq_length=64", "--steps=8"]
+
+    def run() -> list[dict[str, float]]:
+        speeds = [weak_scaling.measure(name, options)[0] for name in ("two workers", "one process")]
+        return [{"step": batches * batch / speed} for batches, speed in zip((2, 1), speeds, strict=True)]
+
+    labels = {"task": f"workers, batch {batch}", "size": "4 x 512", "dtype": dtype, "peer": "twice one process"}
+    return compared(labels, {"step": ("none / none", "no / no")}, run)
+
+
+def compared(
+    labels: dict[str, str],
+    measures: dict[str, tuple[str, str]],
+    run: Callable[[], Sequence[dict[str, float]]],
+    score: str = "",
+) -> Iterator[dict[str, Any]]:
+    """Runs both contenders alternately, and yields a table row for each measure, with medians.
+
+    Args:
+      labels: the first columns.
+      measures: maps each measure to the padding and the grouping by length of both contenders.
+      run: runs this project, then the other contender. Returns for each the seconds of each measure, and the score.
+      score: the name of the score; "" if there is none.
+    """
+    rounds = [run() for _ in range(_ROUNDS.value)]
+    scores = [statistics.mean(side[score] for side in sides) if score else "" for sides in zip(*rounds, strict=True)]
+    for measure, (padding, grouped) in measures.items():
+        mine, other = ([side[measure] for side in sides] for sides in zip(*rounds, strict=True))
+        yield {
+            **labels,
+            "measure": measure,
+            "ours, s": statistics.median(mine),
+            "theirs, s": statistics.median(other),
+            "ratio": statistics.median(our / their for our, their in zip(mine, other, strict=True)),
+            "padding": padding,
+            "grouped by length": grouped,
+            "score": score,
+            "score, ours": scores[0],
+            "score, theirs": scores[1],
+        }
+
+
+def rows(peers: dict[str, str], folder: str) -> Iterator[dict[str, Any]]:
+    """Runs the tasks, and yields the table rows."""
+    for name, dtype in itertools.product(_TASKS.value, _DTYPES.value):
+        if name == "vectors":
+            yield from vectors(dtype, f"sentence-transformers {peers['sentence-transformers']}")
+        elif name == "workers":
+            for batch in (16, 64):
+                yield from workers(batch, dtype)
+        else:
             for size in _SIZES.value:
-                for dtype in _DTYPES.value:
-                    peer = peer_job(job, data, models[size], size == "given", dtype)
-                    given = job, folder, data, models[size], size == "given", dtype
-                    pairs = [(ours(*given), theirs(peer, folder)) for _ in range(_ROUNDS.value)]
-                    rows.append({"task": name, "size": size, "dtype": dtype} | compared(pairs, peer["grouped"]))
-                    print(reporting.table(rows[-1:]), flush=True)
+                yield from finetuning(name, size, dtype, f"transformers {peers['transformers']}", folder)
+
+
+def main(_) -> None:
+    peers = machine.peer_versions(_COMPARE_PYTHON.value)
+    if unknown := set(_TASKS.value) - set(TASKS):
+        raise SystemExit(f"--tasks: {', '.join(unknown)} is unknown. Use some of {', '.join(TASKS)}.")
+    if "vectors" in _TASKS.value and "sentence-transformers" not in peers:
+        raise SystemExit(
+            "--compare_python: sentence-transformers is missing. Install it, or use --tasks without vectors."
+        )
+    description, table = machine.describe(peers), []
+    tf.config.set_visible_devices([], "GPU")  # this process leaves the memory to the contenders
     os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
-    with files.replacing(_RESULTS.value) as writer:
-        table = csv.DictWriter(writer, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    print(reporting.table(rows))
-
-
-def compared(pairs: list[tuple[dict[str, float], dict[str, float]]], grouped: bool) -> dict[str, Any]:
-    """Returns the columns of a table row: medians, and ratios to transformers."""
-    row: dict[str, Any] = {"grouped by length": "yes" if grouped else "no"}
-    for column in ("training", "seconds"):
-        mine, other = (statistics.median(pair[side][column] for pair in pairs) for side in (0, 1))
-        ratio = statistics.median(ours[column] / peer[column] for ours, peer in pairs)
-        row |= {column: mine, f"{column}, transformers": other, f"{column}, ratio": ratio}
-    mine, other = (statistics.mean(pair[side]["accuracy"] for pair in pairs) for side in (0, 1))
-    return row | {"accuracy": mine, "accuracy, transformers": other}
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows(peers, folder):
+            print(reporting.table([row]), flush=True)
+            table.append(row)
+            with files.replacing(_RESULTS.value) as writer:
+                lines = csv.DictWriter(writer, [*row, "machine"])
+                lines.writeheader()
+                lines.writerows(each | {"machine": description} for each in table)
+    print(f"{description}\n{reporting.table(table)}")
 
 
 if __name__ == "__main__":
