@@ -57,6 +57,7 @@ class FinetuningRun:
         self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
         self._build_strategy = functools.cache(lambda: strategies.build_strategy(settings.distribution))
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
+        self._evaluated: tuple[tuple[str, int], dict[str, np.ndarray]] | None = None
         self._check(self.config)
         resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
         if settings.distribution.tpu_name not in (None, "local"):
@@ -103,7 +104,7 @@ class FinetuningRun:
         other = copy.copy(self)
         for cached in ("model", "_predict"):
             vars(other).pop(cached, None)
-        other.settings, other.config = settings, config or self.config
+        other.settings, other.config, other._evaluated = settings, config or self.config, None
         other._check(other.config)
         return other
 
@@ -334,6 +335,20 @@ class FinetuningRun:
         """
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
         return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+
+    def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
+        """Returns the model's outputs for a dev split; see `predict`.
+
+        The last outputs are kept, because the end of training and --do_eval need the same ones.
+
+        Args:
+          split: the dev split.
+          step: the global step of the weights in the model.
+        """
+        if self._evaluated is None or self._evaluated[0] != (split, step):
+            found = self.predict(self.features(split), self.settings.eval_batch_size, split)
+            self._evaluated = (split, step), found
+        return self._evaluated[1]
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:

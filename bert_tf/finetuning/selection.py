@@ -25,8 +25,7 @@ class DevSelection:
     def evaluate(self, step: int) -> dict[str, float]:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
         run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
-        features = run.features(split)
-        scores = run.task.scores(run.predict(features, run.settings.eval_batch_size, split), features)
+        scores = run.task.scores(run.evaluate(split, step), run.features(split))
         is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
         say(
             f"step {step}: {split} "

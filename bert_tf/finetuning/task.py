@@ -149,7 +149,7 @@ class ReportingTask(Task):
             reports.report_evaluation(output_dir, suffix, results[split], self.confusion(found, features))
 
         for split in self.dev_splits if settings.do_eval else ():
-            found = run.predict(run.features(split), settings.eval_batch_size, split)
+            found = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
                 tuned = self.tune(found, run.features(split))
                 for folder in {output_dir, run.training_config.output_dir}:

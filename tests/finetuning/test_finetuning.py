@@ -26,6 +26,7 @@ from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import evaluation
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
@@ -286,6 +287,23 @@ def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     assert DevSelection(trained).selected_evaluation()["step"] == 4
     finetune(run_of(out, write, **settings))  # it has stopped before
     assert len(lines_of(out, "eval")) == 4
+
+
+@pytest.mark.parametrize("keeps_best", [False, True])
+def test_the_evaluated_weights_predict_the_dev_set_once(tmp_path, write, monkeypatch, keeps_best):
+    predicted, predict = [], FinetuningRun.predict
+
+    def count(run, features, batch_size, description="predict", shown=True):
+        predicted.append(description)
+        return predict(run, features, batch_size, description, shown)
+
+    monkeypatch.setattr(FinetuningRun, "predict", count)
+    monkeypatch.setattr(evaluation, "is_best", lambda output_dir, step, name, value: step == 6)
+    settings = {"do_eval": True, "num_train_epochs": 2, "selection": SelectionConfig(use_best_checkpoint=keeps_best)}
+    results = finetune(run_of(tmp_path / "out", write, do_train=True, **settings))["eval"]
+    assert predicted == ["dev"] * (3 if keeps_best else 2)  # the best weights are those of the first epoch
+    assert finetune(run_of(tmp_path / "out", write, **settings))["eval"] == results
+    assert results["dev"]["global_step"] == (6 if keeps_best else 12)
 
 
 def test_a_missing_last_evaluation_is_repeated(tmp_path, write):
