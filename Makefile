@@ -18,6 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Most of a test's time is TensorFlow tracing graphs on one core, so one process per core halves the time on two cores.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 TEST := $(PYTEST) -m "not slow and not documentation"
+TEST_ALL := $(PYTEST) -m "not slow"
 
 .PHONY: quickstart test test-latest test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
 
@@ -39,11 +40,11 @@ test-latest:
 	test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
 	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --upgrade-strategy eager -e '.[corpus,litert,test]'
 	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --no-deps tf-models-official
-	$(TEST:$(BIN)/%=$(LATEST)/bin/%)
+	$(TEST_ALL:$(BIN)/%=$(LATEST)/bin/%)
 
 coverage: $(WITH_TESTS)
 	mkdir -p build/coverage
-	$(TEST) --cov --cov-report=term --cov-report=html
+	$(TEST_ALL) --cov --cov-report=term --cov-report=html
 
 lint: $(WITH_TESTS)
 	$(BIN)/ruff check .
