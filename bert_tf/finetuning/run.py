@@ -49,6 +49,9 @@ class FinetuningRun:
       InputError: if the config, the vocabulary and the settings do not match.
     """
 
+    # The split and the step of the last evaluation, and the model's outputs.
+    _evaluated: tuple[tuple[str, int], dict[str, np.ndarray]] | None = None
+
     def __init__(
         self, task: Task, settings: FinetuningConfig, model: tuple[BertConfig, Tokenizer] | None = None
     ) -> None:
@@ -57,7 +60,6 @@ class FinetuningRun:
         self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
         self._build_strategy = functools.cache(lambda: strategies.build_strategy(settings.distribution))
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
-        self._evaluated: tuple[tuple[str, int], dict[str, np.ndarray]] | None = None
         self._check(self.config)
         resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
         if settings.distribution.tpu_name not in (None, "local"):
@@ -102,9 +104,9 @@ class FinetuningRun:
           InputError: if the config does not match the vocabulary or the sequence length.
         """
         other = copy.copy(self)
-        for cached in ("model", "_predict"):
+        for cached in ("model", "_predict", "_evaluated"):
             vars(other).pop(cached, None)
-        other.settings, other.config, other._evaluated = settings, config or self.config, None
+        other.settings, other.config = settings, config or self.config
         other._check(other.config)
         return other
 

@@ -301,7 +301,7 @@ def test_the_evaluated_weights_predict_the_dev_set_once(tmp_path, write, monkeyp
     monkeypatch.setattr(evaluation, "is_best", lambda output_dir, step, name, value: step == 6)
     settings = {"do_eval": True, "num_train_epochs": 2, "selection": SelectionConfig(use_best_checkpoint=keeps_best)}
     results = finetune(run_of(tmp_path / "out", write, do_train=True, **settings))["eval"]
-    assert predicted == ["dev"] * (3 if keeps_best else 2)  # the best weights are those of the first epoch
+    assert predicted == ["dev"] * (3 if keeps_best else 2)  # step 6 is the best
     assert finetune(run_of(tmp_path / "out", write, **settings))["eval"] == results
     assert results["dev"]["global_step"] == (6 if keeps_best else 12)
 
