@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
@@ -23,6 +24,9 @@ from bert_tf.runtime import errors
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
+
+# Interval of the checks whether a called program has ended.
+_POLL_SECONDS = 0.02
 
 # See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []
@@ -216,32 +220,22 @@ def call(command: Sequence[str], log: str, name: str) -> None:
     Raises:
       InputError: if its exit status is not 0; includes the end of the log.
     """
-    received: list[int] = []
-    process: subprocess.Popen | None = None
-
-    def stop(number: int, frame: object) -> None:
-        received.append(number)
-        if process is not None:
-            process.terminate()
-
     # If a handler raised an exception while Popen starts the process, the process would be lost.
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with open(log, "ab") as output:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-            process = subprocess.Popen(command, **streams)
+    with stop_signals() as received, open(log, "ab") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        # `wait` would miss a signal that arrives just before it blocks, or that another thread receives.
+        while process.poll() is None:
             if received:
                 process.terminate()
-            status = process.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+                process.wait()
+            time.sleep(_POLL_SECONDS)
     if received:
         raise KeyboardInterrupt
-    if status:
+    if process.returncode:
         with open(log, encoding="utf-8", errors="replace") as reader:
             end = reader.read().replace("\r", "\n").splitlines()[-6:]
-        raise errors.InputError("\n  ".join([f"{name} ended with exit status {status}. The end of {log}:", *end]))
+        message = f"{name} ended with exit status {process.returncode}. The end of {log}:"
+        raise errors.InputError("\n  ".join([message, *end]))
 
 
 def flag_values() -> dict[str, object]:
