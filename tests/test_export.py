@@ -43,8 +43,8 @@ from tests.programs import PIECES, write_model_files
 def run_folder(tmp_path_factory):
     model = with_large_head(ClassifierModel(config(), 3))
     folder = tmp_path_factory.mktemp("runs") / "own"
-    flags = {"text_b_column": "other"}
-    return write_run(folder, model, flags, task="text", problem="classification", labels=["x", "ý", "z"])
+    recorded = {"task": "text", "problem": "classification", "labels": ["x", "ý", "z"]}
+    return write_run(folder, model, text_b_column="other", **recorded)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     settings = {"task": "text", "problem": "classification", "labels": ["x", "y"]}
 
     def served(name, text, second=""):
-        folder = write_run(tmp_path / name, model, {"text_b_column": second}, text_column=text, **settings)
+        folder = write_run(tmp_path / name, model, text_column=text, text_b_column=second, **settings)
         return export.build(folder, ExportConfig())
 
     for name, columns, expected in (

@@ -183,7 +183,7 @@ def exportable_glue(run: FinishedRun) -> Exportable:
 
 def exportable_text(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a run of the task "text". Its inputs have the names of the training columns."""
-    second = run.flags.get("text_b_column")
+    second = run.settings.get("text_b_column")
     columns = [run.settings.get("text_column", ""), *([second] if second else [])]
     inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
     return _exportable_classifier(run, run.settings["problem"], run.labels, inputs)

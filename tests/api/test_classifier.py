@@ -130,7 +130,9 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     assert loaded._predicted(pairs, 8)[0].label_threshold == threshold
     estimator.export(str(tmp_path / "exported"), litert=True)
     for engine in ("tensorflow", "litert"):
-        (answer,) = export.load(tmp_path / "exported", engine=engine).predict([{"text": "a fine day", "text_b": "a"}])
+        exported = export.load(tmp_path / "exported", engine=engine)
+        assert exported.inputs == ["text", "text_b"]
+        (answer,) = exported.predict([{"text": "a fine day", "text_b": "a"}])
         assert answer["chosen"] == [probability >= threshold for probability in answer["probabilities"]]
 
 

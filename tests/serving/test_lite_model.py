@@ -25,12 +25,13 @@ PAIRS = [{"text_a": a, "text_b": b} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES = [{"prompt": a, "endings": [b, "c", a]} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES += [{"prompt": "a", "endings": [""]}, {"prompt": "a", "endings": ["b"]}]
 TEXT = {"task": "text", "text_column": "review"}
-# Kind of task -> the number of outputs, the run's record, its flags, and examples.
+PAIR = TEXT | {"text_b_column": "other"}
+# Kind of task -> the number of outputs, the run's record, and examples.
 KINDS = {
-    "pairs": (3, TEXT | {"problem": "classification", "labels": ["x", "ý", "z"]}, {"text_b_column": "other"}, PAIRS),
-    "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, {}, TEXTS),
-    "regression": (1, TEXT | {"problem": "regression"}, {}, TEXTS),
-    "choice": (1, {"task": "swag", "labels": ["0", "1", "2", "3"]}, {}, CHOICES),
+    "pairs": (3, PAIR | {"problem": "classification", "labels": ["x", "ý", "z"]}, PAIRS),
+    "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, TEXTS),
+    "regression": (1, TEXT | {"problem": "regression"}, TEXTS),
+    "choice": (1, {"task": "swag", "labels": ["0", "1", "2", "3"]}, CHOICES),
 }
 
 
@@ -41,10 +42,10 @@ def exported(tmp_path_factory):
 
     @functools.cache
     def folder_of(kind):
-        outputs, recorded, flags, _ = KINDS[kind]
+        outputs, recorded, _ = KINDS[kind]
         model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
         quantize, litert = ("none", True) if kind == "regression" else ("int8", False)
-        run = write_run(root / "run" / kind, model, flags, **recorded)
+        run = write_run(root / "run" / kind, model, **recorded)
         export.export_run(run, str(root / kind), ExportConfig(quantize=quantize, litert=litert))
         return str(root / kind)
 
