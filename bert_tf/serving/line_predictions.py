@@ -94,18 +94,18 @@ def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
     """Yields lists of 1 to `max_lines` lines that have arrived, so a typed line is answered at once."""
     # The last item is None, or the error that ended reading.
-    arrived: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * max_lines)
+    arrived: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4 * max_lines)
 
     def read() -> None:
         try:
             for number, line in enumerate(lines):
                 arrived.put(line if number else line.removeprefix(codecs.BOM_UTF8))
             arrived.put(None)
-        except OSError as error:
+        except Exception as error:  # also TensorFlow's errors for remote files
             arrived.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    line: bytes | OSError | None = b""
+    line: bytes | Exception | None = b""
     while isinstance(line, bytes):
         available = []
         while not available or (len(available) < max_lines and not arrived.empty()):
