@@ -14,14 +14,11 @@ Axis letters: B batch, C choices (sequences of one example), T tokens.
 import dataclasses
 import functools
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.runtime.reporting import report_truncation
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
@@ -135,17 +132,10 @@ class FeatureSet:
         """The length of the longest sequence of each example."""
         return self.lengths.reshape(-1, self.choices).max(axis=1)
 
-    def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the length of the longest sequence of each given example."""
-        return self.longest[examples]
-
     @functools.cached_property
-    def _tokens(self) -> np.ndarray:
+    def tokens(self) -> np.ndarray:
+        """The number of tokens of each example."""
         return self.lengths.reshape(-1, self.choices).sum(axis=1)
-
-    def tokens_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the number of tokens of each given example."""
-        return self._tokens[examples]
 
     @property
     def max_length(self) -> int:
@@ -182,79 +172,6 @@ class FeatureSet:
         return batch | {name: values[examples] for name, values in self.per_example.items()}
 
 
-class LazyFeatures:
-    """A large training set that tokenizes examples when a batch first needs them, so training starts at once.
-
-    A `BatchSampler` draws the same batches from it as from the `FeatureSet` of all examples.
-
-    Args:
-      examples: the rows.
-      featurize: returns the features of some rows, in their order. Features of a row must not depend on other rows.
-      max_length: an upper bound of the sequence lengths.
-    """
-
-    def __init__(
-        self, examples: Sequence[Any], featurize: Callable[[Sequence[Any]], FeatureSet], max_length: int
-    ) -> None:
-        self.max_length = max_length
-        self._examples = examples
-        self._featurize = featurize
-        self._parts: list[FeatureSet] = []  # examples that were tokenized together
-        self._part_of_example = np.full(len(examples), -1)  # index of each example's part; -1: not tokenized yet
-        self._number_in_part = np.zeros(len(examples), np.int64)
-        self._longest, self._tokens = np.zeros((2, len(examples)), np.int32)
-        self._missing, self._truncated = len(examples), 0
-        self._lock = threading.Lock()  # the input pipelines of two successive trials may run at the same time
-
-    def __len__(self) -> int:
-        """Returns the number of examples."""
-        return len(self._examples)
-
-    @property
-    def token_names(self) -> set[str]:
-        """The names of the batch's arrays that have one value per token."""
-        self._tokenize(np.zeros(1, np.int64))
-        return self._parts[0].token_names
-
-    def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the length of the longest sequence of each given example."""
-        self._tokenize(examples)
-        return self._longest[examples]
-
-    def tokens_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the number of tokens of each given example."""
-        self._tokenize(examples)
-        return self._tokens[examples]
-
-    def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """See `FeatureSet.batch`."""
-        self._tokenize(examples)
-        parts = self._part_of_example[examples]
-        batch: dict[str, np.ndarray] = {}
-        for part in np.unique(parts):
-            selected = np.flatnonzero(parts == part)
-            for name, rows in self._parts[part].batch(self._number_in_part[examples[selected]], length).items():
-                shape = (len(rows) // len(selected), *rows.shape[1:])  # an example has C sequences, but one label
-                merged = batch.setdefault(name, np.empty((len(examples), *shape), rows.dtype))
-                merged[selected] = rows.reshape(len(selected), *shape)
-        return {name: merged.reshape(-1, *merged.shape[2:]) for name, merged in batch.items()}
-
-    def _tokenize(self, examples: np.ndarray) -> None:
-        with self._lock:
-            missing = np.unique(examples[self._part_of_example[examples] < 0])
-            if missing.size:
-                part = self._featurize([self._examples[i] for i in missing])
-                self._parts.append(part)
-                numbers = np.arange(len(missing))
-                self._longest[missing], self._tokens[missing] = part.longest, part.tokens_of(numbers)
-                self._number_in_part[missing] = numbers
-                self._part_of_example[missing] = len(self._parts) - 1
-                self._missing -= len(missing)
-                self._truncated += part.num_truncated
-                if not self._missing:
-                    report_truncation(self._truncated, len(self), "train", self.max_length)
-
-
 class BatchSampler:
     """Selects the examples of each training step's batch.
 
@@ -271,7 +188,7 @@ class BatchSampler:
 
     def __init__(
         self,
-        features: FeatureSet | LazyFeatures,
+        features: FeatureSet,
         batch_size: int,
         seed: int,
         buckets: Sequence[int],
@@ -306,7 +223,7 @@ class BatchSampler:
 
     def bucket(self, examples: np.ndarray) -> int:
         """Returns the smallest length in `buckets` that fits these examples."""
-        return int(self.buckets[np.searchsorted(self.buckets, self.features.longest_of(examples).max())])
+        return int(self.buckets[np.searchsorted(self.buckets, self.features.longest[examples].max())])
 
     def _epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
@@ -320,7 +237,7 @@ class BatchSampler:
     def _window(self, begin: int, steps: int) -> np.ndarray:
         """Returns the examples of `steps` steps starting at `begin`, grouped by length [steps, B]."""
         shuffled = self._shuffled(begin, steps)
-        by_length = shuffled[np.argsort(self.features.longest_of(shuffled), kind="stable")]
+        by_length = shuffled[np.argsort(self.features.longest[shuffled], kind="stable")]
         batches = by_length.reshape(steps, self.batch_size)
         return batches[np.random.default_rng([self.seed, 1, begin]).permutation(steps)]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.finetuning.feature_sets import BatchSampler, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler
 
 # The shapes of batches without padding are chosen from the batches of the first steps, up to this number.
 _STEPS_TO_COUNT = 256
@@ -57,8 +57,6 @@ class RowCounts:
         """
         longest = int(sampler.buckets[-1])
         padded = sampler.batch(0)["input_ids"].shape[0] // self.parts * longest
-        if isinstance(sampler.features, LazyFeatures):
-            return [Shape(padded * eighths // 8, longest) for eighths in (2, 3, 4, 6, 8)]
         needed = sorted(self._needed(self.arranged(sampler.examples(step))) for step in range(_STEPS_TO_COUNT))
         middle = len(needed) // 2
         half, most = (
@@ -70,12 +68,12 @@ class RowCounts:
     def arranged(self, examples: np.ndarray) -> np.ndarray:
         """Returns a step's examples [B], sorted by length within each part."""
         parts = examples.reshape(self.parts, -1)
-        longest = self._features.longest_of(examples).reshape(parts.shape)
+        longest = self._features.longest[examples].reshape(parts.shape)
         return np.take_along_axis(parts, np.argsort(longest, axis=1, kind="stable"), axis=1).reshape(-1)
 
     def _needed(self, arranged: np.ndarray) -> Shape:
-        tokens = self._features.tokens_of(arranged).reshape(self.parts, -1).sum(axis=1).max()
-        longest = self._features.longest_of(arranged).reshape(self.parts, -1)
+        tokens = self._features.tokens[arranged].reshape(self.parts, -1).sum(axis=1).max()
+        longest = self._features.longest[arranged].reshape(self.parts, -1)
         return Shape(_rounded(tokens, 16), _rounded(longest[:, : max(self._short_examples, 1)].max(), 8))
 
     def of(self, arranged: np.ndarray) -> Shape:

@@ -13,7 +13,7 @@ from bert_tf.checkpoints import output_layers, pretrained, run_directory, saver
 from bert_tf.config import DTYPES, BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.row_counts import RowCounts
@@ -30,9 +30,6 @@ from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.settings import TrainingConfig
-
-# A larger training set is tokenized during its first epoch, if its examples are independent.
-MAX_TOKENIZED_BEFORE_TRAINING = 20_000
 
 
 class FinetuningRun:
@@ -159,23 +156,18 @@ class FinetuningRun:
         for split in splits:
             if split not in self._data:
                 examples = self.task.examples(split)
-                lazy = split == "train" and self.task.independent and len(examples) > MAX_TOKENIZED_BEFORE_TRAINING
-                self._data[split] = examples, self._lazy_features(examples) if lazy else self.featurize(examples)
-                truncated = 0 if lazy else self._data[split][1].num_truncated
-                reporting.report_truncation(truncated, len(examples), split, self.settings.max_seq_length)
-
-    def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
-        self.featurize(examples[:100])  # reports errors in the first examples before training
-        task, tokenizer, max_seq_length = self.task, self.tokenizer, self.settings.max_seq_length
-        return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
+                features = self.featurize(examples)
+                self._data[split] = examples, features
+                truncated, max_seq_length = features.num_truncated, self.settings.max_seq_length
+                reporting.report_truncation(truncated, len(examples), split, max_seq_length)
 
     def examples(self, split: str) -> list[Any]:
         """Returns the rows of a split."""
         self.prepare([split])
         return self._data[split][0]
 
-    def features(self, split: str) -> FeatureSet | LazyFeatures:
-        """Returns the features of a split; `LazyFeatures` for a large training set."""
+    def features(self, split: str) -> FeatureSet:
+        """Returns the features of a split."""
         self.prepare([split])
         return self._data[split][1]
 
@@ -187,7 +179,7 @@ class FinetuningRun:
         self.config.check_segments(bool((features.first_lengths < features.lengths).any()))
         return features
 
-    def buckets(self, features: FeatureSet | LazyFeatures, traced: bool = False) -> list[int]:
+    def buckets(self, features: FeatureSet, traced: bool = False) -> list[int]:
         """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`. A TPU has only one."""
         longest = max(self.settings.max_seq_length, features.max_length)
         if self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy):
@@ -263,7 +255,7 @@ class FinetuningRun:
 
     def train(
         self,
-        features: FeatureSet | LazyFeatures,
+        features: FeatureSet,
         evaluation: PeriodicEvaluation | None = None,
         callbacks: Callbacks | None = None,
     ) -> dict[str, float]:
@@ -279,7 +271,7 @@ class FinetuningRun:
         options |= {"evaluation": evaluation, "callbacks": callbacks}
         return loop.train(self.model, training_config, self.strategy, data, **options)
 
-    def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
+    def batch_sampler(self, features: FeatureSet) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""
         buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.settings.group_by_length
         batch_size = self.training_config.train_batch_size
@@ -290,7 +282,7 @@ class FinetuningRun:
             buckets = [next(length for length in buckets if length >= features.max_length)]
         return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 
-    def training_data(self, features: FeatureSet | LazyFeatures) -> TrainingData:
+    def training_data(self, features: FeatureSet) -> TrainingData:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)

@@ -36,7 +36,6 @@ class Task(abc.ABC):
     Attributes:
       name: the task's name, as in --task_name.
       selection_metric: the score that selects models; higher is better.
-      independent: whether every example has exactly one row of features, which does not depend on other examples.
       counts_examples: if True, an epoch is counted in examples instead of features.
       labels: the names of the classes; None without classes.
       train_splits: the splits to train on, one after another.
@@ -47,7 +46,6 @@ class Task(abc.ABC):
 
     name: str
     selection_metric: str
-    independent = True
     counts_examples = False
     labels: Sequence[str] | None = None
     train_splits: Sequence[str] = ("train",)

@@ -1,11 +1,10 @@
-import itertools
 import types
 
 import numpy as np
 import pytest
 
 from bert_tf.finetuning import feature_sets
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime.files import InputError
@@ -25,31 +24,6 @@ def test_batches_are_padded_as_the_release_pads():
     assert batch["segment_ids"].tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0]]
     assert batch["label_ids"].tolist() == [2, 1]
     assert batch["input_ids"].dtype == batch["segment_ids"].dtype == np.int32
-
-
-@pytest.mark.parametrize("choices", [1, 2])
-def test_sampler_gives_the_same_batches_of_lazy_features(choices):
-    lengths = np.random.default_rng(0).integers(3, 40, 60)
-    whole = features_of(lengths, choices)
-    tokenized = []
-
-    def featurize(examples):
-        tokenized.extend(examples)
-        rows = np.concatenate([lengths[i * choices : (i + 1) * choices] for i in examples])
-        sequences = features_of(rows, choices)
-        return FeatureSet.joined([sequences], {"label_ids": np.array(examples)}, choices)
-
-    lazy = LazyFeatures(range(len(whole)), featurize, max_length=40)
-    assert len(lazy) == len(whole)
-    assert lazy.token_names == whole.token_names
-    sampler, lazy_sampler = (BatchSampler(features, 2, 1, [16, 40], True) for features in (whole, lazy))
-    for step in (0, 5, 40):
-        batch, lazy_batch = sampler.batch(step), lazy_sampler.batch(step)
-        assert batch.keys() == lazy_batch.keys()
-        for name, values in batch.items():
-            np.testing.assert_array_equal(lazy_batch[name], values)
-            assert lazy_batch[name].dtype == values.dtype
-    assert len(tokenized) == len(set(tokenized))  # each example once
 
 
 def test_choices_of_an_example_stay_together():
@@ -162,18 +136,6 @@ def test_pairs_are_refused_for_a_model_with_one_segment():
         FinetuningRun.featurize(run, [])
 
 
-def test_truncated_examples_are_counted_when_all_are_read(capsys):
-    def featurize(examples):
-        return FeatureSet.from_sequences([([1, 2], [0, 0], is_truncated) for is_truncated in examples], choices=2)
-
-    assert featurize([True, True, False, True, False, False]).num_truncated == 2
-    lazy = LazyFeatures(
-        [[True, False], [False, False]], lambda pairs: featurize([*itertools.chain(*pairs)]), max_length=2
-    )
-    lazy.longest_of(np.array([0]))
-    assert not capsys.readouterr().err
-    for _ in range(2):
-        lazy.longest_of(np.array([0, 1]))
-    assert capsys.readouterr().err == (
-        "train: 1 of 2 examples are longer than 2 tokens and were truncated (--max_seq_length).\n"
-    )
+def test_an_example_is_truncated_if_one_of_its_sequences_is():
+    sequences = [([1, 2], [0, 0], is_truncated) for is_truncated in (True, True, False, True, False, False)]
+    assert FeatureSet.from_sequences(sequences, choices=2).num_truncated == 2

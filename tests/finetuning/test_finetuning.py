@@ -14,7 +14,6 @@ from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, input_pipeline, workflow
-from bert_tf.finetuning import run as finetuning_run
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -315,16 +314,6 @@ def test_a_missing_last_evaluation_is_repeated(tmp_path, write):
     finetune(run_of(tmp_path / "out", write, **settings))
     (repeated,) = lines_of(tmp_path / "out", "eval")
     assert {k: v for k, v in repeated.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
-
-
-def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights(tmp_path, write, monkeypatch):
-    finetune(run_of(tmp_path / "eager", write, do_train=True))
-    monkeypatch.setattr(finetuning_run, "MAX_TOKENIZED_BEFORE_TRAINING", 5)
-    run = run_of(tmp_path / "lazy", write, do_train=True)
-    assert isinstance(run.features("train"), feature_sets.LazyFeatures)
-    finetune(run)
-    (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
-    assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
 
 
 @pytest.mark.graph

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import input_pipeline
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.row_counts import RowCounts, token_positions
 from bert_tf.model import heads
@@ -62,12 +62,6 @@ def test_each_part_of_each_step_has_room_for_its_tokens(choices, parts):
                 assert count == BATCH // parts * 3 // 4 * choices
 
 
-def test_a_lazy_set_has_row_counts_before_it_is_tokenized():
-    lazy = LazyFeatures(range(1000), lambda rows: features(len(rows)), max_length=20)
-    shapes = RowCounts(BatchSampler(lazy, BATCH, 1, [20], False), 1, is_fixed=True).shapes
-    assert (shapes[0], shapes[-1]) == ((40, 20), (160, 20))
-
-
 def losses_and_weights(
     leave_out_padding, *, replicas=1, parts=1, fixed=True, dtype="float32", recompute=False, choices=1
 ):
@@ -97,7 +91,7 @@ def losses_and_weights(
     batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
-        assert each["tokens"] == sampler.features.tokens_of(sampler.examples(step)).sum()
+        assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()
     return [each["loss"] for each in means], [variable.numpy() for variable in model.variables]
 
 

@@ -126,7 +126,6 @@ def test_windows_have_the_weights_of_their_documents(write):
     task = registry.build_task(config, "", do_train=True)
     features = task.featurize(task.examples("train"), tokenizer, LENGTH)
     assert len(features) == 4
-    assert not task.independent
     assert features.windows.tolist() == [1, 3]
     assert features.per_example["sample_weights"].tolist() == [1, 2, 2, 2]
     assert features.document_values("label_ids").tolist() == [0, 1]

@@ -50,7 +50,6 @@ class SquadTask(Task):
     """
 
     name = "squad"
-    independent = False  # a question may have several windows
     counts_examples = True
     dev_splits = test_splits = (PREDICT_SPLIT,)
 

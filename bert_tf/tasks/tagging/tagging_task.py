@@ -51,7 +51,6 @@ class TaggingTask(ReportingTask):
     """
 
     name = output_layers.TAGGING
-    independent = False  # the input of a sentence contains other sentences of its document
 
     def __init__(
         self,
