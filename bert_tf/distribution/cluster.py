@@ -54,12 +54,17 @@ def read_tf_config() -> tuple[Cluster, str]:
             f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}. Count from 0."
         )
     addresses = [str(address) for tasks in cluster.values() for address in tasks]
-    if len(set(addresses)) < len(addresses) or not all(re.fullmatch(r"\S+:\d+", address) for address in addresses):
+    if len(set(addresses)) < len(addresses) or not all(map(_is_address, addresses)):
         raise InputError(
             f"TF_CONFIG: the addresses of the workers are {', '.join(addresses)}. Give each worker a different "
             "address of the form host:port."
         )
     return cluster, f"{job} {index}"
+
+
+def _is_address(text: str) -> bool:
+    found = re.fullmatch(r"\S+:(\d+)", text)
+    return found is not None and int(found.group(1)) < 1 << 16
 
 
 def leader(cluster: Cluster) -> str:

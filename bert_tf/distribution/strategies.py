@@ -154,7 +154,7 @@ def _explain_missing_tpu(name: str, error: str) -> str:
     if re.search("in use|busy", error, re.IGNORECASE) or _is_locked(_TPU_LOCK):
         return (
             f"the TPU {name!r} is used by another program. Stop that program (`sudo lsof -w /dev/accel* /dev/vfio/*` "
-            "lists it), then run this one again."
+            f"lists it) or, if there is none, delete {_TPU_LOCK}. Then run this one again."
         )
     return (
         f"no TPU {name!r} was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, pass --tpu_name=local and "

@@ -102,7 +102,7 @@ def find_shards(
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
         sidecar = Sidecar.read(path, flag_name)
-        path = path if sidecar else _decompressed(path)
+        path = path if sidecar else _decompressed(path, flag_name)
         size = files.size(path)
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1
@@ -211,7 +211,7 @@ def _fingerprint(path: str) -> str:
         return f"{size}-{first.hex()}-{reader.read(FRAME_FOOTER).hex()}"
 
 
-def _decompressed(path: str) -> str:
+def _decompressed(path: str, flag_name: str) -> str:
     """Returns the path of a file or, if it is gzip-compressed, of a plain copy. The copy is removed at exit."""
     with files.open_file(path, "rb") as reader:
         if reader.read(len(_GZIP)) != _GZIP:
@@ -223,7 +223,7 @@ def _decompressed(path: str) -> str:
         try:
             shutil.copyfileobj(reader, writer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: damaged gzip file ({error}). Regenerate it.") from None
+            raise InputError(f"{flag_name}: {path}: damaged gzip file ({error}). Regenerate it.") from None
     say(f"{path} is compressed. A plain copy is created in {folder} and removed when the program ends.")
     return plain
 

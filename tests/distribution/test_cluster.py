@@ -148,6 +148,7 @@ def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
         (["a:1"], {"type": "ps", "index": 0}, "the task's type is 'ps'"),
         (["a:1", "a:1"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
         (["a:1", "b"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
+        (["a:1", "b:65536"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
         ("a:1", {"type": "worker", "index": 0}, "a different address of the form host:port"),
         ([7], {"type": "worker", "index": 0}, "a different address of the form host:port"),
     ],
