@@ -235,6 +235,6 @@ def _at_scale(values: Any, scale: str, where: str) -> Any:
         return [_at_scale(value, scale, where) for value in values]
     if not isinstance(values, dict):
         return values
-    changes = json_files.checked(values.get("at", {}), dict[Literal[SCALES], dict[str, Any]], f"{where}: at")
+    changes = check(values.get("at", {}), dict[Literal[SCALES], dict[str, Any]], f"{where}: at")
     own = {key: value for key, value in values.items() if key != "at"}
     return {key: _at_scale(value, scale, where) for key, value in (own | changes.get(scale, {})).items()}

@@ -83,7 +83,8 @@ def read(path: str, flag_name: str, kind: Any = Any) -> Any:
         check_surrogates(text, value)
     except InputError as error:
         raise InputError(str(error), f"{flag_name}: {path}") from None
-    return checked(value, kind, f"{flag_name}: {path}")
+    check(value, kind, f"{flag_name}: {path}")  # its result may lack keys that the type does not have
+    return value
 
 
 def read_toml(path: str, flag_name: str) -> dict[str, Any]:
@@ -117,20 +118,12 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
     lines = files.read_text(path, flag_name).removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         try:
-            values.append(checked(parse(line, only_finite=False), kind, "the line"))
+            value = parse(line, only_finite=False)
+            check(value, kind, "the line")
+            values.append(value)
         except InputError as error:
             if number < len(lines):
                 advice = "Restore a copy of the file, or remove this line."
                 raise InputError(f"{error} {advice}", f"{flag_name}: {path}, line {number}") from None
             program.say_once(f"Warning: {path}, line {number} (the last) is incomplete. It is ignored.")
     return values
-
-
-def checked(value: Any, kind: Any, where: str) -> Any:
-    """Returns a parsed value unchanged after checking its type.
-
-    Raises:
-      InputError: if it has another type; begins with `where` and the location in the value.
-    """
-    check(value, kind, where)
-    return value

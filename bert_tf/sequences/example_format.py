@@ -8,12 +8,14 @@ import dataclasses
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, check
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -164,20 +166,7 @@ def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndar
     return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
-class _SidecarFile(TypedDict):
-    records: int
-    file_size: int
-    max_seq_length: int
-    max_predictions_per_seq: int
-    vocab_sha256: str
-    settings: dict[str, Any]
-    features: list[str]
-    counts: dict[str, float]
-    format_version: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Sidecar:
+class Sidecar(msgspec.Struct, frozen=True):
     """The metadata of a shard, a JSON file next to it.
 
     Attributes:
@@ -192,14 +181,14 @@ class Sidecar:
       format_version: version of this file's format.
     """
 
-    records: int
+    records: Annotated[int, Meta(ge=0)]
     file_size: int
-    max_seq_length: int
-    max_predictions_per_seq: int
+    max_seq_length: Annotated[int, Meta(ge=1)]
+    max_predictions_per_seq: Annotated[int, Meta(ge=0)]
     vocab_sha256: str
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     features: tuple[str, ...] = names(pretraining_features(1, 1))
-    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int | float] = {}
     format_version: int = FORMAT_VERSION
 
     @staticmethod
@@ -226,7 +215,7 @@ class Sidecar:
 
     def write(self, shard: str) -> None:
         """Writes the metadata file of a finished shard."""
-        files.write_json(self.path_of(shard), dataclasses.asdict(self))
+        files.write_json(self.path_of(shard), msgspec.to_builtins(self))
 
     @classmethod
     def read(cls, shard: str, where: str = "--input_file") -> "Sidecar | None":
@@ -243,26 +232,14 @@ class Sidecar:
         if not files.exists(path):
             return None
         values = json_files.read(path, where, dict[str, Any])
-        if values.get("format_version") != FORMAT_VERSION or values.keys() != _SidecarFile.__required_keys__:
+        if values.get("format_version") != FORMAT_VERSION or values.keys() != {*cls.__struct_fields__}:
             raise InputError(
                 f"{where}: {path} is not a metadata file of format {FORMAT_VERSION}, so another version of "
                 "create_pretraining_data wrote it. Regenerate the data."
             )
-        json_files.checked(values, _SidecarFile, f"{where}: {path}")
-        sidecar = cls(**values | {"features": tuple(values["features"])})
-        sidecar._check(f"{where}: {path}")
+        sidecar = check(values, cls, f"{where}: {path}")
+        unmasked = [names(unmasked_features(1, word_starts)) for word_starts in (False, True)]
+        if sidecar.features not in (names(pretraining_features(1, 1)), *unmasked):
+            unknown = ", ".join(sidecar.features)
+            raise InputError(f"{where}: {path}, at features: unknown names ({unknown}). Regenerate the data.")
         return sidecar
-
-    def _check(self, where: str) -> None:
-        known = [names(unmasked_features(1, word_starts)) for word_starts in (False, True)]
-        for name, is_possible, expected in (
-            ("records", self.records >= 0, "a number of at least 0"),
-            ("max_seq_length", self.max_seq_length > 0, "a number above 0"),
-            ("max_predictions_per_seq", self.max_predictions_per_seq >= 0, "a number of at least 0"),
-            ("features", self.features in (names(pretraining_features(1, 1)), *known), "the names of the features"),
-        ):
-            if not is_possible:
-                raise InputError(
-                    f"{where}: found {getattr(self, name)!r} at {name} instead of {expected}. The file was changed. "
-                    "Regenerate the data."
-                )

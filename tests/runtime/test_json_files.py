@@ -1,3 +1,4 @@
+import json
 from typing import NotRequired, TypedDict
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_what_is_not_read(text, kind, place, field, write):
 def test_what_is_read(write):
     assert json_files.read(write("bom.json", "\ufeff[1]"), "--flag", list[int]) == [1]
     part = {"records": 3, "share": 1, "other": {}}
-    assert json_files.checked(part, Part | None, "x") == part
+    assert json_files.read(write("part.json", json.dumps(part)), "--flag", Part | None) == part
     assert [value for value in (1, 0.5, True, "1", None, float("nan")) if json_files.is_number(value)] == [1, 0.5]
 
 

@@ -1,8 +1,8 @@
 """Data that the input pipeline masks while it is read."""
 
-import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -117,7 +117,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
     config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
     sidecar = Sidecar.read(str(tmp_path / "a.tfrecord"))
     digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    dataclasses.replace(sidecar, vocab_sha256=digest).write(str(tmp_path / "a.tfrecord"))
+    msgspec.structs.replace(sidecar, vocab_sha256=digest).write(str(tmp_path / "a.tfrecord"))
     finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
     for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
