@@ -24,7 +24,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
 from bert_tf.training.callbacks import Callbacks
-from bert_tf.training.errors import explain_held_out
+from bert_tf.training.errors import explain_data
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 
@@ -280,7 +280,8 @@ class PretrainingRun:
                 reads_through=strategies.is_tpu(self.strategy),
             )
 
-        with explain_held_out(examples.flag_name, [shard.path for shard in examples.shards]):
+        paths = ", ".join(shard.path for shard in examples.shards)
+        with explain_data(lambda: f"{examples.flag_name}: one of {paths}"):
             return self.evaluator.evaluate(batches, steps)
 
 

@@ -52,8 +52,13 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
       output_dir: the run's folder.
       current_step: returns the number of finished steps.
     """
+
+    def place() -> str:
+        step = current_step()
+        return f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)})"
+
     try:
-        with _explain_lost_workers(output_dir):
+        with explain_data(place, " The last checkpoint is intact."), _explain_lost_workers(output_dir):
             yield
     except NonFiniteError as error:
         raise InputError(f"{error} Data of that step: {data.describe(error.step)}.") from None
@@ -64,31 +69,25 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
             f"--output_dir: {output_dir} can't be written to ({error}). The last checkpoint is intact. Free some disk "
             "space and run the program again to resume."
         ) from None
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        if said := _words_of_reader(error):
-            raise InputError(f"{said} The last checkpoint is intact.") from None
-        found = _fault_of_data(error)
-        if not found:
-            raise
-        step = current_step()
-        raise InputError(
-            f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
-            "Regenerate the file. The last checkpoint is intact."
-        ) from None
 
 
 @contextlib.contextmanager
-def explain_held_out(flag_name: str, paths: Sequence[str]) -> Iterator[None]:
-    """Converts errors caused by held-out data to InputErrors that name the files."""
+def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
+    """Converts errors of the `with` block that records cause to InputErrors.
+
+    Args:
+      place: returns the location of the data, for the message.
+      ending: the end of the message.
+    """
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        if said := _words_of_reader(error):
-            raise InputError(said) from None
-        found = _fault_of_data(error)
-        if not found:
+        problem = _words_of_reader(error)
+        if not problem and (found := _fault_of_data(error)):
+            problem = f"{place()} {found}. Regenerate the file."
+        if not problem:
             raise
-        raise InputError(f"{flag_name}: one of {', '.join(paths)} {found}. Regenerate the file.") from None
+        raise InputError(problem + ending) from None
 
 
 def _words_of_reader(error: tf.errors.OpError) -> str:
