@@ -11,9 +11,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks import tables
-from bert_tf.tokenization import FullTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,43 +40,6 @@ class WeightedExample(InputExample):
     """
 
     weight: float = 1.0
-
-
-def featurize(
-    examples: Sequence[InputExample],
-    labels: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-    num_workers: int = 1,
-    *,
-    multi_label: bool = False,
-    documents: LongDocuments = TRUNCATED,
-) -> FeatureSet:
-    """Returns the features of a whole data set.
-
-    Args:
-      examples: the rows. A row without a label gets label 0 or, in multi-label tasks, no label.
-      labels: the classes in the order of their ids; None for regression, where labels are numbers.
-      max_seq_length: the largest number of tokens in a sequence.
-      tokenizer: the model's tokenizer.
-      num_workers: see `parallel.map_chunks`.
-      multi_label: whether an example may have any number of labels. Then label_ids [N, C] are 1.0 for its labels and
-        0.0 for the others.
-      documents: how to read longer texts.
-    """
-    if labels is None:
-        label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
-    elif multi_label:
-        label_sets = [set(example.label or ()) for example in examples]
-        label_ids = np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
-    else:
-        numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
-        label_ids = np.array([numbers[example.label] for example in examples], np.int32)
-
-    def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
-        return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
-
-    return pack_data_set(examples, pack, label_ids, num_workers, has_windows=documents.has_windows)
 
 
 def pack_data_set(

@@ -108,17 +108,26 @@ class SentenceTask(ReportingTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features. See `sentence_features.featurize`."""
-        multi_label = self.problem == "multi_label"
-        return sentence_features.featurize(
-            examples,
-            self.labels,
-            max_seq_length,
-            tokenizer,
-            num_workers,
-            multi_label=multi_label,
-            documents=self.documents,
-        )
+        """Returns the features of a data set, see `sentence_features.pack_data_set`.
+
+        A row without a label gets label 0. With several labels, label_ids [N, C] are 1.0 for the labels of a row and
+        0.0 for the others.
+        """
+        labels, documents = self.labels, self.documents
+        if labels is None:
+            label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
+        elif self.problem == "multi_label":
+            label_sets = [set(example.label or ()) for example in examples]
+            label_ids = np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
+        else:
+            numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
+            label_ids = np.array([numbers[example.label] for example in examples], np.int32)
+
+        def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
+            return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
+
+        has_windows = documents.has_windows
+        return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, has_windows=has_windows)
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""

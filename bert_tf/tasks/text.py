@@ -100,7 +100,6 @@ class TextTask(SentenceTask):
         self.on_bad_row = on_bad_row
         self.delimiter = delimiter
         self.documents = documents
-        self.independent = not documents.has_windows
         self._class_weights = class_weights
         # The names of columns of 0 and 1.
         self._flags = columns.label.split(",") if problem == "multi_label" and "," in columns.label else []
@@ -237,7 +236,7 @@ class TextTask(SentenceTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features (see `sentence_features.featurize`). Weighted rows also have `sample_weights` [N]."""
+        """Returns the features (see `SentenceTask.featurize`). Weighted rows also have `sample_weights` [N]."""
         features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
         return features.with_values(sample_weights=np.array(weights, np.float32)) if weights else features

@@ -6,6 +6,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import sentence_features
 from bert_tf.tasks.original import InputExample, convert_single_example
+from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
 
@@ -31,7 +32,7 @@ def test_whole_data_sets_give_the_same_features(write):
     tokenizer = FullTokenizer(write("vocab.txt", vocab))
     rows = [("a b c", None), ("a", "b c c c c c c"), ("a b a b a b", ""), ("", None), ("a b", "c")]
     examples = [InputExample(str(i), a, b, "xy"[i % 2]) for i, (a, b) in enumerate(rows)]
-    features = sentence_features.featurize(examples, ["x", "y"], 7, tokenizer)
+    features = TextTask({}, Columns(), labels=["x", "y"]).featurize(examples, tokenizer, 7)
     batch = features.batch(np.arange(5), 7)
     for i, example in enumerate(examples):
         single = convert_single_example(i, example, ["x", "y"], 7, tokenizer)
@@ -43,7 +44,8 @@ def test_whole_data_sets_give_the_same_features(write):
 
 def test_regression_labels_are_numbers(write):
     tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
-    features = sentence_features.featurize([InputExample("1", "a", "b", "3.5")], None, 8, tokenizer)
+    task = TextTask({}, Columns(), problem="regression")
+    features = task.featurize([InputExample("1", "a", "b", "3.5")], tokenizer, 8)
     assert features.per_example["label_ids"].tolist() == [3.5]
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
         sentence_features.check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
