@@ -14,6 +14,7 @@ PARSE_ONLY=1, a program parses its flags and ends.
 import argparse
 import faulthandler
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -107,6 +108,7 @@ def _import_what_takes_long() -> None:
     import pandas  # noqa: F401
     import scipy.stats  # noqa: F401
     import sklearn.metrics  # noqa: F401
+    import tensorboard.summary.v2  # noqa: F401
 
     import bert_tf.finetuning.run
     import bert_tf.pretraining.run
@@ -114,6 +116,7 @@ def _import_what_takes_long() -> None:
     import bert_tf.tasks.registry  # noqa: F401
 
     shuffle_few_records()
+    gc.freeze()  # otherwise a collection in a child copies all of these objects
 
 
 def shuffle_few_records() -> None:
