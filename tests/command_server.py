@@ -5,10 +5,10 @@ the server. There the program runs as if `python` had started it, and the caller
 SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, which nobody can pass on, and if the caller
 is killed, the program is killed too. So whole shell scripts can be run as they are written.
 
-With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written, and
-no pictures are drawn, which takes longer than the rest of a small run. With PLAIN_KERNELS=1, the kernels for CPUs are
-not compiled. With RUN_EAGERLY=1, no graphs are built at all if there is only one worker; more can't do without. With
-PARSE_ONLY=1, a program parses its flags and ends.
+With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written.
+With PLAIN_KERNELS=1, the kernels for CPUs are not compiled. With either, no pictures are drawn. Both take longer than
+the rest of a small run. With RUN_EAGERLY=1, no graphs are built at all if there is only one worker; more can't do
+without. With PARSE_ONLY=1, a program parses its flags and ends.
 """
 
 import argparse
@@ -182,10 +182,11 @@ def _run_program(program: str, *arguments: str) -> None:
         return
     is_module = arguments[0] == "-m"
     target, *rest = arguments[1:] if is_module else arguments
-    if os.environ.get("SMALLER_FLAGS"):
+    if os.environ.get("SMALLER_FLAGS") or os.environ.get("PLAIN_KERNELS"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         FigureCanvasAgg.print_png = lambda *_, **__: None
+    if os.environ.get("SMALLER_FLAGS"):
         rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
     if os.environ.get("PLAIN_KERNELS"):
         from bert_tf.model import cpu_kernels

@@ -5,36 +5,44 @@ same layout is used instead if the environment variable BERT_GOLDEN names its fo
 """
 
 import contextlib
+import gc
 import gzip
 import json
 import os
 import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-# It says how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
-import bert_tf  # noqa: F401
-
-# isort: split
 import pytest
-import tensorflow as tf
-
-from bert_tf.model import cpu_kernels
-from tests import command_server
-
-command_server.shuffle_few_records()
-
-# The CPU becomes two devices for the tests of distribution; all other tests use only the first.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
 # The modules that take longest. They come first, so that no process is busy with them when the others have finished.
-_LONG = ("test_documentation.py", "test_multi_worker.py", "test_package.py", "test_run_pretraining.py")
+_LONG = ("test_documentation.py", "test_multi_worker.py", "test_tpu.py", "test_run_pretraining.py", "test_training.py")
+
+
+def pytest_configure(config):
+    """Prepares TensorFlow. With -n, the first process only starts others that run the tests."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # It says how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+    import bert_tf  # noqa: F401
+
+    # isort: split
+    import tensorflow as tf
+
+    from tests import command_server
+
+    command_server.shuffle_few_records()
+    # The CPU becomes two devices for the tests of distribution; all other tests use only the first.
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+def pytest_collection_finish():
+    """Excludes the imported modules and the tests from the collection of garbage."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
@@ -101,6 +109,8 @@ def data_path(name: str) -> pathlib.Path:
 @contextlib.contextmanager
 def eagerly():
     """Runs functions, and programs that are started, without graphs: few steps take less time than to build a graph."""
+    import tensorflow as tf
+
     os.environ["RUN_EAGERLY"] = "1"  # for programs
     tf.config.run_functions_eagerly(True)
     try:
@@ -114,6 +124,8 @@ def eagerly():
 def _mode(request, monkeypatch):
     """Obeys the markers; `graph` and `kernels` are for exceptions in a module that has `eager` and `plain`."""
     if request.node.get_closest_marker("plain") and not request.node.get_closest_marker("kernels"):
+        from bert_tf.model import cpu_kernels
+
         monkeypatch.setenv("PLAIN_KERNELS", "1")  # for programs
         monkeypatch.setattr(cpu_kernels, "apply_to", lambda x: False)
     is_eager = request.node.get_closest_marker("eager") and not request.node.get_closest_marker("graph")
@@ -171,6 +183,7 @@ def is_compiled(function, *args):
 
 def needed_operations(function, *args):
     """The types of the operations in the graph of a tf.function, after calls were inlined and unused parts removed."""
+    import tensorflow as tf
     from tensorflow.python.grappler import tf_optimizer
 
     graph = function.get_concrete_function(*args).graph
