@@ -36,7 +36,7 @@ def test_every_step_runs_and_its_results_are_shown(tmp_path, monkeypatch, capfd)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["quickstart"])
     monkeypatch.setattr(sys, "executable", command_server.running().python)
-    quick = {"SMALLER_FLAGS": "1", "PLAIN_KERNELS": "1"}
+    quick = {"SMALLER_FLAGS": "1", "PLAIN_KERNELS": "1", "RUN_EAGERLY": "1"}
     for name, value in {**command_server.running().environment, **quick}.items():
         monkeypatch.setenv(name, value)
     quickstart.main()

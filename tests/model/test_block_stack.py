@@ -11,6 +11,8 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.model.layers import TransformerBlock
 from tests.conftest import assert_close, tiny_config, without_dropout
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize(
     ("adapted", "traces", "gradient_checkpointing"),
@@ -45,7 +47,7 @@ def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, grad
 
 
 def test_xla_gets_the_weights_as_arguments():
-    encoder = BertEncoder(tiny_config(num_hidden_layers=3))
+    encoder = BertEncoder(tiny_config(num_hidden_layers=2))
 
     @tf.function(jit_compile=True)
     def gradients(ids):

@@ -11,7 +11,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
-from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import finetune
@@ -94,7 +94,7 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, mo
 def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained):
     run = run_of(write, tmp_path / "out", pretrained)
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    results = finetune(run.task, run.settings.replace(**steps), run=run)
+    results = finetune(run.task, run.settings.replace(**steps, selection=SelectionConfig("end")), run=run)
     assert results["eval"]["dev"]["eval_f1"] == 1.0
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
