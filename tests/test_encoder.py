@@ -64,15 +64,6 @@ def test_causal_encoder_reads_only_earlier_tokens_and_pools_the_last_one():
     assert_close(output.pooled_output, encoder(IDS[:, :7]).pooled_output, 1e-6)
 
 
-def test_dropout_is_a_function_of_the_seed():
-    encoder = BertEncoder(tiny_config())
-    one, again = (encoder(IDS, seed=tf.constant([3, 4])).sequence_output for _ in range(2))
-    other = encoder(IDS, seed=tf.constant([3, 5])).sequence_output
-    assert np.array_equal(one, again)
-    assert np.abs(one - other).max() > 1e-3
-    assert np.abs(one - encoder(IDS).sequence_output).max() > 1e-3
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_half_precision_is_close_and_keeps_float32_variables(dtype):
     encoder, half = BertEncoder(tiny_config()), BertEncoder(tiny_config(), dtype=dtype)

@@ -38,16 +38,6 @@ def test_load_and_encode_token_ids(tmp_path):
         assert bert.config == tiny_config()
 
 
-def test_the_global_policy_of_keras_is_the_default(tmp_path):
-    save(tmp_path)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        found = [bert_tf.load_model(tmp_path, dtype=dtype).encoder.compute_dtype for dtype in (None, "float32")]
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert found == ["bfloat16", "float32"]
-
-
 def test_texts_and_pairs_are_encoded(tmp_path):
     encoder = save(tmp_path)
     bert = bert_tf.load_model(str(tmp_path))
