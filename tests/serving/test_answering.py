@@ -22,3 +22,7 @@ def test_examples_come_in_lists_and_batches():
             model.predict(alone)
     with pytest.raises(InputError, match="batch_size is 0"):
         model.predict(["a"], 0)
+    with pytest.raises(InputError, match="example 1: the field 'text' must be text, not 5"):
+        model.predict(["a", {"text": 5}])
+    with pytest.raises(InputError, match="example 0: 'a' is not an object with the fields 'text_a', 'text_b'"):
+        _Echo({"text_a": Field(str), "text_b": Field(str)}).predict(["a"])

@@ -107,7 +107,7 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"engine is 'onnx'.* tensorflow, litert"):
         export.load(exported("pairs"), engine="onnx")
     run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
-    export.export_run(run, str(tmp_path / "tagger"), ExportConfig(quantize="int8"))
+    export.export_run(run, str(tmp_path / "tagger"), ExportConfig(text=False, quantize="int8"))
     with pytest.raises(InputError, match=r"tagger: no LiteRT model of texts, pairs or choices"):
         export.load(tmp_path / "tagger", engine="litert")
     damaged = shutil.copytree(exported("pairs"), tmp_path / "damaged")

@@ -45,7 +45,7 @@ def test_several_tasks_of_glue(glue, tmp_path):
     command = ["run_classifier.py", "--task_name=CoLA,STS-B", f"--data_dir={glue}", f"--output_dir={out}"]
     command += [f"--bert_config_file={config}", f"--vocab_file={vocab}", "--train_batch_size=4", "--max_seq_length=16"]
     command += ["--do_train", "--do_eval", "--do_predict", "--num_train_epochs=1", "--log_steps=2"]
-    command += ["--do_export", f"--export_dir={tmp_path / 'exported'}"]
+    command += ["--do_export", "--noexport_text", f"--export_dir={tmp_path / 'exported'}"]
     output = programs.run(*command)
     assert "Traceback" not in output
     results = json.loads((out / "glue_results.json").read_text())
