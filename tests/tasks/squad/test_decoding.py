@@ -7,35 +7,28 @@ import pytest
 from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import decoding
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, ScoredText
-from bert_tf.tokenization import FullTokenizer
-from tests.conftest import golden_path
+from tests.tasks.squad.test_modes import tokenizer
 
 LENGTHS = (64, 16, 8)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return FullTokenizer(str(golden_path("tokenization/vocab.txt")))
 
 
 class Case:
     """Questions, their windows in both forms, and logits that can be set."""
 
-    def __init__(self, tokenizer, *examples, lengths=LENGTHS, answer_text="original"):
-        self.tokenizer = tokenizer
+    def __init__(self, *examples, lengths=LENGTHS, answer_text="original"):
         self.examples = list(examples)
         self.config = squad.SquadConfig(*lengths, answer_text=answer_text)
-        self.windows = squad.featurize(self.examples, tokenizer, self.config, is_training=False)
+        self.windows = squad.featurize(self.examples, tokenizer(), self.config, is_training=False)
         self.features = []
         original.convert_examples_to_features(
-            self.examples, tokenizer, *lengths, is_training=False, output_fn=self.features.append
+            self.examples, tokenizer(), *lengths, is_training=False, output_fn=self.features.append
         )
         self.start = np.full([len(self.windows), lengths[0]], -10.0, np.float32)
         self.end = self.start.copy()
 
     def decode(self, **options):
         config = self.config.replace(**options)
-        return squad.decode(self.examples, self.windows, self.start, self.end, self.tokenizer, config)
+        return squad.decode(self.examples, self.windows, self.start, self.end, tokenizer(), config)
 
     def place(self, piece, window=0):
         """Where a piece stands in a window."""
@@ -53,8 +46,8 @@ def test_n_best_files_are_json_as_python_writes_it(tmp_path):
         assert file.read_text() == json.dumps(value, indent=4) + "\n"
 
 
-def test_nothing_but_the_null_answer_among_the_n_best(tokenizer):
-    case = Case(tokenizer, squad.make_example("q", "?", "one two"))
+def test_nothing_but_the_null_answer_among_the_n_best():
+    case = Case(squad.make_example("q", "?", "one two"))
     case.start[0, 0] = case.end[0, 0] = 4.0
     case.start[0, case.place("two")] = case.end[0, case.place("two")] = 1.0
     assert case.decode(n_best_size=2, version_2_with_negative=True).null_odds == {"q": 6.0}
@@ -66,11 +59,9 @@ def test_nothing_but_the_null_answer_among_the_n_best(tokenizer):
 
 
 @pytest.mark.parametrize("answer_text", ["original", "offsets"])
-def test_contexts_without_tokens(tokenizer, answer_text, tmp_path):
+def test_contexts_without_tokens(answer_text, tmp_path):
     contexts = {"empty": "", "spaces": " \n", "invisible": "\u200b\u200b", "some": "one"}
-    case = Case(
-        tokenizer, *(squad.make_example(name, "?", text) for name, text in contexts.items()), answer_text=answer_text
-    )
+    case = Case(*(squad.make_example(name, "?", text) for name, text in contexts.items()), answer_text=answer_text)
     assert case.windows.examples_without_windows() == [0, 1, 2]
     predictions = case.decode()
     assert predictions.answers == dict.fromkeys(contexts, "empty") | {"some": "one"}
@@ -80,15 +71,15 @@ def test_contexts_without_tokens(tokenizer, answer_text, tmp_path):
     assert predictions.null_odds["empty"] == NO_WINDOW_SCORE
     assert predictions.n_best["empty"] == [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
     for examples, expected in (([squad.make_example("q", "?", "")], {"q": "empty"}), ([], {})):
-        predictions = Case(tokenizer, *examples).decode()
+        predictions = Case(*examples).decode()
         predictions.write(str(tmp_path / "predictions"), str(tmp_path / "n_best"))
         assert json.loads((tmp_path / "predictions").read_text()) == expected
         assert json.loads((tmp_path / "n_best").read_text()).keys() == expected.keys()
 
 
-def test_answers_do_not_depend_on_padding(tokenizer):
+def test_answers_do_not_depend_on_padding():
     examples = [squad.make_example(f"q{i}", "?", " ".join(["one", "two", "three"] * (1 + 4 * i))) for i in range(3)]
-    case = Case(tokenizer, *examples)
+    case = Case(*examples)
     rng = np.random.default_rng(0)
     case.start, case.end = rng.normal(0, 3, [2, *case.start.shape])
     expected = case.decode()
@@ -105,11 +96,9 @@ def test_answers_do_not_depend_on_padding(tokenizer):
 
 
 @pytest.mark.parametrize("chunk_pairs", [1, 70])
-def test_a_file_may_be_decoded_a_few_windows_at_a_time_and_infinite_logits_are_refused(
-    tokenizer, monkeypatch, chunk_pairs
-):
+def test_a_file_may_be_decoded_a_few_windows_at_a_time_and_infinite_logits_are_refused(monkeypatch, chunk_pairs):
     examples = [squad.make_example(f"q{i}", "?", " ".join(["one", "two", "three"] * (i % 4))) for i in range(12)]
-    case = Case(tokenizer, *examples, lengths=(12, 4, 4))
+    case = Case(*examples, lengths=(12, 4, 4))
     case.start, case.end = np.random.default_rng(0).normal(0, 3, [2, *case.start.shape])
     expected = case.decode(n_best_size=5, version_2_with_negative=True)
     monkeypatch.setattr(decoding, "_CHUNK_PAIRS", chunk_pairs)
@@ -120,17 +109,17 @@ def test_a_file_may_be_decoded_a_few_windows_at_a_time_and_infinite_logits_are_r
             case.decode(n_best_size=5)
 
 
-def test_padding_takes_places_as_in_the_release(tokenizer):
-    case = Case(tokenizer, squad.make_example("q", "?", "one two"))
+def test_padding_takes_places_as_in_the_release():
+    case = Case(squad.make_example("q", "?", "one two"))
     case.start[0, case.place("two")] = case.end[0, case.place("two")] = 1.0
     case.start[0, 60] = case.end[0, 61] = 9.0
     assert case.decode(n_best_size=1).answers == {"q": "two"}
     assert case.decode(n_best_size=1, pad_to_max_seq_length=True).answers == {"q": "empty"}
 
 
-def test_unalignable_answers_are_named_on_demand(caplog, tokenizer):
+def test_unalignable_answers_are_named_on_demand(caplog):
     caplog.set_level("INFO", logger="absl")
-    case = Case(tokenizer, squad.make_example("q", "?", "one\u200b two"))
+    case = Case(squad.make_example("q", "?", "one\u200b two"))
     assert original.get_final_text("a b", "ab\u200b c", True) == "ab\u200b c"
     answers = case.decode().answers
     assert not caplog.records

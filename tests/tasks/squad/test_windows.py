@@ -5,6 +5,7 @@ from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_path
+from tests.tasks.squad.test_modes import tokenizer as real_tokenizer
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 
@@ -14,10 +15,6 @@ def letters(write):
     """A tokenizer whose words are strings of letters, with a piece for each letter."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     return FullTokenizer(write("vocab.txt", SPECIAL + "\n".join([*letters, *(f"##{x}" for x in letters), "?", "."])))
-
-
-def real_tokenizer():
-    return FullTokenizer(str(golden_path("tokenization/vocab.txt")))
 
 
 def training_example(context, answer, offset=None, qas_id="q"):
