@@ -84,21 +84,24 @@ def test_two_workers_with_one_index_end_all(three, doubled):
     assert outcomes(*((three, name) for name in names)) == [message] * 3
 
 
-def test_workers_with_other_clusters_end_all(three):
+def test_workers_with_other_clusters_end_all(three, monkeypatch):
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.3)  # for worker 2, which does not come
     two = {"worker": three["worker"][:2]}
     message = f"the cluster is {json.dumps(three)} on worker 0, but {json.dumps(two)} on worker 1"
     found = outcomes((three, "worker 0"), (two, "worker 1"))
     assert found[0] == found[1] and message in found[0]
 
 
-def test_who_is_missing_is_named(three):
+def test_who_is_missing_is_named(three, monkeypatch):
     first, second = outcomes((three, "worker 0"), (three, "worker 2"), seconds=1)
     assert first == second and first.startswith("TF_CONFIG: worker 1 has not started within 1 seconds")
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.1)
     (waiting,) = outcomes((three, "worker 1"), seconds=0.3)
     assert waiting.startswith("TF_CONFIG: worker 1 waited 0.3 seconds (ten times --worker_timeout) for worker 0 at")
 
 
-def test_an_address_that_another_program_uses_is_named(three):
+def test_an_address_that_another_program_uses_is_named(three, monkeypatch):
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.1)  # for an answer of the other program
     port = int(three["worker"][0].rpartition(":")[2])
     with socket.create_server(("", port)):
         (told,) = outcomes((three, "worker 0"))
