@@ -1,5 +1,4 @@
 import io
-import re
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import record_offsets
-from bert_tf.training.errors import explain_errors
-from bert_tf.training.interface import TrainingData
 from tests.pretraining.test_record_shards import write_shard
 
 
@@ -62,14 +59,3 @@ def test_files_that_were_changed_or_damaged_are_named(shard):
     assert ids(reader.read(np.array([0]), np.array([2]))) == [2]
     with pytest.raises(InputError, match=r"record 4 of .*a.tfrecord is damaged"):
         reader.read(np.array([0, 0]), np.array([2, 3]))
-
-
-def test_a_message_of_the_reader_reaches_the_user_without_a_traceback(shard):
-    def read(index):
-        return np.array(RecordReader([shard], [5]).read(np.array([0]), index[None]), object)
-
-    records = tf.data.Dataset.range(2).map(lambda index: tf.numpy_function(read, [index], tf.string))
-    data = TrainingData(lambda step, context: records)
-    with pytest.raises(InputError) as raised, explain_errors(data, "out", lambda: 3):
-        next(iter(records))
-    assert re.fullmatch(r"--input_file: .* has 4 records .* The last checkpoint is intact\.", str(raised.value))

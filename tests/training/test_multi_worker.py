@@ -62,15 +62,15 @@ def wait_for_step(folder, workers, after=0):
 def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    values = {"num_train_steps": 200, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
-    values |= {"train_batch_size": 12}
+    values = {"num_train_steps": 100, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
+    values |= {"train_batch_size": 12, "max_eval_steps": 6}  # some of the 40 examples are evaluated twice
     programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train", "--do_eval")
 
     def command(folder, *more):
         given = [*flags(files, tmp_path / folder, **values), "--do_train", "--distribution_strategy=multi_worker"]
         return ["run_pretraining.py", *given, *more]
 
-    workers = start_workers(*[command("together", "--worker_timeout=10")] * 2)
+    workers = start_workers(*[command("together", "--worker_timeout=6")] * 2)
     wait_for_step(tmp_path / "together", workers)
     kill(workers[1])
     finish(
@@ -84,10 +84,10 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     output = finish(workers, expect=1, expected_text="which is saved")
     assert "Warning: replicas was 2, and is 3 now." in output
     assert f"{tmp_path / 'together' / 'model.ckpt-'}{reached}" in output
-    assert reached < newest_step(tmp_path / "together") < 200
+    assert reached < newest_step(tmp_path / "together") < 100
     evaluating = start_workers(*[command("together", "--do_eval")] * 2)
     finish(
-        evaluating[1:], expected_text="Trained to step 200. The first worker writes checkpoints, metrics and results."
+        evaluating[1:], expected_text="Trained to step 100. The first worker writes checkpoints, metrics and results."
     )
     finish(evaluating[:1])
     results = [
@@ -99,15 +99,11 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
         assert float(results[1][name]) == pytest.approx(float(value), rel=1e-4), name
 
     one, together = weights_of(tmp_path / "one"), weights_of(tmp_path / "together")
-    assert together["global_step"] == 200
+    assert together["global_step"] == 100
     for name, value in one.items():
         assert_close(together[name], value, 1e-5, name)
     logged = (tmp_path / "together" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in logged] == list(range(10, 201, 10))
-
-    other_folder = start_workers(command("together"), command("own"))
-    finish(other_folder, expect=1, expected_text="step is 200 on worker 0; 0 on worker 1\n")
-    assert not (tmp_path / "own").exists()
+    assert [json.loads(line)["step"] for line in logged] == list(range(10, 101, 10))
 
 
 def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
@@ -121,14 +117,15 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     out = tmp_path / "out"
     same = [*common, *flags((config, vocab, data[0]), out)]
     held_out = [f"--eval_input_file={data[1]}", "--eval_batch_size=8", "--use_best_checkpoint"]
+    held_out += ["--log_steps=7", f"--output_dir={tmp_path / 'own'}"]
     other = [*common, *flags((larger, vocab, data[1]), out, train_batch_size=4)]
     output = finish(start_workers(same, other), expect=1, expected_text="train_batch_size is 8 on worker 0; 4 on")
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
     assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
     # These change no weight, but when workers meet.
-    output = finish(start_workers(same, [*same, "--log_steps=7", *held_out]), expect=1, expected_text="evaluation is")
+    output = finish(start_workers(same, [*same, *held_out]), expect=1, expected_text="evaluation is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
-    finish(start_workers(same, [*same, "--do_eval"]), expect=1, expected_text="do_eval is false on worker 0; true on")
+    assert not (tmp_path / "own").exists()
     shutil.rmtree(out)
 
     bad = flags((config, vocab, tmp_path / "missing"), out)

@@ -12,7 +12,6 @@ from benchmarks import tpu_compile, tpu_step
 from benchmarks.tpu_step import OneCore
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
-from bert_tf.model.cpu_kernels import add_bias
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.loop import Trainer
@@ -23,10 +22,10 @@ from tests.training.test_training import batch_of, config_for, with_nan_at
 STRATEGIES = (lambda: build_strategy(DistributionConfig()), OneCore)
 
 
-def trainer_of(strategy, config, **options):
+def trainer_of(strategy, config):
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        model = PretrainingModel(without_dropout(tiny_config()), dtype=DTYPES[config.dtype], **options)
+        model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), dtype=DTYPES[config.dtype])
         return Trainer(model, config, strategy)
 
 
@@ -52,16 +51,16 @@ def test_steps_change_the_same_weights_and_a_bad_one_changes_none(options, dtype
     states = []
     for make in STRATEGIES:
         trainer = trainer_of(make(), config)
-        batches = iter(with_nan_at(2)(0))
+        batches = iter(with_nan_at(1)(0))
         states.append([values_of(trainer)])
-        for _ in range(4):
+        for _ in range(3):
             assert sum(trainer.steps(batches, 1)) == 1
             states[-1].append(values_of(trainer))
     for at_cpu, at_tpu in zip(*states, strict=True):
         assert at_cpu.keys() == at_tpu.keys()
         for name, expected in at_cpu.items():
             assert_close(at_tpu[name], expected, 1e-6 if dtype == "float32" else 1e-3, name)
-    for before, bad, after in (state[2:] for state in states):
+    for before, bad, after in (state[1:] for state in states):
         counts = {"global_step", "skipped_steps", "nonfinite_steps", "loss_scale/good_steps", "loss_scale/scale"}
         assert bad["skipped_steps"] == bad["nonfinite_steps"] == 1
         for name in before.keys() - counts:
@@ -87,20 +86,6 @@ def test_clipping_without_a_branch_gives_the_same_bits(size):
         np.testing.assert_array_equal(clipped, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_bias_has_the_same_gradient(dtype):
-    x, upstream = (tf.cast(tf.random.stateless_normal([6, 5, 7], [1, i]), dtype) for i in range(2))
-    bias = tf.cast(tf.linspace(-1.0, 1.0, 7), dtype)
-    found = []
-    for make in STRATEGIES:
-        with make().scope(), tf.GradientTape() as tape:
-            tape.watch([x, bias])
-            y = add_bias(x, bias)
-        found.append([tf.cast(value, tf.float32) for value in (y, *tape.gradient(y, [x, bias], upstream))])
-    for expected, value in zip(*found, strict=True):
-        assert_close(value, expected, 1e-5 if dtype == "float32" else 0.1)
-
-
 def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
     results, exponentials = [], []
@@ -112,7 +97,7 @@ def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     for recompute in (False, True):
         keras.utils.set_random_seed(1)
         with strategy.scope():
-            model = PretrainingModel(tiny_config(), gradient_checkpointing=recompute)  # with dropout
+            model = PretrainingModel(tiny_config(num_hidden_layers=1), gradient_checkpointing=recompute)  # with dropout
 
         def compute(batch, model=model):
             with tf.GradientTape() as tape:
@@ -128,16 +113,17 @@ def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     assert_close(again, loss, 1e-6)
     for gradient, expected in zip(recomputed, gradients, strict=True):
         assert_close(gradient, expected, 1e-6)
-    assert exponentials[1] - exponentials[0] == 2  # the softmax of each block
+    assert exponentials[1] - exponentials[0] == 1  # the softmax of the block
 
 
 @pytest.mark.parametrize("task", tpu_step.TASKS)
 def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(task):
-    config = tiny_config(max_position_embeddings=16)
-    step = tpu_step.trace_step(task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=2)
+    config = tiny_config(max_position_embeddings=16, num_hidden_layers=1)
+    parts = 2 if task == "pretraining" else 1
+    step = tpu_step.trace_step(task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=parts)
     assert step.stablehlo.startswith(b"ML\xefR")
     assert step.flops > step.parameters > 0
     names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:
         assert "gradient of model/layers.py:" in tpu_compile.source_of(name, step.sources)
-    assert len(names) == 2 * 2  # of two blocks, in the first part of the batch and in the loop over the others
+    assert len(names) == parts  # in the first part of the batch and in the loop over the others
