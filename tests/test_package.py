@@ -19,6 +19,7 @@ import bert_tf
 from bert_tf.distribution import strategies
 from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
+from tests import programs
 from tests.conftest import ROOT
 from tests.programs import PIECES
 from tests.test_architecture import imports, name_of
@@ -223,8 +224,8 @@ def test_commands_work_in_any_folder(target):
     sizes = ("--max_seq_length=32", "--max_predictions_per_seq=3", "--num_workers=1")
     files = ("--input_file=text.txt", "--vocab_file=vocab.txt", "--output_file=out.tfrecord")
     outside(target, str(target / "bin" / "bert-data"), *files, *sizes)
-    shown = outside(target, str(target / "bin" / "bert-inspect"), "out.tfrecord", "--num_examples=1")
-    assert re.search(r"^out\.tfrecord, example 1: \d+ tokens, \d+ to predict; B ", shown)
+    shown = programs.run("-m", "data_prep.inspect", folder / "out.tfrecord", "--num_examples=1")
+    assert re.search(r"out\.tfrecord, example 1: \d+ tokens, \d+ to predict; B ", shown)
 
 
 def test_all_imports_are_declared():

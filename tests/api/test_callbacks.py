@@ -53,7 +53,6 @@ def assert_same_weights(folder, other):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-@pytest.mark.graph
 def test_callbacks_are_called_and_change_no_weight(pretrained, tmp_path):
     recorder, history, batches = Recorder(), keras.callbacks.History(), []
     on_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: batches.append((batch, logs)))
@@ -177,10 +176,11 @@ def test_what_is_printed(pretrained, tmp_path, verbose, capsys):
 
 def test_callbacks_of_pretraining(tmp_path):
     data = programs.write_pretraining_data(tmp_path / "data")
+    dev = programs.write_pretraining_data(tmp_path / "dev", records=8)
     recorder, history = Recorder(), keras.callbacks.History()
     config, vocab = programs.write_model_files(tmp_path)
     lengths = {"max_seq_length": 12, "max_predictions_per_seq": 3}
-    settings = {"batch_size": 4, "num_train_steps": 3, "evaluate_every": 2, "validation_data": data}
+    settings = {"batch_size": 4, "num_train_steps": 3, "evaluate_every": 2, "validation_data": dev}
     for name, callbacks in (("with", [recorder, history]), ("without", None)):
         pretrainer = bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=tmp_path / name)
         pretrainer.fit(data, **settings, **lengths, callbacks=callbacks)

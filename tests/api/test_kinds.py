@@ -110,6 +110,7 @@ LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 FIT = {**LENGTHS, "epochs": 0.6, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
 
 
+@pytest.mark.eager
 def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_path):
     config, vocab = programs.write_model_files(tmp_path)
     data = [programs.write_pretraining_data(tmp_path / f"{name}.tfrecord", 40, seed=i) for i, name in enumerate("ab")]

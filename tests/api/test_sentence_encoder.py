@@ -8,10 +8,13 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import convert_checkpoint, export
+from bert_tf import checkpoints, convert_checkpoint, export
+from bert_tf.config import BertConfig
+from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
 from tests import programs
+from tests.api.tiny import weights_of
 from tests.conftest import assert_close
 
 TEXTS = ["a fine day", "poor words", "day"]
@@ -44,10 +47,6 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     assert_close(vectors, plain.encode(TEXTS, pooling="cls", normalize=True), 1e-6)
     assert_close(encoder.encode(TEXTS, pooling="max", normalize=False), plain.encode(TEXTS, pooling="max"), 1e-6)
 
-    export.export_run(folder, tmp_path / "exported")
-    served = export.load(tmp_path / "exported", "sentence_vectors")
-    assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
-
     for source, target, target_format in ((folder, "hf", "hf"), (tmp_path / "hf", "tf1", "tf1")):
         convert_checkpoint.convert(source, tmp_path / target, target_format)
         converted = bert_tf.SentenceEncoder.from_pretrained(tmp_path / target)
@@ -60,6 +59,15 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     lines = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
     assert [line["linex_index"] for line in lines] == [0, 1, 2]
     assert_close(np.array([line["vector"] for line in lines]), vectors, 1e-5)
+
+    masked_lm = MaskedLMHead(BertConfig.from_json_file(folder / "bert_config.json"))
+    weights = checkpoints.named_variables(masked_lm.weights) | weights_of(folder / "bert_model.ckpt")
+    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
+    export.export_run(folder, tmp_path / "exported")
+    served = export.load(tmp_path / "exported", "sentence_vectors")
+    assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
+    encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
+    assert served.signatures == sorted([*encoders, "fill_mask", "fill_mask_jointly"])
 
 
 def test_layers_are_concatenated(pretrained):

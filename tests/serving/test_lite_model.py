@@ -13,6 +13,7 @@ import pytest
 
 from bert_tf import export
 from bert_tf.finetuning.models import ClassifierModel, TokenModel
+from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config, lite_model
 from bert_tf.serving.export_config import ExportConfig
@@ -30,7 +31,7 @@ PAIR = TEXT | {"text_b_column": "other"}
 KINDS = {
     "pairs": (3, PAIR | {"problem": "classification", "labels": ["x", "ý", "z"]}, PAIRS),
     "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, TEXTS),
-    "regression": (1, TEXT | {"problem": "regression"}, TEXTS),
+    "regression": (1, TEXT | {"problem": "regression", "long_documents": "head_tail"}, TEXTS),
     "choice": (1, {"task": "swag", "labels": ["0", "1", "2", "3"]}, CHOICES),
 }
 
@@ -43,9 +44,11 @@ def exported(tmp_path_factory):
     @functools.cache
     def folder_of(kind):
         outputs, recorded, _ = KINDS[kind]
-        model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
+        with initial_values_from(1):
+            model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
         quantize, litert = ("none", True) if kind == "regression" else ("int8", False)
-        run = write_run(root / "run" / kind, model, **recorded)
+        flags = {"label_threshold": "0.3"} if kind == "multi_label" else None
+        run = write_run(root / "run" / kind, model, flags, **recorded)
         export.export_run(run, str(root / kind), ExportConfig(quantize=quantize, litert=litert))
         return str(root / kind)
 
@@ -60,12 +63,18 @@ def test_answers_are_those_of_the_saved_model(exported, kind):
     assert lite.inputs == full.inputs
     for expected, answer in zip(full.predict(examples, 3), lite.predict(examples, 3), strict=True):
         assert answer.keys() == expected.keys()
+        if kind == "multi_label":
+            assert answer["chosen"] == [probability >= 0.3 for probability in answer["probabilities"]]
         for name, value in expected.items():
             if name in ("logits", "probabilities", "score"):
                 assert_close(answer[name], value, 1e-5 if kind == "regression" else 0.1, name)
             else:
                 assert answer[name] == value, name
     assert lite.predict([]) == []
+    if kind == "regression":
+        long, ends = full.predict([TEXTS[4], "ab cf ab cd ef"])  # 3 + 7 of 18 tokens
+        assert (long["truncated"], ends["truncated"]) == (True, False)
+        assert_close(long["score"], ends["score"], 1e-5)
 
 
 def test_threads_get_the_answers_of_one_thread(exported):
