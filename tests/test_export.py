@@ -163,10 +163,13 @@ def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
     assert written.getvalue().encode()  # a file can hold all of it
 
 
-def test_lines_are_answered_although_reading_fails_behind_them(model):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, os.strerror(errno.EIO)), tf.errors.UnavailableError(None, None, "Input/output error")]
+)
+def test_lines_are_answered_although_reading_fails_behind_them(model, error):
     def lines():
         yield b'{"text_a": "a", "text_b": "b"}'
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise error
 
     written = io.StringIO()
     with pytest.raises(InputError, match=r"the input can't be read any further.*Input/output error"):
