@@ -89,15 +89,12 @@ class FeatureSet:
         )
 
     @classmethod
-    def joined(
-        cls, parts: Sequence["FeatureSet"], per_example: Mapping[str, np.ndarray], choices: int = 1
-    ) -> "FeatureSet":
-        """Joins the sequences of several sets. `per_example` has one row per example of the joined set."""
+    def joined(cls, parts: Sequence["FeatureSet"], choices: int = 1) -> "FeatureSet":
+        """Joins the sequences of several sets, without their `per_example` arrays."""
         return cls(
             input_ids=np.concatenate([part.input_ids for part in parts]),
             lengths=np.concatenate([part.lengths for part in parts]),
             first_lengths=np.concatenate([part.first_lengths for part in parts]),
-            per_example=dict(per_example),
             choices=choices,
             truncated=np.concatenate([part.truncated for part in parts]),
         )

@@ -68,7 +68,7 @@ def pack_data_set(
         )
 
     parts, counts = zip(*parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize"), strict=True)
-    features = FeatureSet.joined(parts, {}, choices)
+    features = FeatureSet.joined(parts, choices)
     if has_windows:
         features = dataclasses.replace(features, windows=np.concatenate(counts))
     return features.with_values(label_ids=label_ids)
