@@ -213,9 +213,9 @@ class Sidecar(msgspec.Struct, frozen=True):
             return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
         return unmasked_features(self.max_seq_length, word_starts="word_starts" in self.features)
 
-    def write(self, shard: str) -> None:
-        """Writes the metadata file of a finished shard."""
-        files.write_json(self.path_of(shard), msgspec.to_builtins(self))
+    def write(self, path: str) -> None:
+        """Writes the metadata file of a finished shard; `path_of` returns its final path."""
+        files.write_json(path, msgspec.to_builtins(self))
 
     @classmethod
     def read(cls, shard: str, where: str = "--input_file") -> "Sidecar | None":

@@ -176,7 +176,7 @@ class ShardSet:
         """
         metadata = files.target_of(Sidecar.path_of(self.paths[shard]))
         description = self._description(shard, files.size(source), counts)
-        files.write_json(self._hidden(metadata), msgspec.to_builtins(description))
+        description.write(self._hidden(metadata))
         if source != self.staged(shard):
             files.move(source, self.staged(shard))
 

@@ -36,7 +36,7 @@ def sidecar(path, **changes):
         "vocab_sha256": "abc",
         "settings": {},
     }
-    Sidecar(**(values | changes)).write(str(path))
+    Sidecar(**(values | changes)).write(Sidecar.path_of(str(path)))
 
 
 def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):

@@ -55,7 +55,7 @@ def write_unmasked(path, batch, rows, **settings):
         for row in rows:
             writer.write(serialize(features, {name: np.atleast_1d(value[row]) for name, value in batch.items()}))
     policy = {"masking_policy": {"whole_word": True} | settings}
-    Sidecar(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(str(path))
+    Sidecar(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(Sidecar.path_of(str(path)))
 
 
 def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
@@ -117,7 +117,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
     config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
     sidecar = Sidecar.read(str(tmp_path / "a.tfrecord"))
     digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    msgspec.structs.replace(sidecar, vocab_sha256=digest).write(str(tmp_path / "a.tfrecord"))
+    msgspec.structs.replace(sidecar, vocab_sha256=digest).write(Sidecar.path_of(str(tmp_path / "a.tfrecord")))
     finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
     for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))

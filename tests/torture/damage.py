@@ -54,7 +54,7 @@ def _read_newest(folder: pathlib.Path) -> Any:
 
 def _records(folder: pathlib.Path) -> None:
     path = pathlib.Path(write_pretraining_data(folder / "x.tfrecord", records=5))
-    Sidecar(5, path.stat().st_size, LENGTH, PREDICTIONS, "", {}).write(str(path))
+    Sidecar(5, path.stat().st_size, LENGTH, PREDICTIONS, "", {}).write(Sidecar.path_of(str(path)))
 
 
 def _read_records(folder: pathlib.Path) -> Any:

@@ -173,7 +173,7 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
     write("in/vocab.txt", "ba\n")
     for name in ("x", "out/x"):
         write(f"in/{name}", "records")
-        Sidecar(1, 7, 9, 2, "", {}).write(str(tmp_path / "in" / name))
+        Sidecar(1, 7, 9, 2, "", {}).write(Sidecar.path_of(str(tmp_path / "in" / name)))
     hexadecimal = "0123456789abcdef"
     for name in (
         "x.work/work.lock",
