@@ -1,8 +1,8 @@
 """Compares this project with other libraries in one session, and makes one table, as text and CSV.
 
     python -m benchmarks.side_by_side --model=FOLDER --compare_python=PATH
-        [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--rounds=1]
-        [--results=build/side_by_side.csv]
+        [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
+        [--rounds=1] [--results=build/side_by_side.csv]
 
 FOLDER is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
 interpreter of an environment with torch and transformers, and with sentence-transformers for `vectors`. The contenders
@@ -93,6 +93,9 @@ _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with 
 _TASKS = flags.DEFINE_list("tasks", [task for task in TASKS if task != "qnli"], f"Some of {', '.join(TASKS)}.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of matrix multiplications.")
 _SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: BERT_BASE with random weights.")
+_EPOCHS = flags.DEFINE_integer(
+    "epochs", None, "Epochs of fine-tuning. Default: 3 for qnli-1000, otherwise 1.", lower_bound=1
+)
 _ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each contender; the table shows medians.", lower_bound=1)
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
@@ -192,7 +195,7 @@ def base_model(folder: str) -> str:
 
 def finetuning(name: str, size: str, dtype: str, peer: str, folder: str) -> Iterator[dict[str, Any]]:
     """Fine-tunes with both contenders, and yields table rows."""
-    job = JOBS[name]
+    job = dataclasses.replace(JOBS[name], epochs=_EPOCHS.value or JOBS[name].epochs)
     data = write_split(job.folder, os.path.join(folder, name), job.rows) if job.rows else job.folder
     model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(folder, size))
     given = data, model, size == "given", dtype
