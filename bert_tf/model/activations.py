@@ -1,6 +1,5 @@
 """Activation functions, computed in float32 and rounded once, in any precision of the input."""
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -8,21 +7,41 @@ import tensorflow as tf
 
 from bert_tf.model import cpu_kernels
 
+_ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
 
-def gelu(x: tf.Tensor) -> tf.Tensor:
+
+@cpu_kernels.with_gradient_in_one_pass
+def gelu(x: tf.Tensor) -> _ValueAndGradient:
     """The original "gelu": the tanh form of the Gaussian error linear unit, applied elementwise.
 
     0.5 x (1 + tanh u) is written as x sigmoid(2u), the same function with fewer passes over memory.
     """
-    scale = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * tf.sigmoid(x * (scale + (scale * 0.044715) * x * x))
+    scale, x32 = 2.0 * math.sqrt(2.0 / math.pi), tf.cast(x, tf.float32)
+    square = tf.square(x32)
+    share = tf.sigmoid(x32 * (scale + (scale * 0.044715) * square))
+    value = x32 * share
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        slope = share + (value - value * share) * (scale + (3.0 * scale * 0.044715) * square)
+        return tf.cast(tf.cast(upstream, tf.float32) * slope, x.dtype)
+
+    return tf.cast(value, x.dtype), gradient
 
 
-def gelu_erf(x: tf.Tensor) -> tf.Tensor:
+@cpu_kernels.with_gradient_in_one_pass
+def gelu_erf(x: tf.Tensor) -> _ValueAndGradient:
     """Hugging Face's "gelu": the exact form, x times the normal distribution function, applied elementwise."""
-    return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
+    x32 = tf.cast(x, tf.float32)
+    share = 0.5 + 0.5 * tf.math.erf(x32 * math.sqrt(0.5))
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        density = tf.exp(-0.5 * tf.square(x32)) * (1.0 / math.sqrt(2.0 * math.pi))
+        return tf.cast(tf.cast(upstream, tf.float32) * (share + x32 * density), x.dtype)
+
+    return tf.cast(x32 * share, x.dtype), gradient
 
 
+# All compute in float32 and round once. The last three are single TensorFlow operations.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": gelu,
     "gelu_erf": gelu_erf,
@@ -34,16 +53,4 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 def activate(x: tf.Tensor, name: str) -> tf.Tensor:
     """Applies one of `ACTIVATIONS` to x [...] and returns [...] of x's dtype."""
-    return _IN_FLOAT32[name](x) if name in _IN_FLOAT32 else ACTIVATIONS[name](x)
-
-
-def _rounded_once(activation: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    @functools.wraps(activation)
-    def value(x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
-
-    return cpu_kernels.with_gradient_in_one_pass(value)
-
-
-# Each of the others is a single TensorFlow operation, which computes in float32 and rounds once.
-_IN_FLOAT32 = {name: _rounded_once(ACTIVATIONS[name]) for name in ("gelu", "gelu_erf")}
+    return ACTIVATIONS[name](x)

@@ -18,6 +18,8 @@ from bert_tf.distribution import strategies
 # AutoGraph is off because nothing here needs it and it takes time.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
+_ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
+
 
 def apply_to(x: tf.Tensor) -> bool:
     """Returns whether the compiled functions of this module are used for x."""
@@ -38,31 +40,25 @@ def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     return called
 
 
-def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+def with_gradient_in_one_pass(function: Callable[..., _ValueAndGradient]) -> Callable[..., tf.Tensor]:
     """Returns a function whose value and gradient are compiled if this is faster (see `apply_to`).
 
-    The gradient recomputes the value instead of keeping intermediate results.
+    The compiled gradient recomputes the value instead of keeping intermediate results.
 
     Args:
-      function: a function of a tensor and settings.
+      function: a function of a tensor and settings. It returns its value, and the gradient as a function of the
+        upstream gradient.
     """
-
-    def gradient(x: tf.Tensor, upstream: tf.Tensor, *settings: object) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x, *settings)
-        return tape.gradient(y, x, upstream)
-
-    value, gradient = in_one_pass(function), in_one_pass(gradient)
+    value = _one_pass(lambda x, *settings: function(x, *settings)[0])
+    gradient = _one_pass(lambda x, upstream, *settings: function(x, *settings)[1](upstream))
 
     @functools.wraps(function)
     def called(x: tf.Tensor, *settings: object) -> tf.Tensor:
-        if not apply_to(x):
-            return function(x, *settings)
-
         @tf.custom_gradient
-        def differentiable(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-            return value(x, *settings), lambda upstream: gradient(x, upstream, *settings)
+        def differentiable(x: tf.Tensor) -> _ValueAndGradient:
+            if apply_to(x):
+                return value(x, *settings), lambda upstream: gradient(x, upstream, *settings)
+            return function(x, *settings)
 
         return differentiable(tf.convert_to_tensor(x))
 
@@ -71,10 +67,12 @@ def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..
 
 def cast(x: tf.Tensor, dtype: str) -> tf.Tensor:
     """Casts x. The gradient has the precision of x."""
-    return tf.cast(x, dtype) if x.dtype == dtype else _cast(x, dtype)
+    return _cast(x, dtype) if x.dtype != dtype and apply_to(x) else tf.cast(x, dtype)
 
 
-_cast = with_gradient_in_one_pass(tf.cast)
+@with_gradient_in_one_pass
+def _cast(x: tf.Tensor, dtype: str) -> _ValueAndGradient:
+    return tf.cast(x, dtype), lambda upstream: tf.cast(upstream, x.dtype)
 
 
 # --- Matrix multiplications -------------------------------------------------------------------------------------------

@@ -30,11 +30,12 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
     if seed is None or threshold == 0:
         return x
     bits = _random_bits(x, seed)
+    is_kept, scale = bits >= tf.constant(threshold, bits.dtype), 2**16 / (2**16 - threshold)
 
     # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
     def dropped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        return _drop(x, bits, threshold), lambda upstream: _drop(upstream, bits, threshold)
+        return _drop(x, is_kept, scale), lambda upstream: _drop(upstream, is_kept, scale)
 
     return dropped(x)
 
@@ -54,6 +55,5 @@ def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 @cpu_kernels.in_one_pass
-def _drop(x: tf.Tensor, bits: tf.Tensor, threshold: int) -> tf.Tensor:
-    scaled = tf.cast(x, tf.float32) * (2**16 / (2**16 - threshold))
-    return tf.cast(tf.where(tf.cast(bits, tf.int32) >= threshold, scaled, 0.0), x.dtype)
+def _drop(x: tf.Tensor, is_kept: tf.Tensor, scale: float) -> tf.Tensor:
+    return tf.cast(tf.where(is_kept, tf.cast(x, tf.float32) * scale, 0.0), x.dtype)

@@ -1,5 +1,7 @@
 """Layer normalisation and softmax, computed in float32 and rounded once, independent of the input's precision."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from bert_tf.model import cpu_kernels
@@ -22,10 +24,32 @@ def layer_norm(
     """
     if cpu_kernels.apply_to(x):
         return cpu_kernels.layer_norm(x, gamma, beta, epsilon, residual)
-    total = tf.cast(x, tf.float32) if residual is None else tf.cast(x, tf.float32) + tf.cast(residual, tf.float32)
-    mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
-    scale = tf.math.rsqrt(variance + epsilon) * gamma
-    return tf.cast(total * scale + (beta - mean * scale), x.dtype)
+
+    # TensorFlow's gradient takes twice as many passes over memory.
+    @tf.custom_gradient
+    def normalized(
+        gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Callable]:
+        total = tf.cast(x, tf.float32) if residual is None else tf.cast(x, tf.float32) + tf.cast(residual, tf.float32)
+        mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
+        inverse = tf.math.rsqrt(variance + epsilon)
+        standardized = (total - mean) * inverse
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = upstream * gamma
+            mean, weighted_mean = (
+                tf.reduce_mean(values, axis=-1, keepdims=True) for values in (scaled, scaled * standardized)
+            )
+            of_branch = tf.cast(inverse * (scaled - mean - standardized * weighted_mean), x.dtype)
+            of_branches = [of_branch] if residual is None else [of_branch, of_branch]
+            rows = list(range(len(x.shape) - 1))
+            return tf.reduce_sum(upstream * standardized, rows), tf.reduce_sum(upstream, rows), *of_branches
+
+        return tf.cast(standardized * gamma + beta, x.dtype), gradient
+
+    branches = [branch for branch in (x, residual) if branch is not None]
+    return normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches)
 
 
 def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
