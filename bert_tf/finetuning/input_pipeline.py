@@ -5,39 +5,34 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.finetuning.row_counts import RowCounts, Shape
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
-# A separate graph for each length pays off from this product of steps, tokens in a step and hidden size. Both the time
-# for tracing and the time saved per step are proportional to the number of blocks.
-WORK_FOR_A_GRAPH_PER_SHAPE = 5e8
+# Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
+# and the time saved per step are proportional to the number of blocks.
+WORK_FOR_FAST_GRAPHS = 5e8
 
 
-def has_graph_per_shape(
-    config: TrainingConfig, length: int, hidden_size: int, strategy: tf.distribute.Strategy
-) -> bool:
-    """Returns whether training is long enough for a separate graph for each length. See `TrainingData`.
+def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
+    """Returns whether training is so short that faster graphs don't pay off. See `TrainingData`.
 
-    The result depends on settings and devices only, so a resumed run uses the same graphs as the interrupted one.
+    The result depends on settings only, so a resumed run uses the same graphs as the interrupted one.
 
     Args:
       config: the training settings.
       length: length of the longest sequences.
       hidden_size: the encoder's hidden size.
-      strategy: the strategy.
     """
-    work = config.num_train_steps * config.train_batch_size * length * hidden_size
-    with strategy.scope():
-        return work >= WORK_FOR_A_GRAPH_PER_SHAPE and not config.jit_compile and strategies.compiles_parts()
+    return config.num_train_steps * config.train_batch_size * length * hidden_size < WORK_FOR_FAST_GRAPHS
 
 
 def training_data(
     sampler: BatchSampler,
     num_train_steps: int,
+    is_short: bool = False,
     has_graph_per_shape: bool = False,
     has_static_shapes: bool = False,
     row_counts: RowCounts | None = None,
@@ -47,6 +42,7 @@ def training_data(
     Args:
       sampler: chooses the examples of each step.
       num_train_steps: the step at which training ends.
+      is_short: see `TrainingData`.
       has_graph_per_shape: see `TrainingData`.
       has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler must then
         have only one length.
@@ -55,6 +51,7 @@ def training_data(
     return TrainingData(
         lambda step, context: _dataset(sampler, row_counts, step, num_train_steps, has_static_shapes, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+        is_short=is_short,
         has_graph_per_shape=has_graph_per_shape,
     )
 

@@ -187,10 +187,15 @@ class FinetuningRun:
         return feature_sets.bucket_lengths(longest, self.training_config.jit_compile, traced)
 
     @property
+    def is_short(self) -> bool:
+        """Whether faster graphs don't pay off in training; see `TrainingData`."""
+        return input_pipeline.is_short(self.training_config, self.settings.max_seq_length, self.config.hidden_size)
+
+    @property
     def has_graph_per_shape(self) -> bool:
         """Whether training has a graph for each length; see `TrainingData`."""
-        longest, width = self.settings.max_seq_length, self.config.hidden_size
-        return input_pipeline.has_graph_per_shape(self.training_config, longest, width, self.strategy)
+        with self.strategy.scope():
+            return not self.is_short and not self.training_config.jit_compile and strategies.compiles_parts()
 
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
@@ -293,6 +298,7 @@ class FinetuningRun:
         return input_pipeline.training_data(
             sampler,
             training_config.num_train_steps,
+            self.is_short,
             self.has_graph_per_shape,
             has_static_shapes=strategies.is_tpu(self.strategy),
             row_counts=row_counts,

@@ -120,7 +120,7 @@ def train(
             stopped = False
             periods = [*([evaluation.every] if evaluation else []), *([callbacks.every] if callbacks else [])]
             due = _steps_until_due(step, end, config, data, periods)
-            for count in trainer.steps(batches, due, data.has_graph_per_shape):
+            for count in trainer.steps(batches, due, data.has_graph_per_shape, data.is_short):
                 log.advance(count)
                 stopped = trainer.should_stop(bool(stop_signals))
                 callbacks.after_steps(count)
@@ -234,13 +234,16 @@ class Trainer:
         counts = {"skipped_steps": self.optimizer.skipped_steps, **self.nonfinite.state()}
         return state | {name: count for name, count in counts.items() if name in stored or count.numpy()}
 
-    def steps(self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False) -> Iterator[int]:
+    def steps(
+        self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False, is_short: bool = False
+    ) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.
 
         Args:
           batches: the iterator of the batches.
           count: the number of steps.
           graph_per_shape: see `TrainingData.has_graph_per_shape`.
+          is_short: see `TrainingData`.
         """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
         if strategies.is_tpu(self.strategy):
@@ -248,13 +251,14 @@ class Trainer:
             yield count
         else:
             for _ in range(count):
-                if graph_per_shape:
-                    start = time.perf_counter()
-                    batch = next(batches)
-                    seconds = time.perf_counter() - start
-                    self._step_with(batch, parts)
-                else:
-                    seconds = self._one_step(batches, parts)
+                with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
+                    if graph_per_shape:
+                        start = time.perf_counter()
+                        batch = next(batches)
+                        seconds = time.perf_counter() - start
+                        self._step_with(batch, parts)
+                    else:
+                        seconds = self._one_step(batches, parts)
                 self.input_seconds += 0.0 if seconds is None else float(seconds)
                 yield 1
 

@@ -144,6 +144,24 @@ def test_parts_are_compiled_with_one_replica_in_a_process_whatever_others_have(m
     assert strategies.compiles_parts() == compiles
 
 
+@pytest.mark.parametrize(
+    ("has_gpu", "given", "during"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_the_graph_optimizer_is_off_on_cpus_and_then_as_before(monkeypatch, has_gpu, given, during):
+    def is_off():
+        return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
+
+    monkeypatch.setattr(strategies, "_has_only_cpus", lambda: not has_gpu)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": given})
+    try:
+        with pytest.raises(KeyError), strategies.without_graph_optimizer():
+            assert is_off() == during
+            raise KeyError
+        assert is_off() == given
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
 def test_determinism_is_asked_of_tensorflow(monkeypatch):
     enable = mock.Mock()
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", enable)

@@ -318,7 +318,7 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
     losses = {}
     for work in (float("inf"), 0):
-        monkeypatch.setattr(input_pipeline, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
+        monkeypatch.setattr(input_pipeline, "WORK_FOR_FAST_GRAPHS", work)
         run = run_of(tmp_path / str(work), write, batch_size=8, do_train=True)
         run.config = run.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         finetune(run)

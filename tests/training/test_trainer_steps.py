@@ -108,6 +108,24 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     assert np.abs(differing - weights).max() > 1e-2
 
 
+@pytest.mark.parametrize(("graph_per_shape", "is_short"), [(True, True), (False, True), (False, False)])
+def test_only_steps_of_short_runs_are_without_the_graph_optimizer(graph_per_shape, is_short):
+    def is_off():
+        return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
+
+    class Recording(WeightedRegression):
+        def loss(self, *arguments):
+            self.was_off = is_off()
+            return super().loss(*arguments)
+
+    model = Recording(np.ones(WIDTH, np.float32))
+    trainer = Trainer(model, TrainingConfig("", OptimizerConfig(0.1, 10), 2), build_strategy(DistributionConfig()))
+    batch = {"x": tf.ones([2, WIDTH]), "y": tf.zeros(2), "weights": tf.ones(2), "input_mask": tf.ones(2, tf.int32)}
+    for _ in trainer.steps(iter(tf.data.Dataset.from_tensors(batch).repeat()), 2, graph_per_shape, is_short):
+        assert model.was_off == is_short
+        assert not is_off()
+
+
 def repeated_batch():
     rng = np.random.default_rng(0)
     batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
