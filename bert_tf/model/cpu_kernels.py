@@ -65,16 +65,6 @@ def with_gradient_in_one_pass(function: Callable[..., _ValueAndGradient]) -> Cal
     return called
 
 
-def cast(x: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Casts x. The gradient has the precision of x."""
-    return _cast(x, dtype) if x.dtype != dtype and apply_to(x) else tf.cast(x, dtype)
-
-
-@with_gradient_in_one_pass
-def _cast(x: tf.Tensor, dtype: str) -> _ValueAndGradient:
-    return tf.cast(x, dtype), lambda upstream: tf.cast(upstream, x.dtype)
-
-
 # --- Matrix multiplications -------------------------------------------------------------------------------------------
 
 
@@ -151,7 +141,7 @@ def layer_norm(
         y, mean, inverse = _layer_norm(x, residual, gamma, beta, epsilon)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            upstream = cast(upstream, "float32")
+            upstream = tf.cast(upstream, tf.float32)
             weighted = _times_standardized(upstream, x, residual, mean, inverse)
             mean_weights = gamma[:, tf.newaxis] / width
             means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
@@ -205,16 +195,16 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def normalized(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         probabilities = tf.nn.softmax(_total_in_one_pass(scores, bias))
-        return cast(probabilities, scores.dtype), lambda upstream: _softmax_gradient(upstream, probabilities)
+        return probabilities, lambda upstream: _softmax_gradient(upstream, probabilities, scores.dtype)
 
     return normalized(scores)
 
 
 @_one_pass
-def _softmax_gradient(upstream, probabilities):  # noqa: ANN001
-    weighted = tf.cast(upstream, tf.float32) * probabilities
+def _softmax_gradient(upstream, probabilities, dtype):  # noqa: ANN001
+    weighted = upstream * probabilities
     total = tf.reduce_sum(weighted, axis=-1, keepdims=True)
-    return tf.cast(weighted - probabilities * total, upstream.dtype)
+    return tf.cast(weighted - probabilities * total, dtype)
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

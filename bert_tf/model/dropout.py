@@ -21,21 +21,23 @@ def seed_of_call(
     return tf.cast(generator.next(), tf.int32) if seed is None and training else seed
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None = None) -> tf.Tensor:
     """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, returns x.
 
-    Each element uses 16 random bits, so probabilities are multiples of 2^-16.
+    Each element uses 16 random bits, so probabilities are multiples of 2^-16. The result is computed in float32 and
+    rounded once, to `dtype`, by default x's.
     """
+    dtype = tf.as_dtype(dtype or x.dtype)
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
-        return x
+        return tf.cast(x, dtype)
     bits = _random_bits(x, seed)
     is_kept, scale = bits >= tf.constant(threshold, bits.dtype), 2**16 / (2**16 - threshold)
 
     # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
     def dropped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        return _drop(x, is_kept, scale), lambda upstream: _drop(upstream, is_kept, scale)
+        return _drop(x, is_kept, scale, dtype), lambda upstream: _drop(upstream, is_kept, scale, x.dtype)
 
     return dropped(x)
 
@@ -55,5 +57,5 @@ def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 @cpu_kernels.in_one_pass
-def _drop(x: tf.Tensor, is_kept: tf.Tensor, scale: float) -> tf.Tensor:
-    return tf.cast(tf.where(is_kept, tf.cast(x, tf.float32) * scale, 0.0), x.dtype)
+def _drop(x: tf.Tensor, is_kept: tf.Tensor, scale: float, dtype: tf.DType) -> tf.Tensor:
+    return tf.cast(tf.where(is_kept, tf.cast(x, tf.float32) * scale, 0.0), dtype)

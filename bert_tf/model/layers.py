@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model.activations import activate
-from bert_tf.model.cpu_kernels import add_bias, cast, matmul
+from bert_tf.model.cpu_kernels import add_bias, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
@@ -87,7 +87,7 @@ class BertLayer(keras.layers.Layer):
 
     def compute(self, x: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Returns a variable's value, or a tensor, in the compute dtype."""
-        return cast(x.value if isinstance(x, keras.Variable) else x, self.compute_dtype)
+        return tf.cast(x.value if isinstance(x, keras.Variable) else x, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, as JSON values."""
@@ -153,7 +153,7 @@ class LayerNorm(BertLayer):
     def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
         """Normalises x [..., H] (plus a residual of the same shape). Returns [..., H] in the compute dtype."""
         y = layer_norm(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
-        return cast(y, self.compute_dtype)
+        return tf.cast(y, self.compute_dtype)
 
 
 @serializable
@@ -268,9 +268,9 @@ class SelfAttention(BertLayer):
             return tf.transpose(tf.reshape(projected, [sequences, length, heads, size]), [0, 2, 1, 3])
 
         probabilities = softmax(matmul(split_heads(query), split_heads(key), transpose_b=True), bias)  # [B, N, Q, T]
-        dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
+        dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
         context = tf.transpose(matmul(dropped, split_heads(value)), [0, 2, 1, 3])  # [B, Q, N, D]
-        return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
+        return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
 
 
 @serializable

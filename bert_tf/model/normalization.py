@@ -60,10 +60,10 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
       bias: float32, of a shape that broadcasts to the shape of the scores; no gradient flows into it.
 
     Returns:
-      [..., T] of the scores' dtype.
+      [..., T], float32. The gradient has the dtype of the scores.
     """
     bias = tf.stop_gradient(bias)
     # In float32, TensorFlow's operations are as fast as the compiled ones.
     if scores.dtype != tf.float32 and cpu_kernels.apply_to(scores):
         return cpu_kernels.softmax(scores, bias)
-    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), scores.dtype)
+    return tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
