@@ -5,13 +5,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.model import cpu_kernels
-
-_ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
+from bert_tf.model.cpu_kernels import ValueAndGradient, with_gradient_in_one_pass
 
 
-@cpu_kernels.with_gradient_in_one_pass
-def gelu(x: tf.Tensor) -> _ValueAndGradient:
+@with_gradient_in_one_pass
+def gelu(x: tf.Tensor) -> ValueAndGradient:
     """The original "gelu": the tanh form of the Gaussian error linear unit, applied elementwise.
 
     0.5 x (1 + tanh u) is written as x sigmoid(2u), the same function with fewer passes over memory.
@@ -28,8 +26,8 @@ def gelu(x: tf.Tensor) -> _ValueAndGradient:
     return tf.cast(value, x.dtype), gradient
 
 
-@cpu_kernels.with_gradient_in_one_pass
-def gelu_erf(x: tf.Tensor) -> _ValueAndGradient:
+@with_gradient_in_one_pass
+def gelu_erf(x: tf.Tensor) -> ValueAndGradient:
     """Hugging Face's "gelu": the exact form, x times the normal distribution function, applied elementwise."""
     x32 = tf.cast(x, tf.float32)
     share = 0.5 + 0.5 * tf.math.erf(x32 * math.sqrt(0.5))
@@ -49,8 +47,3 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "tanh": tf.tanh,
     "linear": tf.identity,
 }
-
-
-def activate(x: tf.Tensor, name: str) -> tf.Tensor:
-    """Applies one of `ACTIVATIONS` to x [...] and returns [...] of x's dtype."""
-    return ACTIVATIONS[name](x)

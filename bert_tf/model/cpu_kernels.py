@@ -18,7 +18,8 @@ from bert_tf.distribution import strategies
 # AutoGraph is off because nothing here needs it and it takes time.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
-_ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
+# A value, and its gradient as a function of the upstream gradient.
+ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
 
 
 def apply_to(x: tf.Tensor) -> bool:
@@ -40,26 +41,25 @@ def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     return called
 
 
-def with_gradient_in_one_pass(function: Callable[..., _ValueAndGradient]) -> Callable[..., tf.Tensor]:
+def with_gradient_in_one_pass(function: Callable[[tf.Tensor], ValueAndGradient]) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a function whose value and gradient are compiled if this is faster (see `apply_to`).
 
     The compiled gradient recomputes the value instead of keeping intermediate results.
 
     Args:
-      function: a function of a tensor and settings. It returns its value, and the gradient as a function of the
-        upstream gradient.
+      function: returns its value and its gradient.
     """
-    value = _one_pass(lambda x, *settings: function(x, *settings)[0])
-    gradient = _one_pass(lambda x, upstream, *settings: function(x, *settings)[1](upstream))
+    value = _one_pass(lambda x: function(x)[0])
+    gradient = _one_pass(lambda x, upstream: function(x)[1](upstream))
+
+    @tf.custom_gradient
+    def differentiable(x: tf.Tensor) -> ValueAndGradient:
+        if apply_to(x):
+            return value(x), lambda upstream: gradient(x, upstream)
+        return function(x)
 
     @functools.wraps(function)
-    def called(x: tf.Tensor, *settings: object) -> tf.Tensor:
-        @tf.custom_gradient
-        def differentiable(x: tf.Tensor) -> _ValueAndGradient:
-            if apply_to(x):
-                return value(x, *settings), lambda upstream: gradient(x, upstream, *settings)
-            return function(x, *settings)
-
+    def called(x: tf.Tensor) -> tf.Tensor:
         return differentiable(tf.convert_to_tensor(x))
 
     return called

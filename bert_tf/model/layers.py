@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.activations import activate
+from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.cpu_kernels import add_bias, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
@@ -126,7 +126,7 @@ class Dense(BertLayer, keras.layers.Dense):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns [..., units] for x [..., in]."""
         product = matmul(self.compute(x), self.compute(self.kernel))
-        return activate(add_bias(product, self.compute(self.bias)), self.activation)
+        return ACTIVATIONS[self.activation](add_bias(product, self.compute(self.bias)))
 
     def merge_lora(self) -> None:
         """Adds the LoRA adapter of `enable_lora` to the kernel and removes it; does nothing without an adapter."""

@@ -38,10 +38,10 @@ def layer_norm(
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             upstream = tf.cast(upstream, tf.float32)
             scaled = upstream * gamma
-            mean, weighted_mean = (
+            upstream_mean, weighted_mean = (
                 tf.reduce_mean(values, axis=-1, keepdims=True) for values in (scaled, scaled * standardized)
             )
-            of_branch = tf.cast(inverse * (scaled - mean - standardized * weighted_mean), x.dtype)
+            of_branch = tf.cast(inverse * (scaled - upstream_mean - standardized * weighted_mean), x.dtype)
             of_branches = [of_branch] if residual is None else [of_branch, of_branch]
             rows = list(range(len(x.shape) - 1))
             return tf.reduce_sum(upstream * standardized, rows), tf.reduce_sum(upstream, rows), *of_branches
