@@ -22,7 +22,7 @@ def seed_of_call(
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None = None) -> tf.Tensor:
-    """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, returns x.
+    """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, it drops none.
 
     Each element uses 16 random bits, so probabilities are multiples of 2^-16. The result is computed in float32 and
     rounded once, to `dtype`, by default x's.
