@@ -155,17 +155,18 @@ def layer_norm(
     return tf.reshape(normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches), x.shape)
 
 
-def _total(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
+def total_in_float32(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
+    """Returns x, or x plus a tensor of a shape that broadcasts to x's, in float32."""
     x = tf.cast(x, tf.float32)
     return x if addend is None else x + tf.cast(addend, tf.float32)
 
 
-_total_in_one_pass = _one_pass(_total)
+_total_in_one_pass = _one_pass(total_in_float32)
 
 
 @_one_pass
 def _layer_norm(x, residual, gamma, beta, epsilon):  # noqa: ANN001
-    total = _total(x, residual)
+    total = total_in_float32(x, residual)
     width = x.shape[-1]
     ones = tf.ones([width, 1])
     # Divide after the multiplication, so the mean of a row of equal numbers is exactly that number.
@@ -177,12 +178,12 @@ def _layer_norm(x, residual, gamma, beta, epsilon):  # noqa: ANN001
 
 @_one_pass
 def _times_standardized(upstream, x, residual, mean, inverse):  # noqa: ANN001
-    return upstream * ((_total(x, residual) - mean) * inverse)
+    return upstream * ((total_in_float32(x, residual) - mean) * inverse)
 
 
 @_one_pass
 def _layer_norm_gradient(upstream, x, residual, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
-    standardized = (_total(x, residual) - mean) * inverse
+    standardized = (total_in_float32(x, residual) - mean) * inverse
     return tf.cast(inverse * (upstream * gamma - upstream_mean - standardized * weighted_mean), x.dtype)
 
 
@@ -193,7 +194,7 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """See `normalization.softmax`."""
 
     @tf.custom_gradient
-    def normalized(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def normalized(scores: tf.Tensor) -> ValueAndGradient:
         probabilities = tf.nn.softmax(_total_in_one_pass(scores, bias))
         return probabilities, lambda upstream: _softmax_gradient(upstream, probabilities, scores.dtype)
 
@@ -211,7 +212,7 @@ def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """See `heads.log_likelihood_loss`. TensorFlow's operation takes a dozen passes, including the gradient."""
 
     @tf.custom_gradient
-    def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def loss(logits: tf.Tensor) -> ValueAndGradient:
         total = tf.reduce_logsumexp(logits, axis=-1)
         label_logits = tf.gather(logits, labels, axis=-1, batch_dims=labels.shape.rank)
         return total - label_logits, lambda upstream: _log_likelihood_gradient(upstream, logits, labels, total)

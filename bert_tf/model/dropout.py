@@ -1,7 +1,5 @@
 """Stateless dropout. It is active if a seed is given; the same seed gives the same mask."""
 
-from collections.abc import Callable
-
 import keras
 import tensorflow as tf
 
@@ -36,7 +34,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None
 
     # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
-    def dropped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def dropped(x: tf.Tensor) -> cpu_kernels.ValueAndGradient:
         return _drop(x, is_kept, scale, dtype), lambda upstream: _drop(upstream, is_kept, scale, x.dtype)
 
     return dropped(x)

@@ -30,7 +30,7 @@ def layer_norm(
     def normalized(
         gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Callable]:
-        total = tf.cast(x, tf.float32) if residual is None else tf.cast(x, tf.float32) + tf.cast(residual, tf.float32)
+        total = cpu_kernels.total_in_float32(x, residual)
         mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
         inverse = tf.math.rsqrt(variance + epsilon)
         standardized = (total - mean) * inverse
@@ -66,4 +66,4 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     # In float32, TensorFlow's operations are as fast as the compiled ones.
     if scores.dtype != tf.float32 and cpu_kernels.apply_to(scores):
         return cpu_kernels.softmax(scores, bias)
-    return tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
+    return tf.nn.softmax(cpu_kernels.total_in_float32(scores, bias))
