@@ -82,7 +82,7 @@ class SentenceEncoder:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts.
 
@@ -94,7 +94,7 @@ class SentenceEncoder:
           normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
             recorded in the model's directory, or else False.
           layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
-          batch_size: number of texts per batch.
+          batch_size: number of texts per batch. Default: as many as have about 4,096 tokens together.
 
         Returns:
           float32 [num_texts, hidden_size * number of layers], in the order of the texts.
@@ -130,7 +130,8 @@ class SentenceEncoder:
     def _function(self, config: VectorConfig) -> Callable[[Mapping[str, np.ndarray]], tf.Tensor]:
         encoder = self._encoder
 
-        @tf.function(reduce_retracing=True, autograph=False)
+        # One trace for batches of any shape.
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
         def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
             return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
 

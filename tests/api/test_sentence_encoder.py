@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
+from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
 from tests.api.tiny import weights_of
 from tests.conftest import assert_close
@@ -68,6 +69,15 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
     encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
     assert served.signatures == sorted([*encoders, "fill_mask", "fill_mask_jointly"])
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_batches_of_any_shape_share_one_trace(pretrained, batch_size, monkeypatch):
+    encoder, traced, layers = bert_tf.SentenceEncoder.from_pretrained(pretrained), [], InferenceEncoder.layers
+    monkeypatch.setattr(InferenceEncoder, "layers", lambda self, batch: traced.append(1) or layers(self, batch))
+    one_by_one = [encoder.encode([text])[0] for text in TEXTS]
+    assert_close(encoder.encode(TEXTS, batch_size=batch_size), np.stack(one_by_one), 1e-6)
+    assert len(traced) == 1
 
 
 def test_layers_are_concatenated(pretrained):

@@ -124,6 +124,14 @@ def test_evaluation_sees_everything_once_in_full_batches():
     assert features.longest[seen].tolist() == sorted(features.longest)
 
 
+def test_batches_without_a_size_have_a_limited_number_of_positions(monkeypatch):
+    monkeypatch.setattr(feature_sets, "BATCH_POSITIONS", 24)
+    batches = list(feature_sets.batches_by_length(features_of([9, 3, 12, 5, 7, 4, 8, 30]), None, [8, 16, 32]))
+    assert [numbers.tolist() for numbers, _ in batches] == [[1, 5, 3], [4, 6], [0], [2], [7]]
+    assert [batch["input_ids"].shape for _, batch in batches] == [(3, 8), (2, 8), (1, 16), (1, 16), (1, 32)]
+    assert [batch["label_ids"].tolist() for _, batch in batches] == [numbers.tolist() for numbers, _ in batches]
+
+
 def test_pairs_are_refused_for_a_model_with_one_segment():
     pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
     run = types.SimpleNamespace(
