@@ -82,7 +82,7 @@ class SentenceEncoder:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] | None = None,
-        batch_size: int | None = None,
+        batch_size: int = 16,
     ) -> np.ndarray:
         """Returns the vectors of texts.
 
@@ -94,7 +94,7 @@ class SentenceEncoder:
           normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
             recorded in the model's directory, or else False.
           layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
-          batch_size: number of texts per batch. Default: as many as have about 4,096 tokens together.
+          batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
 
         Returns:
           float32 [num_texts, hidden_size * number of layers], in the order of the texts.

@@ -331,21 +331,24 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def replicated(
-    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]], strategy: tf.distribute.Strategy
+    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    strategy: tf.distribute.Strategy,
+    has_static_shapes: bool = False,
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """Compiles a function so that each replica computes its part of the batch.
 
     Args:
       function: takes and returns named tensors [B, ...] with one row per example.
       strategy: the strategy in whose scope the function's variables were built.
+      has_static_shapes: whether all batches have the same shape, as on a TPU.
 
     Returns:
       The same function, which takes and returns arrays. B must be a multiple of the number of replicas.
     """
     replicas = strategy.num_replicas_in_sync
+    is_static = has_static_shapes or is_tpu(strategy)
 
-    # Reduced retracing uses unknown dimensions, which a TPU can't compile.
-    @tf.function(reduce_retracing=not is_tpu(strategy), autograph=False)
+    @tf.function(reduce_retracing=not is_static, autograph=False)
     def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         return strategy.run(function, args=(batch,))
 
@@ -356,6 +359,9 @@ def replicated(
                 name: tf.constant(x[i * len(x) // replicas : (i + 1) * len(x) // replicas]) for name, x in batch.items()
             }
 
+        if replicas == 1 and not is_static and not run.experimental_get_tracing_count():
+            # Otherwise TensorFlow would trace twice: for the shape of the first batch, and for all shapes.
+            run.get_concrete_function({name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in batch.items()})
         outputs = run(strategy.experimental_distribute_values_from_function(part))
         return {
             name: np.concatenate([part.numpy() for part in strategy.experimental_local_results(value)])

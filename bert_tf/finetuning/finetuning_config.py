@@ -102,8 +102,12 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     do_train: Annotated[bool, about("Train.", group="What to do")] = False
     do_eval: Annotated[bool, about("Evaluate on the dev set.")] = False
     do_predict: Annotated[bool, about("Predict the test set.")] = False
-    eval_batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
-    predict_batch_size: Annotated[int, about("Examples in a prediction batch, on all devices.", ge=1)] = 8
+    eval_batch_size: Annotated[
+        int, about("Examples in an evaluation batch, on all devices; more if they are short.", ge=1)
+    ] = 8
+    predict_batch_size: Annotated[
+        int, about("Examples in a prediction batch, on all devices; more if they are short.", ge=1)
+    ] = 8
     original_format: Annotated[bool, about("Write test_results.tsv without a header.")] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
     pad_to_max_seq_length: Annotated[

@@ -352,7 +352,7 @@ class FinetuningRun:
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        return strategies.replicated(self.model.predict, self.strategy)
+        return strategies.replicated(self.model.predict, self.strategy, self.settings.pad_to_max_seq_length)
 
     def predict(
         self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
@@ -361,7 +361,8 @@ class FinetuningRun:
 
         Args:
           features: the examples.
-          batch_size: the number of examples per batch, across all replicas.
+          batch_size: the number of examples in a batch of the largest length, across all replicas. Batches of shorter
+            examples have more.
           description: the label of the progress bar.
           shown: whether to show a progress bar.
 
@@ -376,8 +377,11 @@ class FinetuningRun:
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
+        buckets = self.buckets(features)
+        multiple = None if len(buckets) == 1 else self.strategy.num_replicas_in_sync
+        batches = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
-            for numbers, batch in feature_sets.batches_by_length(features, batch_size, self.buckets(features)):
+            for numbers, batch in batches:
                 for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])
                 order.append(numbers)

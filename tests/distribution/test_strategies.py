@@ -8,6 +8,7 @@ import threading
 import warnings
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
@@ -119,6 +120,16 @@ def test_each_replica_of_several_gets_its_part():
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names in libraries differ between processors")
+def test_batches_of_any_shape_share_one_trace():
+    traced = []
+    run = strategies.replicated(
+        lambda batch: traced.append(1) or {"y": 2 * batch["x"]}, build_strategy(DistributionConfig())
+    )
+    for shape in ((2, 3), (4, 5), (1, 7)):
+        np.testing.assert_array_equal(run({"x": np.ones(shape)})["y"], np.full(shape, 2.0))
+    assert len(traced) == 1
+
+
 def test_tensorflow_has_the_function_that_sets_the_level_of_absl_s_log():
     library = ctypes.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2"))
     assert any(hasattr(library, name) for name in strategies._SET_ABSL_LEVEL)

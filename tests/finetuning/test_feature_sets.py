@@ -113,23 +113,18 @@ def test_an_empty_set_is_refused():
         BatchSampler(features_of([]), 3, 1, [8], False)
 
 
-def test_evaluation_sees_everything_once_in_full_batches():
-    features = features_of([9, 3, 12, 5, 7, 4, 8])
-    seen = []
-    for numbers, batch in feature_sets.batches_by_length(features, 3, [8, 16]):
-        assert batch["input_ids"].shape[0] == 3
-        assert batch["label_ids"][: len(numbers)].tolist() == numbers.tolist()
+@pytest.mark.parametrize(("multiple", "rows"), [(1, [8, 1, 3, 2, 1]), (2, [8, 2, 4, 2, 2]), (None, [8, 8, 4, 2, 2])])
+def test_evaluation_sees_everything_once_in_batches_of_similar_size(multiple, rows):
+    features = features_of([9, 3, 30, 5, 7, 4, 8, 12, 3, 18, 6, 17, 5, 16, 8])
+    seen, shapes = [], []
+    for numbers, batch in feature_sets.batches_by_length(features, 2, [8, 16, 32], multiple):
+        expected = [*numbers, *[numbers[-1]] * (len(batch["label_ids"]) - len(numbers))]
+        assert batch["label_ids"].tolist() == expected
+        shapes.append(batch["input_ids"].shape)
         seen += numbers.tolist()
-    assert sorted(seen) == list(range(7))
+    assert shapes == list(zip(rows, [8, 8, 16, 32, 32], strict=True))
+    assert sorted(seen) == list(range(15))
     assert features.longest[seen].tolist() == sorted(features.longest)
-
-
-def test_batches_without_a_size_have_a_limited_number_of_positions(monkeypatch):
-    monkeypatch.setattr(feature_sets, "BATCH_POSITIONS", 24)
-    batches = list(feature_sets.batches_by_length(features_of([9, 3, 12, 5, 7, 4, 8, 30]), None, [8, 16, 32]))
-    assert [numbers.tolist() for numbers, _ in batches] == [[1, 5, 3], [4, 6], [0], [2], [7]]
-    assert [batch["input_ids"].shape for _, batch in batches] == [(3, 8), (2, 8), (1, 16), (1, 16), (1, 32)]
-    assert [batch["label_ids"].tolist() for _, batch in batches] == [numbers.tolist() for numbers, _ in batches]
 
 
 def test_pairs_are_refused_for_a_model_with_one_segment():
