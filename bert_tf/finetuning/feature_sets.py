@@ -263,7 +263,8 @@ def batches_by_length(
     require_whole("batch_size", batch_size, 1)
     order = np.argsort(features.longest, kind="stable")
     fitting = np.searchsorted(buckets, features.longest[order])
-    for number, length in enumerate(buckets):
+    for number in np.unique(fitting):
+        length = buckets[number]
         size = batch_size * (buckets[-1] // length)
         group = order[fitting == number]
         for start in range(0, len(group), size):
