@@ -179,10 +179,15 @@ class FinetuningRun:
         self.config.check_segments(bool((features.first_lengths < features.lengths).any()))
         return features
 
+    @property
+    def has_one_length(self) -> bool:
+        """Whether all sequences are padded to the same length, as in the original code. A TPU requires this."""
+        return self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+
     def buckets(self, features: FeatureSet, traced: bool = False) -> list[int]:
-        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`. A TPU has only one."""
+        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""
         longest = max(self.settings.max_seq_length, features.max_length)
-        if self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy):
+        if self.has_one_length:
             return [longest]
         return feature_sets.bucket_lengths(longest, self.training_config.jit_compile, traced)
 
@@ -311,8 +316,7 @@ class FinetuningRun:
     @property
     def _can_leave_out_padding(self) -> bool:
         """Whether padding can be skipped. Batches of examples of similar length have little of it."""
-        is_padded = self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
-        return isinstance(self.model, EncoderModel) and not is_padded
+        return isinstance(self.model, EncoderModel) and not self.has_one_length
 
     @property
     def best_folder(self) -> str:
@@ -352,7 +356,7 @@ class FinetuningRun:
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        return strategies.replicated(self.model.predict, self.strategy, self.settings.pad_to_max_seq_length)
+        return strategies.replicated(self.model.predict, self.strategy, has_static_shapes=self.has_one_length)
 
     def predict(
         self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
@@ -377,9 +381,8 @@ class FinetuningRun:
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
-        buckets = self.buckets(features)
-        multiple = None if len(buckets) == 1 else self.strategy.num_replicas_in_sync
-        batches = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
+        multiple = None if self.has_one_length else self.strategy.num_replicas_in_sync
+        batches = feature_sets.batches_by_length(features, batch_size, self.buckets(features), multiple)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
             for numbers, batch in batches:
                 for name, rows in self._predict(batch).items():
