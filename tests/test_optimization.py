@@ -148,17 +148,16 @@ def test_update_rules(options):
     optimizer = optimization.build_optimizer(config, [variable])
 
     @tf.function
-    def update(gradient):
-        optimizer.apply([gradient], tf.linalg.global_norm([gradient]))
+    def update(gradient, is_finite):
+        optimizer.apply([gradient], tf.linalg.global_norm([gradient]), is_finite)
         optimizer.global_step.assign_add(1)
 
     for step, gradient in enumerate(gradients):
         optimizer.begin_phase(step)
-        if gradient is None:
-            optimizer.global_step.assign_add(1)
+        is_finite = gradient is not None
+        update(tf.constant(gradient if is_finite else np.full((3, 5), np.nan), tf.float32), tf.constant(is_finite))
+        if not is_finite:
             optimizer.skipped_steps.assign_add(1)
-        else:
-            update(tf.constant(gradient, tf.float32))
     assert_close(variable.numpy(), updated(config, start, gradients), 1e-5)
 
 

@@ -300,8 +300,10 @@ def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -
       The sums, in float32.
     """
     replica = tf.distribute.get_replica_context()
+    if replica.num_replicas_in_sync == 1:
+        return values, list(gradients)
     add_up = functools.partial(replica.all_reduce, tf.distribute.ReduceOp.SUM)
-    if dtype == "float32" or replica.num_replicas_in_sync == 1:
+    if dtype == "float32":
         return add_up((values, gradients))
     # All tensors of one sum have the same type.
     sums = add_up([tf.cast(gradient, dtype) for gradient in gradients])

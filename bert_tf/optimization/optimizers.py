@@ -94,62 +94,38 @@ class Optimizer(abc.ABC):
                 slot.assign(tf.zeros(slot.shape))
             self.skipped_steps.assign(step)
 
-    def apply_if(self, condition: tf.Tensor, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> None:
-        """Calls `apply` if the condition is true.
-
-        On a TPU, XLA can fuse the choice between old and new values into the update, but not a branch.
-        """
-        if not strategies.computes_on_tpu():
-            tf.cond(condition, lambda: self.apply(gradients, norm), lambda: tf.constant(0.0))
-            return
-        changed = [*(variable.value for variable in self.variables), *self.means, *self.squared_means]
-        old = [tf.identity(variable) for variable in changed]
-        self.apply(gradients, norm)
-        for variable, value in zip(changed, old, strict=True):
-            chosen = tf.where(condition, tf.identity(variable), value)
-            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=chosen)
-
-    def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> tf.Tensor:
+    def apply(
+        self, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None = None, is_finite: tf.Tensor | bool = True
+    ) -> None:
         """Clips the gradients and updates the variables. Call it in a replica.
 
         Args:
           gradients: a dense gradient for each variable, summed over the replicas.
           norm: the global norm of the gradients, a scalar; None if they are already clipped.
-
-        Returns:
-          The learning rate of this update, without the factors of the layers.
+          is_finite: whether the loss and the gradients are finite, a scalar. If not, no variable and no slot changes.
         """
         step = tf.identity(self.global_step)
-        rate = learning_rate(self.config, step)
-        if norm is not None:
-            gradients = self._clipped(gradients, norm)
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
+        # With these numbers an update changes nothing. A branch with the updates would take longer to trace.
+        rate = tf.where(is_finite, learning_rate(self.config, step), 0.0)
+        betas = [tf.where(is_finite, beta, 1.0) for beta in (self.config.beta_1, self.config.beta_2)]
+        clipping = 1.0 if norm is None else tf.minimum(self.config.clip_norm / norm, 1.0)
+        gradients = _scaled(gradients, tf.where(is_finite, clipping, 0.0))
         # Variables with the same learning rate share their scalars, because each operation adds to the tracing time.
         rates = {factor: rate if factor == 1 else rate * factor for factor in self._layer_rates}
-        scalars = {factor: self._scalars(layer_rate, count) for factor, layer_rate in rates.items()}
+        scalars = {factor: self._scalars(layer_rate, *betas, count) for factor, layer_rate in rates.items()}
         updates = zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True)
         for update, factor in zip(updates, self._layer_rates, strict=True):
             self._update(*update, scalars[factor])
-        return rate
-
-    def _clipped(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the gradients after `tf.clip_by_global_norm`."""
-        factor = self.config.clip_norm / norm
-        if strategies.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
-            return [gradient * tf.minimum(factor, 1.0) for gradient in gradients]
-        # If no clipping is needed, the gradients are not multiplied.
-        return tf.cond(
-            norm > self.config.clip_norm,
-            lambda: [gradient * factor for gradient in gradients],
-            lambda: [tf.identity(gradient) for gradient in gradients],
-        )
 
     @abc.abstractmethod
-    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _scalars(self, rate: tf.Tensor, beta_1: tf.Tensor, beta_2: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the values that updates of all variables with the same learning rate share.
 
         Args:
           rate: the learning rate.
+          beta_1: the share of the mean that is kept.
+          beta_2: the share of the squared mean that is kept.
           count: the number of updates since the moments were 0, including this one.
         """
 
@@ -171,7 +147,7 @@ class AdamWeightDecay(Optimizer):
 
     slot_prefix = "adam"
 
-    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _scalars(self, rate, beta_1, beta_2, count) -> dict[str, tf.Tensor]:  # noqa: ANN001
         config = self.config
         # If the powers of beta are 0, TensorFlow's fused Adam does no bias correction.
         power_1, power_2 = (
@@ -182,8 +158,8 @@ class AdamWeightDecay(Optimizer):
             "beta1_power": power_1,
             "beta2_power": power_2,
             "lr": rate,
-            "beta1": tf.constant(config.beta_1),
-            "beta2": tf.constant(config.beta_2),
+            "beta1": beta_1,
+            "beta2": beta_2,
             # as in the paper, where epsilon is added to the corrected root
             "epsilon": config.epsilon * tf.sqrt(1.0 - power_2),
         }
@@ -207,15 +183,16 @@ class Lamb(Optimizer):
 
     slot_prefix = "lamb"
 
-    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _scalars(self, rate, beta_1, beta_2, count) -> dict[str, tf.Tensor]:  # noqa: ANN001
         correction_1, correction_2 = (1.0 - beta**count for beta in (self.config.beta_1, self.config.beta_2))
-        return {"rate": rate, "correction_1": correction_1, "correction_2": correction_2}
+        corrections = {"correction_1": correction_1, "correction_2": correction_2}
+        return {"rate": rate, "beta_1": beta_1, "beta_2": beta_2, **corrections}
 
     def _update(self, variable, mean, squared_mean, gradient, decayed, scalars) -> None:  # noqa: ANN001
-        config, rate = self.config, scalars["rate"]
+        config, rate, beta_1, beta_2 = self.config, *map(scalars.get, ("rate", "beta_1", "beta_2"))
         value = variable.value.read_value()
-        next_mean = config.beta_1 * mean.read_value() + (1.0 - config.beta_1) * gradient
-        next_squared = config.beta_2 * squared_mean.read_value() + (1.0 - config.beta_2) * tf.square(gradient)
+        next_mean = beta_1 * mean.read_value() + (1.0 - config.beta_1) * gradient
+        next_squared = beta_2 * squared_mean.read_value() + (1.0 - config.beta_2) * tf.square(gradient)
         corrected = next_mean / scalars["correction_1"]
         step = corrected / (tf.sqrt(next_squared / scalars["correction_2"]) + config.epsilon)
         if decayed:
@@ -225,6 +202,17 @@ class Lamb(Optimizer):
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value - rate * step)
         tf.raw_ops.AssignVariableOp(resource=mean.handle, value=next_mean)
         tf.raw_ops.AssignVariableOp(resource=squared_mean.handle, value=next_squared)
+
+
+def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the gradients, times a factor from 0 to 1. The product with 0 is 0, even for NaN."""
+
+    def products() -> list[tf.Tensor]:
+        return [tf.math.multiply_no_nan(gradient, factor) for gradient in gradients]
+
+    if strategies.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
+        return products()
+    return tf.cond(factor < 1.0, products, lambda: list(gradients))
 
 
 _CLASSES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))

@@ -316,7 +316,7 @@ class Trainer:
             norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A non-finite step changes no weights. It counts as bad, unless a smaller loss scale can help.
-        self.optimizer.apply_if(finite, gradients, None if clips_own else norm)
+        self.optimizer.apply(gradients, None if clips_own else norm, finite)
         is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
         self.loss_scale.update(finite)
         self.nonfinite.add(step, is_bad)
