@@ -144,7 +144,7 @@ class BertEncoder(BertLayer):
           training: whether dropout is active, with new masks in each call.
           seed: [2], integers. If given, dropout is active with the masks of this seed, regardless of `training`.
           token_positions: [n], integers, the positions of all tokens in the flattened batch (0 to B*T - 1); B*T in
-            unused rows. If given, the blocks compute only these tokens, and all outputs are zero at other positions.
+            unused rows. If given, only these tokens are computed, and all outputs are zero at other positions.
             Only attention still costs B*T*T.
           short_mask: [S, U], the input_mask of the first S sequences and U positions, if these sequences have no tokens
             at later positions. With token_positions, attention then costs S*U*U + (B - S)*T*T.
@@ -177,12 +177,11 @@ class BertEncoder(BertLayer):
                 raise ValueError(f"{name} must be from 0 to {size - 1}, the ids that have an embedding.")
         seed = seed_of_call(self.seed_generator, training, seed)
 
-        x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))
+        x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0), token_positions=token_positions)
         rows, unpadded = None, None
         bias = self._attention_bias(input_mask)
         if token_positions is not None:
             rows = TokenRows.at(token_positions, input_ids.shape.num_elements() or tf.size(input_ids))
-            x = rows.unpad(x)
             unpadded = Unpadded(rows, [bias])
             if first_only and input_ids.shape[0]:
                 first_rows = tf.reshape(rows.rows, [input_ids.shape[0], length])[:, 0]

@@ -187,10 +187,23 @@ class Embeddings(BertLayer):
             setattr(self, name, table)
         self.layer_norm.build((None, width))
 
-    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns [B*T, H] for input_ids and segment_ids [B, T]; NaN for an id that is out of range."""
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        token_positions: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns [B*T, H] for input_ids and segment_ids [B, T]; NaN for an id that is out of range.
+
+        With `token_positions` [n] (see `BertEncoder.call`), it returns only the rows of these positions, [n, H]. Unused
+        rows are copies of the last position.
+        """
         length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
         words, segments = tf.reshape(input_ids, [-1]), tf.reshape(segment_ids, [-1])
+        if token_positions is not None:
+            places = tf.minimum(token_positions, tf.size(words) - 1)
+            words, segments = tf.gather(words, places), tf.gather(segments, places)
         ids = ((words, self.config.vocab_size), (segments, self.config.type_vocab_size))
         is_word, is_segment = ((numbers >= 0) & (numbers < count) for numbers, count in ids)
         if self.use_one_hot_embeddings:
@@ -202,9 +215,12 @@ class Embeddings(BertLayer):
         one_hot = tf.one_hot(segments, self.config.type_vocab_size, dtype=tf.float32)
         one_hot /= tf.cast(is_word & is_segment, tf.float32)[:, tf.newaxis]  # NaN if an id is out of range
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
-        position = self.position_embeddings.value[:length]
-        total = tf.reshape(word + segment, [-1, length, width]) + position  # [B, T, H]
-        x = self.layer_norm(tf.reshape(total, [-1, width]))
+        total, position = word + segment, tf.convert_to_tensor(self.position_embeddings.value)
+        if token_positions is None:
+            total = tf.reshape(tf.reshape(total, [-1, length, width]) + position[:length], [-1, width])
+        else:
+            total += gather_rows(position, places % length)
+        x = self.layer_norm(total)
         return dropout(x, self.config.hidden_dropout_prob, seed)
 
 
