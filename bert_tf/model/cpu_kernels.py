@@ -98,33 +98,6 @@ def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(x, bias), gradient
 
 
-# --- Dropout ----------------------------------------------------------------------------------------------------------
-
-
-@_one_pass
-def random_words(count: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns random 32-bit words [count]. Each is its own index, mixed twice with the seed.
-
-    The mixing function is the last step of MurmurHash3. TensorFlow's generator has stronger guarantees, but takes four
-    times as long.
-    """
-    key = tf.cast(seed, tf.uint32)
-    place = tf.cast(tf.range(count), tf.uint32)
-    # Seeds of neighbouring fold_in numbers differ in few bits of the second number. The multiplication spreads them.
-    return _mix(_mix(place + key[0]) + key[1] * tf.constant(0x9E3779B9, tf.uint32))
-
-
-def _mix(word: tf.Tensor) -> tf.Tensor:
-    """Mixes a word: if one bit of the word changes, about half of the bits of the result change."""
-
-    def folded(word: tf.Tensor, distance: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(distance, tf.uint32)))
-
-    word = folded(word, 16) * tf.constant(0x85EBCA6B, tf.uint32)
-    word = folded(word, 13) * tf.constant(0xC2B2AE35, tf.uint32)
-    return folded(word, 16)
-
-
 # --- Layer normalisation ----------------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,9 @@ def test_compiled_dropout_is_independent_from_place_to_place_and_from_seed_to_se
         flat = mask.reshape(-1)
         for distance in (1, 2, 3, 64, 768, 1536):
             assert_rate(flat[distance:] & flat[:-distance], rate**2)
+        blocks = flat.reshape(-1, 2 * 1024)  # of random words that share one of their two drawn words, in halves
+        sides = blocks[:, 2:] & blocks[:, :-2]
+        assert_rate(sides[1:] & sides[:-1], rate**4)
         for other in masks[:i]:
             assert_rate(mask & other, rate**2)
             assert_rate(flat[1:] & other.reshape(-1)[:-1], rate**2)
