@@ -8,7 +8,7 @@ from bert_tf.model import cpu_kernels
 
 # The number of random words that share one of their two drawn words.
 _WIDTH = 1024
-_MULTIPLIER = 0x2C1B3C6D  # any odd number with no simple pattern of bits
+_MULTIPLIER = 0x2C1B3C6D  # odd, so no two words become the same; otherwise arbitrary
 
 
 def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
