@@ -106,7 +106,7 @@ class Optimizer(abc.ABC):
         """
         step = tf.identity(self.global_step)
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
-        # With these numbers an update changes nothing. A branch with the updates would take longer to trace.
+        # After a non-finite step, these numbers keep all values. A branch with the updates would take longer to trace.
         rate = tf.where(is_finite, learning_rate(self.config, step), 0.0)
         betas = [tf.where(is_finite, beta, 1.0) for beta in (self.config.beta_1, self.config.beta_2)]
         clipping = 1.0 if norm is None else tf.minimum(self.config.clip_norm / norm, 1.0)
