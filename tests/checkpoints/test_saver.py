@@ -238,10 +238,10 @@ def test_a_damaged_list_is_an_error_and_not_a_new_beginning(tmp_path, content):
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    may_write, save_v2 = threading.Event(), tf.raw_ops.SaveV2
+    may_write, save_v2 = threading.Semaphore(0), tf.raw_ops.SaveV2
 
     def wait_and_write(**options):
-        assert may_write.wait(20)
+        assert may_write.acquire(timeout=20)
         return save_v2(**options)
 
     monkeypatch.setattr(tf.raw_ops, "SaveV2", wait_and_write)
@@ -251,9 +251,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         tf.raw_ops.ResourceApplyGradientDescent(var=x.handle, alpha=1.0, delta=tf.fill([100], -1.0))  # in place
         writer.check()
         assert latest_checkpoint(str(tmp_path)) is None
-        threading.Timer(0.1, may_write.set).start()
+        threading.Timer(0.1, may_write.release).start()
         writer.begin(2, {"x": x, "number": number})  # waits for the first
         assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+        may_write.release()
     assert value_in(tmp_path) == 2
     source = checkpoints.open_checkpoint(str(tmp_path / "model.ckpt-1"))
     assert source.read("x").tolist() == [1.0] * 100 and source.read("number") == 7
