@@ -6,9 +6,9 @@ Each process has one core and its own batch. The contenders alternate: one proce
 workers of MultiWorkerMirroredStrategy, and two workers that only sum gradients and train nothing. The goal is 0.9 of
 twice the speed of one process.
 
-Two workers can't be faster than independent processes that also sum gradients. The last line gives this bound twice:
-with the processor time of the sums, as if workers never waited for each other, and with their whole time. It takes
-about ten minutes on 2 idle cores.
+The last line gives bounds of the workers' speed. If they never waited, a step would take their processor time, and not
+less than a step of independent processes and the processor time of the sums. If they wait in each sum, it takes at
+least a step of independent processes and the whole time of the sums. It takes about ten minutes on 2 idle cores.
 """
 
 import functools
@@ -98,16 +98,16 @@ def main(_):
     from bert_tf.runtime import reporting
 
     measured = medians({name: functools.partial(measure, name, sys.argv[1:]) for name in CONTENDERS}, _ROUNDS.value)
-    (one, _), (single, _), (workers, _), (sums, processor) = measured.values()
+    (one, _), (single, _), (workers, busy), (sums, summing) = measured.values()
     rows = [
-        {"contender": name, "seconds a step": elapsed, "processor seconds a step": busy}
-        for name, (elapsed, busy) in measured.items()
+        {"contender": name, "seconds a step": elapsed, "processor seconds a step": processor}
+        for name, (elapsed, processor) in measured.items()
     ]
     print(reporting.table(rows))
     print(
-        f"Of twice the speed of one process: two single processes {one / single:.2f}, two workers {one / workers:.2f}, "
-        f"at most {one / (single + processor):.2f} if they never wait, and {one / (single + sums):.2f} if they wait in "
-        "each sum."
+        f"Of twice the speed of one process: two single processes {one / single:.2f}, two workers {one / workers:.2f}. "
+        f"If workers never waited: at most {one / busy:.2f}, and {one / (single + summing):.2f} from the single "
+        f"processes and the sums. If they wait in each sum: {one / (single + sums):.2f}."
     )
 
 
