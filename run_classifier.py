@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bert_tf import program_flags
-from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_CLASSIFIER, FinetuningConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
-_CONFIG = program_flags.SettingsFlags(FinetuningConfig, NOT_IN_RUN_CLASSIFIER, output_dir=None, num_workers=0)
+_CONFIG = program_flags.SettingsFlags(FinetuningConfig, output_dir=None, num_workers=0)
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 _EXPORT = program_flags.ExportFlags(is_step=True)

@@ -50,7 +50,7 @@ def main() -> None:
     program.require_together(_NEEDED | ({} if _EXPORT.do_export else _NEEDED_BY_ANSWERS))
     config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
     squad_config = _SQUAD.config(
-        max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
+        max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
     )
     if squad_config.verbose_logging:
         logging.set_verbosity(logging.INFO)

@@ -70,9 +70,8 @@ def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
         SquadTask(squad_config, predict_file=_SQUAD_FILE.value),
         FinetuningConfig(
             max_seq_length=squad_config.max_seq_length,
-            training=TrainingConfig(tempfile.gettempdir()),
+            training=TrainingConfig(tempfile.gettempdir(), pad_to_max_seq_length=pad_to_max_seq_length),
             num_workers=0,
-            pad_to_max_seq_length=pad_to_max_seq_length,
         ),
         (config, FullTokenizer(_VOCAB_FILE.value)),
     )

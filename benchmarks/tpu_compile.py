@@ -2,6 +2,7 @@
 
     python -m benchmarks.tpu_compile --topology=v5e:2x2 --size=base --length=128 --batch=32
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
+        [--lengths=FILE --cores=8]
 
 TensorFlow traces the training loop's own step in the form that runs on a TPU. The TPU's compiler, libtpu, compiles it
 for one core in a separate environment. If there is none, the program prints the commands that make it. BERT_BASE takes
@@ -9,6 +10,10 @@ one or two minutes on 2 idle cores, and 5 GB of memory.
 
 The numbers are the compiler's estimates, for comparing variants of a step. They do not include the time of some
 operations: see the note that the program prints.
+
+With --lengths, a file with the number of tokens of a sequence on each line, it also compiles the step with packed rows.
+The training programs' own code chooses the rows for --cores cores, which share the sequences of a step. The time of a
+step includes the mean number of spill micro-batches in other steps.
 
 The exit status is 0 if the step fits into the core's memory, 1 if it does not, and 2 after any other error.
 """
@@ -22,19 +27,25 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks.common import PEERS, Peer
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 
+if TYPE_CHECKING:
+    from bert_tf.config import BertConfig
+    from bert_tf.sequences.packed_rows import Packer
+
 _PEER = os.path.join(PEERS, "tpu_compiler.py")
 _ENVIRONMENT = os.path.join("build", "tpu_compiler")
 _PACKAGES = ("jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1")
 _TOP = 10
 _GIB = 2**30
+_STEPS = 256  # in the sample that rows are chosen from, and in the one that they are measured on
 _UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}
 
 _TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips, such as v5e:2x2 or v4:2x2x1.")
@@ -45,6 +56,8 @@ _TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step with --gradient_checkpointing.")
 _ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of parts into which a batch is split.", lower_bound=1)
 _DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Data type of the matrix multiplications.")
+_LENGTHS = flags.DEFINE_string("lengths", None, "File with the number of tokens of a sequence on each line.")
+_CORES = flags.DEFINE_integer("cores", 1, "Cores that share the sequences of a step with packed rows.", lower_bound=1)
 PYTHON = flags.DEFINE_string(
     "python", os.path.join(_ENVIRONMENT, "bin", "python"), "Interpreter of the environment with libtpu."
 )
@@ -124,13 +137,19 @@ def trace(
     return dataclasses.asdict(tpu_step.trace_step(task, config, batch_size, length, **settings))
 
 
-def compile_step(compiler: Peer, stablehlo: bytes) -> dict:
-    """Compiles a step in the compiler's process and returns the report of `peers/tpu_compiler.py`."""
+def compile_step(compiler: Peer, stablehlo: bytes, rows: "Rows | None" = None) -> dict:
+    """Compiles a step in the compiler's process and returns the report of `peers/tpu_compiler.py`.
+
+    Args:
+      compiler: the process.
+      stablehlo: the step.
+      rows: packed rows; None for a padded batch.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.mlirbc")
         with open(path, "wb") as writer:
             writer.write(stablehlo)
-        return compiler.ask(path)
+        return compiler.ask([path, *(rows[1:3] if rows else (1, 1))])
 
 
 def milliseconds_of(report: dict, core: Core) -> float:
@@ -138,8 +157,57 @@ def milliseconds_of(report: dict, core: Core) -> float:
     return sum(row[0] * row[1] for row in report["instructions"]) / core.hertz * 1e3
 
 
-def compiled(compiler: Peer) -> tuple[dict, dict]:
+class Rows(NamedTuple):
+    """The rows that the training programs choose.
+
+    Attributes:
+      packer: the packer with the shape of a step.
+      spills: the mean number of spill micro-batches in steps that have some, of the core that has most of them.
+      share: the fraction of the steps that have some.
+      gap: the share of the computed positions that are padding.
+      flops: floating-point operations of a core's step without padding.
+    """
+
+    packer: "Packer"
+    spills: float
+    share: float
+    gap: float
+    flops: float
+
+
+def chosen_rows(lengths: np.ndarray, config: "BertConfig") -> Rows:
+    """Chooses rows from a sample of steps, and measures them on other steps."""
+    from benchmarks.tpu_step import predictions_of
+    from bert_tf.sequences.packed_rows import Packer, Sizes
+
+    rng, length, most = np.random.default_rng(0), _LENGTH.value, predictions_of(_LENGTH.value)
+
+    def step() -> Sizes:
+        own = np.minimum(rng.choice(lengths, _BATCH.value * _CORES.value), length)
+        predictions = np.clip(np.rint(0.15 * own), 1, most).astype(int) * (_TASK.value == "pretraining")
+        return Sizes(own[:, np.newaxis], predictions)
+
+    most *= _TASK.value == "pretraining"
+    packer = Packer(_CORES.value, _ACCUMULATE.value).with_shape([step() for _ in range(_STEPS)], length, most)
+    spills, tokens, positions, flops = [], 0, 0, 0.0
+    for sizes in (step() for _ in range(_STEPS)):
+        placed = packer.place(sizes, length)
+        spills.append(max(own[1].used if own[1:] else 0 for own in placed))
+        tokens += sizes.lengths.sum()
+        positions += length * sum(len(own[0].examples) * own[0].rows for own in placed)
+        positions += length * sum(own[1].used * own[1].rows for own in placed if own[1:])
+        flops += 3 * (config.flops(sizes.lengths).sum() + config.flops(0, sizes.predictions.sum())) / _CORES.value
+    used = [number for number in spills if number]
+    mean = float(np.mean(used)) if used else 0.0
+    return Rows(packer, mean, len(used) / _STEPS, 1 - tokens / positions, flops / _STEPS)
+
+
+def compiled(compiler: Peer, rows: Rows | None = None) -> tuple[dict, dict]:
     """Traces the step and compiles it.
+
+    Args:
+      compiler: the process of the compiler.
+      rows: packed rows; None for a padded batch.
 
     Returns:
       The report of `peers/tpu_compiler.py`, and the fields of `tpu_step.Step`.
@@ -148,13 +216,14 @@ def compiled(compiler: Peer) -> tuple[dict, dict]:
         "dtype": _DTYPE.value,
         "gradient_accumulation_steps": _ACCUMULATE.value,
         "gradient_checkpointing": _RECOMPUTE.value,
+        "packer": rows and rows.packer,
     }
     print("Tracing the step...", flush=True)
     # A separate process frees the memory of the weights, which the compiler needs.
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         step = pool.submit(trace, _TASK.value, _SIZE.value, _BATCH.value, _LENGTH.value, settings).result()
     print("Compiling it. This takes minutes...", flush=True)
-    return compile_step(compiler, step["stablehlo"]), step
+    return compile_step(compiler, step["stablehlo"], rows), step
 
 
 def memory_of(report: dict) -> dict[str, float]:
@@ -227,7 +296,37 @@ def print_operations(instructions: list, sources: dict[str, str], core: Core, mi
     print(reporting.table(rows))
 
 
+def print_packed(core: Core, padded: float | None) -> bool:
+    """Compiles the step with packed rows, prints it, and returns whether it fits.
+
+    Args:
+      core: the core.
+      padded: milliseconds of the padded step, if it fits.
+    """
+    from bert_tf.config import BertConfig
+
+    try:
+        lengths = np.loadtxt(_LENGTHS.value, dtype=int, ndmin=1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--lengths={_LENGTHS.value}: {error}. Pass a file with a number on each line.") from None
+    rows = chosen_rows(lengths, BertConfig.named(_SIZE.value))
+    shape = rows.packer.shape
+    print(f"\npacked rows of a core: {shape.rows} of {_LENGTH.value} positions, padded: {_BATCH.value}")
+    print(f"steps with spill micro-batches: {rows.share:.1%}; {rows.spills:.1f} of {shape.spill_rows} rows in each")
+    print(f"padding in packed rows: {rows.gap:.1%} of the positions")
+    # The compiler's memory grows with each program, so each has a process of its own.
+    with start_compiler(_TOPOLOGY.value, PYTHON.value) as compiler:
+        report, _ = compiled(compiler, rows)
+    if "error" not in report:
+        milliseconds = milliseconds_of(report, core)
+        ratio = f", {milliseconds / padded:.2f} of the padded step" if padded else ""
+        share = rows.flops / core.flops / milliseconds * 1e3
+        print(f"estimated packed step: {milliseconds:.1f} ms{ratio}; {share:.1%} of the peak without padding")
+    return print_memory(report, core)
+
+
 def main(_) -> None:
+    milliseconds = None
     try:
         core = core_of(_TOPOLOGY.value)
         with start_compiler(_TOPOLOGY.value, PYTHON.value) as compiler:
@@ -236,6 +335,8 @@ def main(_) -> None:
             milliseconds = milliseconds_of(report, core)
             print(f"estimated step: {milliseconds:.1f} ms")
         fits = print_memory(report, core)
+        if _LENGTHS.value:
+            fits = print_packed(core, milliseconds)
     except InputError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

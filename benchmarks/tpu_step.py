@@ -15,6 +15,9 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.sequences import packed_rows
+from bert_tf.sequences.packed_rows import Layout, Packer, Sizes, Tokens
+from bert_tf.training import micro_batches
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
@@ -33,15 +36,42 @@ class OneCore(tf.distribute.TPUStrategy):
         return self.extended.call_for_each_replica(fn, args, kwargs or {})
 
 
+def predictions_of(length: int) -> int:
+    """Returns the largest number of predictions for the paper's lengths: 15% of 128 or 512 tokens."""
+    return 20 if length <= 128 else 77
+
+
+def make_packed_batch(task: str, batch_size: int, length: int, packer: Packer) -> dict[str, Any]:
+    """Makes a packed batch of one core. Only its shapes matter, so its sequences have one token."""
+    count = predictions_of(length)
+    sizes, ones = Sizes.of(np.ones((batch_size, 1), int)), np.ones(batch_size, np.int32)
+    tokens = Tokens(dict.fromkeys(("input_ids", "segment_ids"), (ones, 0)), np.arange(batch_size), ones)
+    names = {"classification": ["label_ids"], "squad": ["start_positions", "end_positions"]}
+    per_example = dict.fromkeys(names.get(task, ["next_sentence_labels"]), ones)
+    positions = np.zeros((batch_size, count), np.int32)
+
+    def arrays(placed: Layout) -> dict[str, np.ndarray]:
+        packed = packed_rows.pack(placed, tokens, per_example)
+        if task != "pretraining":
+            return packed
+        values = {"masked_lm_ids": positions}
+        return packed | packed_rows.pack_predictions(placed, positions, positions.astype(np.float32), values)
+
+    (layouts,) = dataclasses.replace(packer, replicas=1).place(sizes, length)
+    part = micro_batches.part([(layout, arrays(layout)) for layout in layouts])
+    return tf.nest.map_structure(tf.constant, part)
+
+
 def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
     """Makes a batch of zeros, since only its shapes matter."""
 
     def zeros(*shape: int) -> tf.Tensor:
         return tf.zeros([batch_size, *shape], tf.int32)
 
-    batch = {name: zeros(length) for name in ("input_ids", "input_mask", "segment_ids")}
+    batch = {name: zeros(length) for name in ("input_ids", "segment_ids")}
+    batch["input_mask"] = tf.ones_like(batch["input_ids"])
     if task == "pretraining":
-        predictions = 20 if length <= 128 else 77  # 15% of the tokens of the paper's lengths, 128 and 512
+        predictions = predictions_of(length)
         batch |= {"masked_lm_positions": zeros(predictions), "masked_lm_ids": zeros(predictions)}
         batch |= {"masked_lm_weights": tf.ones([batch_size, predictions]), "next_sentence_labels": zeros()}
     elif task == "classification":
@@ -69,7 +99,9 @@ class Step:
     parameters: int
 
 
-def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **settings: Any) -> Step:
+def trace_step(
+    task: str, config: BertConfig, batch_size: int, length: int, packer: Packer | None = None, **settings: Any
+) -> Step:
     """Traces a step for one core of a TPU.
 
     Args:
@@ -77,6 +109,7 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
       config: the model's config.
       batch_size: number of sequences of the core.
       length: number of tokens of a sequence.
+      packer: the shape of packed rows; None for a padded batch.
       **settings: other fields of `TrainingConfig`.
     """
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
@@ -92,7 +125,8 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
         else:
             model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
         trainer = Trainer(model, training, strategy)
-    batch = make_batch(task, batch_size, length)
+    padded = make_batch(task, batch_size, length)
+    batch = make_packed_batch(task, batch_size, length, packer) if packer else padded
     parts = training.gradient_accumulation_steps
 
     def replica_step(batch: Mapping[str, tf.Tensor]) -> None:
@@ -102,7 +136,7 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
     return Step(
         step.experimental_get_compiler_ir(batch)(stage="stablehlo_serialized"),
         _sources(step.get_concrete_function(batch).graph),
-        float(model.flops(batch)),
+        float(model.flops(padded)),
         sum(int(np.prod(variable.shape)) for variable in model.trained_variables),
     )
 

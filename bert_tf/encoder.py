@@ -15,7 +15,6 @@ from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
-from bert_tf.model.token_rows import TokenRows, Unpadded
 from bert_tf.runtime.errors import InputError, require_whole
 
 # Added to the scores of masked positions, as in the original code (not minus infinity).
@@ -30,6 +29,8 @@ _INPUT_NAMES = {
     "padding_mask": "input_mask",
     "segment_ids": "segment_ids",
     "token_type_ids": "segment_ids",
+    "position_ids": "position_ids",
+    "sequence_ids": "sequence_ids",
 }
 
 
@@ -130,26 +131,28 @@ class BertEncoder(BertLayer):
         segment_ids: tf.Tensor | None = None,
         training: bool | None = None,
         seed: tf.Tensor | None = None,
-        token_positions: tf.Tensor | None = None,
-        short_mask: tf.Tensor | None = None,
-        first_only: bool = False,
+        position_ids: tf.Tensor | None = None,
+        sequence_ids: tf.Tensor | None = None,
+        output_positions: tf.Tensor | None = None,
     ) -> EncoderOutput:
         """Encodes a batch of sequences.
+
+        Several sequences can share a row (packed rows). `sequence_ids` then separates them, and `position_ids` are
+        counted from the start of each sequence.
 
         Args:
           input_ids: [B, T], integers; or a dict of all inputs by name. The names that other libraries use
             (`token_ids`, `attention_mask`, `padding_mask` and `token_type_ids`) are accepted as keys and as arguments.
-          input_mask: [B, T], 1 for tokens and 0 for positions that must not be attended to; all ones if None.
+          input_mask: [B, T], 1 for tokens and 0 for positions that must not be attended to. Default: all ones or, in
+            packed rows, ones where `sequence_ids` are not 0.
           segment_ids: [B, T]; all zeros if None.
           training: whether dropout is active, with new masks in each call.
           seed: [2], integers. If given, dropout is active with the masks of this seed, regardless of `training`.
-          token_positions: [n], integers, the positions of all tokens in the flattened batch (0 to B*T - 1); B*T in
-            unused rows. If given, only these tokens are computed, and all outputs are zero at other positions.
-            Only attention still costs B*T*T.
-          short_mask: [S, U], the input_mask of the first S sequences and U positions, if these sequences have no tokens
-            at later positions. With token_positions, attention then costs S*U*U + (B - S)*T*T.
-          first_only: with token_positions and a static B: if True, the last block computes only the first token of each
-            sequence. Its output is zero at other positions.
+          position_ids: [B, T], the number of the position embedding; 0 to T - 1 if None.
+          sequence_ids: [B, T], the number of the sequence at each position; 0 for padding. A position attends only to
+            positions of the same sequence. If None, each row is a sequence.
+          output_positions: [n], positions in the flattened batch (0 to B*T - 1). If given, the last block computes
+            only these: the sequence output and the pooled output are [n, H].
 
         Returns:
           The hidden states, the pooled output and the attention probabilities.
@@ -159,17 +162,24 @@ class BertEncoder(BertLayer):
             differs from input_ids, or the sequences are longer than the model's positions. Outside of graphs, also if
             an id is out of range. In a graph, the outputs of a sequence with such an id are NaN.
         """
-        inputs = _named_inputs(input_ids, input_mask, segment_ids)
+        others = {"position_ids": position_ids, "sequence_ids": sequence_ids}
+        inputs = _named_inputs(input_ids, input_mask, segment_ids, others)
         # Keras inputs are float32 by default, and masks may be bool.
         inputs = {name: x if x.dtype.is_integer else tf.cast(x, tf.int32) for name, x in inputs.items()}
-        input_ids = inputs["input_ids"]
-        input_mask = inputs["input_mask"] if "input_mask" in inputs else tf.ones_like(input_ids)
+        input_ids, sequence_ids = inputs["input_ids"], inputs.get("sequence_ids")
+        input_mask = inputs.get("input_mask")
+        if input_mask is None:
+            input_mask = tf.ones_like(input_ids) if sequence_ids is None else tf.cast(sequence_ids > 0, tf.int32)
         segment_ids = inputs["segment_ids"] if "segment_ids" in inputs else tf.zeros_like(input_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
         positions = self.config.max_position_embeddings
-        if isinstance(length, int) and length > positions:
+        if "position_ids" not in inputs and isinstance(length, int) and length > positions:
             raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
-        sizes = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
+        sizes = {
+            "input_ids": self.config.vocab_size,
+            "segment_ids": self.config.type_vocab_size,
+            "position_ids": positions,
+        }
         is_eager = tf.executing_eagerly() and not tf.config.functions_run_eagerly()
         for name, size in sizes.items() if is_eager else ():
             ids = inputs.get(name, 0)
@@ -177,36 +187,24 @@ class BertEncoder(BertLayer):
                 raise ValueError(f"{name} must be from 0 to {size - 1}, the ids that have an embedding.")
         seed = seed_of_call(self.seed_generator, training, seed)
 
-        x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0), token_positions=token_positions)
-        rows, unpadded = None, None
-        bias = self._attention_bias(input_mask)
-        if token_positions is not None:
-            rows = TokenRows.at(token_positions, input_ids.shape.num_elements() or tf.size(input_ids))
-            unpadded = Unpadded(rows, [bias])
-            if first_only and input_ids.shape[0]:
-                first_rows = tf.reshape(rows.rows, [input_ids.shape[0], length])[:, 0]
-                count = token_positions.shape[0] or tf.size(token_positions)
-                unpadded = unpadded._replace(firsts=TokenRows.at(first_rows, count))
-            if short_mask is not None:
-                unpadded = unpadded.split(self._attention_bias(short_mask))
+        x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0), position_ids=inputs.get("position_ids"))
         is_frozen = not self.embeddings.trainable
         x = tf.stop_gradient(x) if is_frozen else x
-        options = {"unpadded": unpadded, "is_frozen": is_frozen}
+        bias = self._attention_bias(input_mask, sequence_ids)
+        options = {"output_positions": output_positions, "is_frozen": is_frozen}
         outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), **options)
 
-        def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, T, H]
-            padded = states if rows is None else rows.pad(states)
-            return tf.reshape(padded, [-1, length, self.config.hidden_size])
+        def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, T, H]
+            return tf.reshape(states, [-1, length, self.config.hidden_size])
 
-        if unpadded and unpadded.firsts:
-            outputs[-1] = unpadded.firsts.pad(outputs[-1])
-        layers = tuple(map(sequences, outputs))
-        pooled = None if self.pooler is None else self.pooler(self._summary(layers[-1], input_mask))
+        *lower, last = outputs
+        last = sequences(last) if output_positions is None else last
+        summary = self._summary(last, input_mask) if output_positions is None else last
         return EncoderOutput(
             embedding_output=sequences(x),
-            all_encoder_layers=layers,
-            sequence_output=layers[-1],
-            pooled_output=pooled,
+            all_encoder_layers=(*map(sequences, lower), last),
+            sequence_output=last,
+            pooled_output=None if self.pooler is None else self.pooler(summary),
             attention_probs=tuple(probabilities),
             input_mask=input_mask,
         )
@@ -271,14 +269,15 @@ class BertEncoder(BertLayer):
         """The fraction of the blocks that are not frozen."""
         return sum(block.trainable for block in self.encoder.blocks) / len(self.encoder.blocks)
 
-    def flops(self, input_ids: tf.Tensor, token_positions: tf.Tensor | None = None) -> tf.Tensor:
+    def flops(self, lengths: tf.Tensor) -> tf.Tensor:
         """Returns the floating-point operations of the matrix multiplications in a forward pass, a scalar.
 
-        All blocks are counted in full. See `call` for the arguments.
+        Padding does not count, and all blocks are counted in full.
+
+        Args:
+          lengths: the number of tokens of each sequence [S].
         """
-        batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
-        rows = batch * length if token_positions is None else tf.cast(tf.size(token_positions), tf.float32)
-        return rows / length * self.config.flops(length)
+        return tf.reduce_sum(self.config.flops(tf.cast(lengths, tf.float32)))
 
     def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """Returns the state [B, H] of the token that attends to its whole sequence, for states [B, T, H]."""
@@ -287,10 +286,13 @@ class BertEncoder(BertLayer):
         # [CLS] comes first and attends only to itself. The paper doesn't say how its left-to-right models classify.
         return last_tokens(states, input_mask)
 
-    def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """Returns the bias [B, 1, 1 or T, T] of the attention scores for a mask [B, T]."""
+    def _attention_bias(self, input_mask: tf.Tensor, sequence_ids: tf.Tensor | None) -> tf.Tensor:
+        """Returns the bias [B, 1, 1 or T, T] of the attention scores for a mask and sequence ids [B, T]."""
         # One axis at a time, the form that LiteRT's converter supports.
         visible = tf.expand_dims(tf.expand_dims(tf.cast(input_mask, tf.float32), 1), 1)
+        if sequence_ids is not None:
+            is_same = sequence_ids[:, :, tf.newaxis] == sequence_ids[:, tf.newaxis]
+            visible *= tf.cast(tf.expand_dims(is_same, 1), tf.float32)
         if self.causal:
             length = input_mask.shape[1] or tf.shape(input_mask)[1]
             visible *= tf.linalg.band_part(tf.ones([length, length]), -1, 0)

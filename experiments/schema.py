@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_origin
 import msgspec
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_CLASSIFIER, NOT_IN_RUN_SQUAD, FinetuningConfig
+from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
 from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
@@ -53,7 +53,7 @@ PROGRAMS = {
     "data_prep.build_vocab": Program(VocabularyOptions, omit=NOT_IN_BUILD_VOCAB),
     "data_prep.create_pretraining_data": Program(DataOptions, LocalOptions),
     "run_pretraining": Program(PretrainingConfig, omit=NOT_IN_RUN_PRETRAINING),
-    "run_classifier": Program(FinetuningConfig, DataConfig, FeatureConfig, omit=NOT_IN_RUN_CLASSIFIER),
+    "run_classifier": Program(FinetuningConfig, DataConfig, FeatureConfig),
     "run_squad": Program(FinetuningConfig, SquadConfig, AnswerConfig, SquadSteps, omit=NOT_IN_RUN_SQUAD),
 }
 

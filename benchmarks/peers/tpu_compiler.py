@@ -3,8 +3,10 @@
     python benchmarks/peers/tpu_compiler.py TOPOLOGY
 
 It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the topology. Then
-it reads the path of a StableHLO file, as JSON, and writes a second line. This line has the compiler's error; or the
-memory in bytes, and the instructions that have an estimate, as lists [cycles, executions, operation name, shape].
+it reads a line of JSON: the path of a StableHLO file, the mean number of iterations of loops whose number is unknown,
+and the fraction of conditionals that take their costliest branch. It writes a second line, which has the compiler's
+error; or the memory in bytes, and the instructions that have an estimate, as lists [cycles, executions, operation name,
+shape].
 """
 
 import json
@@ -109,19 +111,27 @@ def value(pattern, line, default=""):
     return found.group(1) if found else default
 
 
-def instructions(computations, name, times=1):
-    """Yields (cycles, times, name, shape) of the executed instructions; for a conditional, of its costliest branch."""
+def instructions(computations, name, unknown_trips, share, times=1):
+    """Yields (cycles, times, name, shape) of the executed instructions.
+
+    `unknown_trips` is the mean number of iterations of loops whose number depends on the data. `share` is the fraction
+    of the executions of a conditional that take its costliest branch. The others take the cheapest.
+    """
     for opcode, shape, line in computations.get(name, []):
         if opcode == "while":
-            trips = int(value(r'known_trip_count":?\{"n":"(\d+)"', line, "1"))
-            yield from instructions(computations, value(r"body=%?([\w.-]+)", line), times * trips)
+            trips = float(value(r'known_trip_count":?\{"n":"(\d+)"', line, unknown_trips))
+            body = value(r"body=%?([\w.-]+)", line)
+            yield from instructions(computations, body, unknown_trips, share, times * trips)
         elif opcode == "call":
-            yield from instructions(computations, value(r"to_apply=%?([\w.-]+)", line), times)
+            called = value(r"to_apply=%?([\w.-]+)", line)
+            yield from instructions(computations, called, unknown_trips, share, times)
         elif opcode == "conditional":
             names = re.findall(r"(?:true|false)_computation=%?([\w.-]+)", line)
             names = names or value(r"branch_computations=\{([^}]*)\}", line).replace("%", "").split(", ")
-            branches = [list(instructions(computations, branch, times)) for branch in names]
-            yield from max(branches, key=lambda branch: sum(row[0] * row[1] for row in branch))
+            branches = [list(instructions(computations, branch, unknown_trips, share, times)) for branch in names]
+            branches.sort(key=lambda branch: sum(row[0] * row[1] for row in branch))
+            for branch, part in ((branches[-1], share), (branches[0], 1 - share)):
+                yield from ((cycles, times * part, *rest) for cycles, times, *rest in branch if part)
         else:
             cycles = int(value(r'"estimated_cycles":"?(\d+)', line, "0"))
             if cycles:
@@ -136,8 +146,8 @@ def operation_name(computations, line):
     return next(filter(None, names), "")
 
 
-def report(path, topology):
-    """Compiles the program in a file."""
+def report(path, unknown_trips, share, topology):
+    """Compiles the program in a file. For the numbers, see `instructions`."""
     context = mlir.make_ir_context()
     device = topology.devices[0]
     options = compiler.get_compile_options(
@@ -158,7 +168,7 @@ def report(path, topology):
         "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
-        "instructions": list(instructions(computations, main)),
+        "instructions": list(instructions(computations, main, unknown_trips, share)),
     }
 
 
@@ -172,7 +182,7 @@ def main():
     answer(ready=True)
     line = sys.stdin.readline()
     if line:
-        answer(**report(json.loads(line), topology))
+        answer(**report(*json.loads(line), topology))
 
 
 main()

@@ -130,7 +130,7 @@ class QuestionAnswerer(Estimator):
     def _squad_config(self) -> SquadConfig:
         config = self._settings
         return self._options.replace(
-            max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
+            max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
         )
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:

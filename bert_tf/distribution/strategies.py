@@ -97,9 +97,7 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
     if config.distribution_strategy == "multi_worker":
         return workers.connect(config.worker_timeout)
     strategy = _build_tpu_strategy(config)
-    if not several_hosts and (
-        strategy.extended.num_hosts > 1 or "/job:localhost" not in strategy.extended.worker_devices[0]
-    ):
+    if not several_hosts and not _has_only_this_host(strategy):
         raise InputError(
             f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. Run "
             "this program on a TPU VM with one host and --tpu_name=local. Only run_pretraining.py can use other TPUs.",
@@ -259,6 +257,21 @@ def computes_on_tpu() -> bool:
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether other processes take part in each training step."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def input_pipelines(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of input pipelines: one for each worker, or for each host of a TPU."""
+    workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+    return getattr(strategy.extended, "num_hosts", workers)  # only a TPU has hosts
+
+
+def can_read_with_python(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether input pipelines can call Python. They can't on the hosts of a TPU that are other machines."""
+    return not is_tpu(strategy) or _has_only_this_host(strategy)
+
+
+def _has_only_this_host(strategy: tf.distribute.TPUStrategy) -> bool:
+    return strategy.extended.num_hosts == 1 and "/job:localhost" in strategy.extended.worker_devices[0]
 
 
 def batches(

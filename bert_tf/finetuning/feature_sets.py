@@ -1,8 +1,10 @@
 """Tokenized examples in memory, and the selection of each training step's batch.
 
-Sequences are stored without padding. A batch is padded to the smallest of several lengths that fits its longest
-sequence. The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch
-contains every example once.
+Sequences are stored without padding. In training, they are packed into rows (see `sequences.packed_rows`). In
+evaluation, a batch is padded to the smallest of several lengths that fits its longest sequence.
+
+The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch contains
+every example once.
 
 In a large training set, each batch has examples of similar length, which saves padding. The batches of an epoch are
 split into windows of `WINDOW_BATCHES`. The examples of a window are sorted by length and split into batches again, and
@@ -19,6 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.sequences import packed_rows
+from bert_tf.sequences.packed_rows import Layout, MicroBatch, Sizes, Tokens
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
@@ -142,6 +146,17 @@ class FeatureSet:
     @functools.cached_property
     def _starts(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.lengths[:-1], dtype=np.int64)])
+
+    def sizes(self, examples: np.ndarray) -> Sizes:
+        """Returns the sizes of some examples."""
+        return Sizes.of(self.lengths.reshape(-1, self.choices)[examples])
+
+    def packed(self, layout: Layout) -> dict[str, np.ndarray]:
+        """Returns the arrays of packed rows; see `packed_rows.pack`."""
+        tokens = {"input_ids": (self.input_ids, 0), **self.per_token}
+        return packed_rows.pack(
+            layout, Tokens(tokens, self._starts, self.lengths, self.first_lengths), self.per_example
+        )
 
     def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Pads some examples and stacks them into one batch.
@@ -271,6 +286,35 @@ def batches_by_length(
             examples = group[start : start + size]
             copies = np.repeat(examples[-1:], -len(examples) % (multiple or size))
             yield examples, features.batch(np.concatenate([examples, copies]), length)
+
+
+def packed_batches(
+    features: FeatureSet, rows: int, replicas: int, length: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+    """Yields all examples in packed batches of the same shape, for evaluation and prediction on a TPU.
+
+    Args:
+      features: the examples.
+      rows: the number of rows of a batch, for each replica.
+      replicas: the number of replicas.
+      length: the length of a row.
+
+    Yields:
+      The indices of the examples, the places of their outputs, and the batch.
+    """
+    sizes = features.sizes(np.arange(len(features)))
+    mean = max(1, int(features.tokens.mean()))
+    rows, slots = max(rows, features.choices), -(-rows * length // mean)
+    waiting = list(range(len(features)))
+    while waiting:
+        most = np.searchsorted(np.cumsum(features.tokens[waiting]), replicas * rows * length) + 1
+        chosen = sorted(waiting[:most], key=lambda example: -features.tokens[example])
+        batches = [MicroBatch(length, slots, rows) for _ in range(replicas)]
+        waiting = packed_rows.fill(batches, sizes, chosen) + waiting[most:]
+        layout = packed_rows.layout(batches, features.choices, rows, 0)
+        examples = layout.examples.reshape(-1)
+        places = np.flatnonzero(examples >= 0)
+        yield examples[places], places, features.packed(layout)
 
 
 def joined(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,8 +13,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
 
-# Settings that are not flags of a program.
-NOT_IN_RUN_CLASSIFIER = ("pad_to_max_seq_length",)
+# Settings that are not flags of the program.
 NOT_IN_RUN_SQUAD = ("do_eval", "eval_batch_size", "original_format", "reinit_layers", "selection", "trials")
 
 
@@ -110,9 +109,6 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     ] = 8
     original_format: Annotated[bool, about("Write test_results.tsv without a header.")] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
-    pad_to_max_seq_length: Annotated[
-        bool, about("Pad all sequences to --max_seq_length, as the original does; slower.")
-    ] = False
     num_train_epochs: Annotated[
         FiniteFromZero, about("Number of passes over the training set or over each training file.", group="Training")
     ] = 3.0

@@ -1,19 +1,24 @@
 """The input pipeline of the training loop."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning.feature_sets import BatchSampler
-from bert_tf.finetuning.row_counts import RowCounts, Shape
+from bert_tf.distribution import strategies
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
+from bert_tf.sequences.packed_rows import Packer
+from bert_tf.training import micro_batches
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
 # Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
 # and the time saved per step are proportional to the number of blocks.
 WORK_FOR_FAST_GRAPHS = 5e8
+# The shape of packed rows is chosen from this number of steps.
+STEPS_OF_SHAPE = 256
 
 
 def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
@@ -29,13 +34,25 @@ def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
     return config.num_train_steps * config.train_batch_size * length * hidden_size < WORK_FOR_FAST_GRAPHS
 
 
+def packer_for(sampler: BatchSampler, strategy: tf.distribute.Strategy, config: TrainingConfig) -> Packer:
+    """Returns the packer of the examples of each step. If there is only one shape, it depends on data and settings."""
+    packer = micro_batches.packer(strategy, config, config.gradient_accumulation_steps)
+    if not micro_batches.has_one_shape(strategy, config):
+        return packer
+    steps = (sampler.examples(step) for step in range(STEPS_OF_SHAPE))
+    pipelines = strategies.input_pipelines(strategy)
+    samples = (sampler.features.sizes(own) for examples in steps for own in np.split(examples, pipelines))
+    return packer.with_shape(samples, int(sampler.buckets[-1]))
+
+
 def training_data(
     sampler: BatchSampler,
     num_train_steps: int,
     is_short: bool = False,
     has_graph_per_shape: bool = False,
     has_static_shapes: bool = False,
-    row_counts: RowCounts | None = None,
+    packer: Packer | None = None,
+    hidden_size: int = 0,
 ) -> TrainingData:
     """Returns the training loop's input.
 
@@ -46,10 +63,13 @@ def training_data(
       has_graph_per_shape: see `TrainingData`.
       has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler must then
         have only one length.
-      row_counts: chooses the shapes of batches without padding; None to compute padding too.
+      packer: packs the sequences into rows; None to pad each of them.
+      hidden_size: the encoder's hidden size.
     """
+    varies = not has_static_shapes and not has_graph_per_shape
+    rows = (packer, hidden_size, varies)
     return TrainingData(
-        lambda step, context: _dataset(sampler, row_counts, step, num_train_steps, has_static_shapes, context),
+        lambda step, context: _dataset(sampler, *rows, step, num_train_steps, has_static_shapes, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         is_short=is_short,
         has_graph_per_shape=has_graph_per_shape,
@@ -58,37 +78,60 @@ def training_data(
 
 def _dataset(
     sampler: BatchSampler,
-    row_counts: RowCounts | None,
+    packer: Packer | None,
+    hidden_size: int,
+    varies: bool,
     start_step: int,
     end_step: int,
     has_static_shapes: bool,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas."""
-    size = context.get_per_replica_batch_size(sampler.batch_size)
-    num_replicas = replicas_per_pipeline(context)
-    replicas = range(context.input_pipeline_id * num_replicas, (context.input_pipeline_id + 1) * num_replicas)
+    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas.
 
-    def parts() -> Iterator[dict[str, np.ndarray]]:
+    If `varies` is True, one graph is used for all shapes, so rows may have any length.
+    """
+    features = sampler.features
+    size = context.get_per_replica_batch_size(sampler.batch_size)
+    own_size = size * replicas_per_pipeline(context)
+    own = slice(context.input_pipeline_id * own_size, (context.input_pipeline_id + 1) * own_size)
+
+    def parts_of(examples: np.ndarray, length: int) -> Iterator[dict[str, Any]]:
+        if packer is None:
+            for first in range(own.start, own.stop, size):
+                yield features.batch(examples[first : first + size], length)
+        else:
+            lengths = range(length, 2 * length, 8) if varies else [length]
+            yield from packed_parts(features, examples[own], packer, lengths, hidden_size)
+
+    def parts() -> Iterator[dict[str, Any]]:
         for step in range(start_step, end_step):
             examples = sampler.examples(step)
-            length = sampler.bucket(examples)
-            shape = None
-            if row_counts is not None:
-                examples = row_counts.arranged(examples)
-                shape = row_counts.of(examples)
-            for replica in replicas:
-                batch = sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
-                yield batch if shape is None else batch | row_counts.inputs(batch["input_mask"], shape, size)
+            yield from parts_of(examples, sampler.bucket(examples))
 
-    sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
-    dynamic = set() if has_static_shapes else sampler.features.token_names
-    signature = {
-        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in dynamic else x.shape, x.dtype)
-        for name, x in sample.items()
-    }
-    if row_counts is not None:
-        mask = sample["input_mask"]
-        for name, x in row_counts.inputs(mask, Shape(mask.size, mask.shape[1]), size).items():
-            signature[name] = tf.TensorSpec([*x.shape[:-1], None], x.dtype)
-    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
+    sample = next(parts_of(np.zeros(sampler.batch_size, np.int64), int(sampler.buckets[-1])))
+    tokens = features.token_names | {"sequence_ids", "position_ids"}
+
+    def spec(name: str, x: Any) -> Any:
+        if isinstance(x, dict):
+            return {each: spec(each, values) for each, values in x.items()}
+        if has_static_shapes or name not in tokens:
+            return tf.TensorSpec(x.shape, x.dtype)
+        return tf.TensorSpec([len(x) if packer is None else None, None, *x.shape[2:]], x.dtype)
+
+    return tf.data.Dataset.from_generator(parts, output_signature=spec("", sample)).prefetch(2)
+
+
+def packed_parts(
+    features: FeatureSet, examples: np.ndarray, packer: Packer, lengths: Iterable[int], hidden_size: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the packed part of each replica of an input pipeline.
+
+    Args:
+      features: the features.
+      examples: the indices of the pipeline's examples [E].
+      packer: places the examples.
+      lengths: possible lengths of a row (L).
+      hidden_size: the encoder's hidden size.
+    """
+    for layouts in packer.place_in_best(features.sizes(examples), lengths, hidden_size):
+        yield micro_batches.part([(layout, features.packed(layout.of(examples))) for layout in layouts])

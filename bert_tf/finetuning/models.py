@@ -1,6 +1,9 @@
 """The encoder with one output layer, as the paper fine-tunes it (section 4, Figure 4).
 
-Axis letters: B batch, T tokens, W width of the output layer's input, C classes or choices.
+A batch consists of padded sequences or of packed rows (see `sequences.packed_rows`).
+
+Axis letters: B batch, T tokens, W width of the output layer's input, C classes or choices; with packed rows, R rows, L
+positions of a row and S sequences.
 """
 
 import abc
@@ -13,7 +16,15 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.encoder import MASKED_SCORE, BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.dropout import fold_in
-from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
+from bert_tf.model.gathering import ends, exists, lengths, repack, unpack
+from bert_tf.model.heads import (
+    ClassificationHead,
+    LinearHead,
+    SpanHead,
+    log_likelihood_loss,
+    packed_span_loss,
+    span_loss,
+)
 from bert_tf.training.interface import Batch, MetricSums
 
 
@@ -59,32 +70,35 @@ class EncoderModel:
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
-    def encode(self, batch: Batch, seed: tf.Tensor | None, first_only: bool = False) -> EncoderOutput:
-        """Encodes input_ids, input_mask, segment_ids [B, T]. See `BertEncoder` for the other inputs and the output."""
-        names = ("input_ids", "input_mask", "segment_ids")
-        options = {name: batch.get(name) for name in ("token_positions", "short_mask")}
-        return self.encoder({name: batch[name] for name in names}, seed=seed, first_only=first_only, **options)
+    def encode(self, batch: Batch, seed: tf.Tensor | None, output_positions: tf.Tensor | None = None) -> EncoderOutput:
+        """Encodes padded sequences [B, T] or packed rows [R, L]. See `BertEncoder.call`."""
+        names = ("input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids")
+        inputs = {name: batch[name] for name in names if name in batch}
+        return self.encoder(inputs, seed=seed, output_positions=output_positions)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
-        """Returns the token states [B, T, W] for input_ids, input_mask, segment_ids [B, T]."""
+        """Returns the states [B, T, W] or [R, L, W] of all positions."""
         states = self.encode(batch, seed).sequence_output
-        return states if self.bilstm is None else self.bilstm(states, batch["input_mask"])
+        if self.bilstm is None:
+            return states
+        return repack(self.bilstm(*unpack(states, batch)), batch)
 
     def summary(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
-        """Returns the sequence representations [B, W] for input_ids, input_mask, segment_ids [B, T]."""
-        output = self.encode(batch, seed, first_only=self.bilstm is None and not self.encoder.causal)
-        if self.bilstm is None:
-            return output.pooled_output
-        return self.bilstm.summary(output.sequence_output, batch["input_mask"])
+        """Returns the representation of each sequence [S, W]."""
+        if self.bilstm is not None:
+            return self.bilstm.summary(*unpack(self.encode(batch, seed).sequence_output, batch))
+        first, last = ends(batch)
+        return self.encode(batch, seed, last if self.encoder.causal else first).pooled_output
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the floating-point operations of a step's matrix multiplications, excluding the output layer's.
 
-        A backward pass has twice as many as a forward pass. Frozen blocks have no backward pass.
+        A backward pass has twice as many as a forward pass. Frozen blocks have no backward pass. Padding does not
+        count.
         """
-        passes = 1.0 + 2.0 * self.encoder.trained_share
-        encoder = passes * self.encoder.flops(batch["input_ids"], batch.get("token_positions"))
-        return encoder if self.bilstm is None else encoder + 3.0 * self.bilstm.flops(batch["input_mask"])
+        tokens = lengths(batch)
+        encoder = (1.0 + 2.0 * self.encoder.trained_share) * self.encoder.flops(tokens)
+        return encoder if self.bilstm is None else encoder + 3.0 * self.bilstm.flops(tokens)
 
 
 class ClassifierModel(EncoderModel):
@@ -118,12 +132,12 @@ class ClassifierModel(EncoderModel):
         self.metric_names = ("accuracy",) if problem == "classification" else ()
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the logits [B, C] for inputs [B, T]; for multiple choice, inputs are [B*C, T]."""
+        """Returns the logits [B, C]. For multiple choice, each example has C sequences."""
         logits = self.head(self.summary(batch, fold_in(seed, 0)), seed=fold_in(seed, 1))
         if self.choices == 1:
             return logits
         # A sequence without tokens is padding for an example with fewer choices.
-        logits = tf.where(batch["input_mask"][:, :1] > 0, logits, MASKED_SCORE)
+        logits = tf.where(lengths(batch)[:, tf.newaxis] > 0, logits, MASKED_SCORE)
         return tf.reshape(logits, [-1, self.choices])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -145,8 +159,9 @@ class ClassifierModel(EncoderModel):
         loss = tf.reduce_sum(losses) / totals["weight"]
         if self.problem != "classification":
             return loss, {}
+        counted = exists(batch, self.choices)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
-        return loss, {"accuracy": (tf.reduce_sum(correct), tf.cast(tf.size(labels), tf.float32))}
+        return loss, {"accuracy": (tf.reduce_sum(correct * counted), tf.reduce_sum(counted))}
 
     def per_example_loss(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the losses [B] for logits [B, C] and labels [B] (multi-label: [B, C])."""
@@ -170,10 +185,10 @@ class ClassifierModel(EncoderModel):
         }
 
     def _weights(self, batch: Batch) -> tf.Tensor:
-        labels = batch["label_ids"]
+        weights = exists(batch, self.choices)
         if self.class_weights is None or self.problem != "classification":
-            return tf.ones(tf.shape(labels)[:1])
-        return tf.gather(self.class_weights, labels)
+            return weights
+        return weights * tf.gather(self.class_weights, batch["label_ids"])
 
 
 # The tag_id of tokens without a label: all tokens of a word except the first one, context, and padding.
@@ -188,7 +203,7 @@ class TokenClassifier(abc.ABC):
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the logits of all tokens [B, T, C]."""
+        """Returns the logits of all tokens [B, T, C] or [R, L, C]."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the number of tokens with a label, but at least 1."""
@@ -207,11 +222,13 @@ class TokenClassifier(abc.ABC):
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the best class of each token [B, T], the probabilities [B, T, C], and each example's loss sum [B]."""
-        logits = self.logits(batch)
+        logits, mask = unpack(self.logits(batch), batch)
+        tag_ids = unpack(batch["tag_ids"][..., tf.newaxis], batch)[0][..., 0]
+        losses = tf.where(mask > 0, _token_losses(logits, tag_ids), 0.0)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "tag_probabilities": tf.nn.softmax(logits),
-            "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
+            "loss_sum": tf.reduce_sum(losses, axis=-1),
         }
 
 
@@ -236,7 +253,7 @@ class TokenModel(EncoderModel, TokenClassifier):
         self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the logits [B, T, C] for input_ids, input_mask, segment_ids [B, T]."""
+        """Returns the logits [B, T, C] or [R, L, C]."""
         states = tf.reshape(self.token_states(batch, fold_in(seed, 0)), [-1, self.width])
         logits = self.head(states, seed=fold_in(seed, 1))
         return tf.reshape(logits, tf.concat([tf.shape(batch["input_ids"]), [self.head.outputs]], axis=0))
@@ -258,29 +275,28 @@ class SpanModel(EncoderModel):
         self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns start and end logits [B, T] for input_ids, input_mask, segment_ids [B, T]."""
+        """Returns start and end logits [B, T] or [R, L]."""
         return self.head(self.token_states(batch, seed))
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the number of windows."""
-        return {"examples": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
+        return {"examples": tf.reduce_sum(exists(batch))}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
         """Returns the mean over windows of the mean of the start and end losses.
 
-        The original softmax includes padding positions. If padding is not computed (see `token_positions` of
-        `BertEncoder`), the softmax is over the tokens only.
+        The original softmax includes padding positions. For packed rows, it is over the tokens only.
         """
-        start_logits, end_logits = self.logits(batch, seed)
-        if "token_positions" in batch:
-            padding = MASKED_SCORE * tf.cast(1 - batch["input_mask"], tf.float32)
-            start_logits, end_logits = start_logits + padding, end_logits + padding
-        per_example = span_loss(start_logits, end_logits, batch["start_positions"], batch["end_positions"])
+        labels = batch["start_positions"], batch["end_positions"]
+        if "sequence_ids" in batch:
+            per_example = packed_span_loss(*self.logits(batch, seed), *labels, batch)
+        else:
+            per_example = span_loss(*self.logits(batch, seed), *labels)
         return tf.reduce_sum(per_example) / totals["examples"], {}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns start and end logits [B, T]."""
-        start_logits, end_logits = self.logits(batch)
-        return {"start_logits": start_logits, "end_logits": end_logits}
+        logits, _ = unpack(tf.stack(self.logits(batch), axis=-1), batch)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

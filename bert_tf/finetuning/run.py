@@ -16,7 +16,6 @@ from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.finetuning.row_counts import RowCounts
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
@@ -25,7 +24,7 @@ from bert_tf.runtime.program import say
 from bert_tf.sequences import long_documents
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import RULES
-from bert_tf.training import agreement, loop, resume
+from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
@@ -181,11 +180,16 @@ class FinetuningRun:
 
     @property
     def has_one_length(self) -> bool:
-        """Whether all sequences are padded to the same length, as in the original code. A TPU requires this."""
-        return self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+        """Whether all rows have the same length. A TPU requires this."""
+        return self.settings.training.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+
+    @property
+    def packs(self) -> bool:
+        """Whether sequences are packed into rows in training and, on a TPU, in evaluation."""
+        return isinstance(self.model, EncoderModel) and not self.settings.training.pad_to_max_seq_length
 
     def buckets(self, features: FeatureSet, traced: bool = False) -> list[int]:
-        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""
+        """Returns the lengths of rows or padded sequences; see `feature_sets.bucket_lengths`."""
         longest = max(self.settings.max_seq_length, features.max_length)
         if self.has_one_length:
             return [longest]
@@ -296,27 +300,20 @@ class FinetuningRun:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
-        row_counts = None
-        if self._can_leave_out_padding and not sampler.group_by_length:
-            parts = self.strategy.num_replicas_in_sync * training_config.gradient_accumulation_steps
-            row_counts = RowCounts(sampler, parts, self._has_fixed_shapes)
+        packer = input_pipeline.packer_for(sampler, self.strategy, training_config) if self.packs else None
         return input_pipeline.training_data(
             sampler,
             training_config.num_train_steps,
             self.is_short,
             self.has_graph_per_shape,
-            has_static_shapes=strategies.is_tpu(self.strategy),
-            row_counts=row_counts,
+            has_static_shapes=micro_batches.has_one_shape(self.strategy, training_config),
+            packer=packer,
+            hidden_size=self.config.hidden_size,
         )
 
     @property
     def _has_fixed_shapes(self) -> bool:
         return self.has_graph_per_shape or self.training_config.jit_compile
-
-    @property
-    def _can_leave_out_padding(self) -> bool:
-        """Whether padding can be skipped. Batches of examples of similar length have little of it."""
-        return isinstance(self.model, EncoderModel) and not self.has_one_length
 
     @property
     def best_folder(self) -> str:
@@ -380,13 +377,18 @@ class FinetuningRun:
         self.settings.distribution.check_one_worker(description)
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
-        devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
-        multiple = None if self.has_one_length else self.strategy.num_replicas_in_sync
-        batches = feature_sets.batches_by_length(features, batch_size, self.buckets(features), multiple)
+        rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
+        buckets, replicas = self.buckets(features), self.strategy.num_replicas_in_sync
+        if self.packs and strategies.is_tpu(self.strategy):
+            batches = feature_sets.packed_batches(features, rows, replicas, buckets[-1])
+        else:
+            multiple = None if self.has_one_length else replicas
+            padded = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
+            batches = ((numbers, slice(len(numbers)), batch) for numbers, batch in padded)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
-            for numbers, batch in batches:
-                for name, rows in self._predict(batch).items():
-                    collected.setdefault(name, []).append(rows[: len(numbers)])
+            for numbers, places, batch in batches:
+                for name, values in self._predict(batch).items():
+                    collected.setdefault(name, []).append(values[places])
                 order.append(numbers)
                 bar.update(len(numbers))
         original_order = np.argsort(np.concatenate(order), kind="stable")

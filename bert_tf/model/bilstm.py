@@ -51,8 +51,12 @@ class BiLstm:
         forward, backward = tf.split(self(x, input_mask), 2, axis=-1)
         return tf.concat([last_tokens(forward, input_mask), backward[:, 0]], axis=-1)
 
-    def flops(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """Returns the floating-point operations of the matrix multiplications in a forward pass over [B, T] tokens."""
+    def flops(self, lengths: tf.Tensor) -> tf.Tensor:
+        """Returns the floating-point operations of the matrix multiplications in a forward pass.
+
+        Args:
+          lengths: the number of tokens of each sequence [B].
+        """
         units = self.config.units
         per_token = sum(2 * 2 * 4 * units * (width + units) for width in self._widths)
-        return float(per_token) * tf.cast(tf.size(input_mask), tf.float32)
+        return float(per_token) * tf.cast(tf.reduce_sum(lengths), tf.float32)

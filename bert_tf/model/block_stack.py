@@ -15,7 +15,6 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.layers import BertLayer, TransformerBlock, serializable
-from bert_tf.model.token_rows import Unpadded
 
 
 @serializable
@@ -48,28 +47,29 @@ class BlockStack(BertLayer):
         x: tf.Tensor,
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
-        unpadded: Unpadded | None = None,
+        output_positions: tf.Tensor | None = None,
         is_frozen: bool = False,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Applies all blocks.
 
         Args:
-          x: [B*T or n, H].
-          attention_bias: see `TransformerBlock.call`, as for the next arguments.
+          x: [B*T, H].
+          attention_bias: see `TransformerBlock.call`.
           seed: [2], integers, the seed of the dropout; None for no dropout.
-          unpadded: how attention pads x. If it has `firsts`, the last block's output is [B, H].
+          output_positions: [n], the positions whose states the last block computes; all if None.
           is_frozen: if True, x depends on no trained variable, and no gradient is computed below the lowest trained
             block.
 
         Returns:
-          The output of each block, of x's shape, and its attention probabilities [B, N, T, T]. There are no
-          probabilities with `unpadded` or if gradients are recomputed.
+          The output of each block, of x's shape or, for the last one, [n, H]; and its attention probabilities
+          [B, N, T, T]. There are no probabilities if gradients are recomputed.
         """
         outputs, probabilities = [], []
         traced: dict[Any, Callable] = {}
         for i, block in enumerate(self.blocks):
-            own = unpadded and unpadded.of_block(is_last=block is self.blocks[-1])
-            options = {"attention_bias": attention_bias, "unpadded": own}
+            options = {"attention_bias": attention_bias}
+            if output_positions is not None and block is self.blocks[-1]:
+                options["output_positions"] = output_positions
             run = functools.partial(_traced_once(block, options, traced), seed=fold_in(seed, i))
             if self.gradient_checkpointing and seed is not None:
                 recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
@@ -81,7 +81,7 @@ class BlockStack(BertLayer):
             x = tf.stop_gradient(x) if is_frozen else x
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
-        return outputs, [] if self.gradient_checkpointing or unpadded else probabilities
+        return outputs, [] if self.gradient_checkpointing else probabilities
 
 
 def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable]) -> Callable:
@@ -93,7 +93,7 @@ def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: di
 
     Args:
       block: the block.
-      options: arguments of the call that are the same for all blocks. Only the last block may have `firsts`.
+      options: other arguments of the call. Only the last block may have `output_positions`.
       traced: the traced functions; a new one is added.
     """
     if not tf.inside_function() or strategies.compiles_all():
@@ -105,8 +105,7 @@ def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: di
             return block(x, seed=seed, **options)
 
     names = tuple((weight.path.partition(f"/{block.name}/")[2], *weight.shape) for weight in block.weights)
-    has_firsts = bool(options["unpadded"] and options["unpadded"].firsts)
-    function = traced.setdefault((names, has_firsts), function)
+    function = traced.setdefault((names, *options), function)
     # The values are read here. A strategy's variables, if passed as arguments, are replaced by the first block's.
     return lambda x, seed: function(x, seed, [tf.convert_to_tensor(weight.value) for weight in block.weights])
 

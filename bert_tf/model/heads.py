@@ -1,12 +1,14 @@
 """Output layers and their losses. The paths of the variables are the released names.
 
-Axis letters: B batch, T tokens, P predictions, H hidden, V vocabulary, C classes.
+Axis letters: B batch, T tokens, P predictions, H hidden, V vocabulary, C classes; with packed rows, R rows, L positions
+of a row and S sequences.
 
 A head takes a tensor or an `EncoderOutput`. Its logits are float32. Its loss function returns one number per example
 (or prediction), because the mean is over the whole global batch, and only the caller has the number of examples on
 other devices.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
@@ -90,13 +92,16 @@ class MaskedLMHead(Head):
         self.encoder = encoder  # assigned after `finish`, because the encoder may be frozen when the head is not
 
     def call(
-        self, sequence_output: tf.Tensor | EncoderOutput, positions: tf.Tensor, embedding_table: tf.Tensor | None = None
+        self,
+        sequence_output: tf.Tensor | EncoderOutput,
+        positions: tf.Tensor | None = None,
+        embedding_table: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns logits [B, P, V] at some positions.
+        """Returns logits [B, P, V] at some positions, or [n, V] for states [n, H].
 
         Args:
-          sequence_output: states [B, T, H], or an `EncoderOutput`.
-          positions: [B, P], positions in the sequences.
+          sequence_output: states [B, T, H], or an `EncoderOutput`; without positions, states [n, H].
+          positions: [B, P], positions in the sequences; None to predict from all states.
           embedding_table: [V, H]; by default the table of the encoder passed to the constructor.
 
         Raises:
@@ -107,8 +112,11 @@ class MaskedLMHead(Head):
                 "MaskedLMHead: no embedding table. Pass `encoder` to the constructor or `embedding_table` to the call."
             )
         table = self.encoder.embedding_table if embedding_table is None else embedding_table
-        x = self.transform(gather_positions(sequence_states(sequence_output), positions))  # [B*P, H]
+        states = sequence_states(sequence_output)
+        x = self.transform(states if positions is None else gather_positions(states, positions))  # [B*P, H]
         logits = tf.cast(matmul(x, self.compute(table), transpose_b=True), tf.float32) + self.output_bias.value
+        if positions is None:
+            return logits
         return tf.reshape(logits, [-1, positions.shape[1] or tf.shape(positions)[1], self.config.vocab_size])
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
@@ -237,5 +245,34 @@ def span_loss(
     def position_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         one_hot = tf.one_hot(positions, tf.shape(logits)[-1], dtype=tf.float32)
         return -tf.reduce_sum(one_hot * tf.nn.log_softmax(logits), axis=-1)
+
+    return 0.5 * (position_loss(start_logits, start_positions) + position_loss(end_logits, end_positions))
+
+
+def packed_span_loss(
+    start_logits: tf.Tensor,
+    end_logits: tf.Tensor,
+    start_positions: tf.Tensor,
+    end_positions: tf.Tensor,
+    batch: Mapping[str, tf.Tensor],
+) -> tf.Tensor:
+    """Returns the losses [S] of `span_loss` for packed rows. The softmax is over the tokens of each sequence.
+
+    Args:
+      start_logits: [R, L].
+      end_logits: [R, L].
+      start_positions: [S], counted from the start of each sequence.
+      end_positions: [S].
+      batch: the packed rows, see `sequences.packed_rows.pack`.
+    """
+    numbers, starts, lengths = (batch[f"sequence_{name}"] for name in ("ids", "starts", "lengths"))
+    is_same = numbers[:, :, tf.newaxis] == numbers[:, tf.newaxis]
+
+    def position_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        of_sequence = tf.where(is_same, logits[:, tf.newaxis], logits.dtype.min)  # [R, L, L]
+        log_probabilities = tf.reshape(logits - tf.reduce_logsumexp(of_sequence, axis=-1), [-1])
+        is_inside = (positions >= 0) & (positions < lengths)
+        found = tf.gather(log_probabilities, starts + tf.where(is_inside, positions, 0))
+        return -tf.where(is_inside, found, 0.0)
 
     return 0.5 * (position_loss(start_logits, start_positions) + position_loss(end_logits, end_positions))

@@ -26,7 +26,6 @@ from bert_tf.model.cpu_kernels import add_bias, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
-from bert_tf.model.token_rows import Unpadded
 
 serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
@@ -192,18 +191,14 @@ class Embeddings(BertLayer):
         input_ids: tf.Tensor,
         segment_ids: tf.Tensor,
         seed: tf.Tensor | None = None,
-        token_positions: tf.Tensor | None = None,
+        position_ids: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns [B*T, H] for input_ids and segment_ids [B, T]; NaN for an id that is out of range.
+        """Returns [B*T, H] for input_ids, segment_ids and position_ids [B, T]; NaN for a word or segment out of range.
 
-        With `token_positions` [n] (see `BertEncoder.call`), it returns only the rows of these positions, [n, H]. Unused
-        rows are copies of the last position.
+        Without `position_ids`, positions are counted from the start of each row.
         """
         length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
         words, segments = tf.reshape(input_ids, [-1]), tf.reshape(segment_ids, [-1])
-        if token_positions is not None:
-            places = tf.minimum(token_positions, tf.size(words) - 1)
-            words, segments = tf.gather(words, places), tf.gather(segments, places)
         ids = ((words, self.config.vocab_size), (segments, self.config.type_vocab_size))
         is_word, is_segment = ((numbers >= 0) & (numbers < count) for numbers, count in ids)
         if self.use_one_hot_embeddings:
@@ -216,10 +211,13 @@ class Embeddings(BertLayer):
         one_hot /= tf.cast(is_word & is_segment, tf.float32)[:, tf.newaxis]  # NaN if an id is out of range
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
         total, position = word + segment, tf.convert_to_tensor(self.position_embeddings.value)
-        if token_positions is None:
+        if position_ids is None:
             total = tf.reshape(tf.reshape(total, [-1, length, width]) + position[:length], [-1, width])
+        elif self.use_one_hot_embeddings:
+            one_hot = tf.one_hot(tf.reshape(position_ids, [-1]), position.shape[0], dtype=tf.float32)
+            total += tf.matmul(one_hot, position)
         else:
-            total += gather_rows(position, places % length)
+            total += gather_rows(position, tf.reshape(position_ids, [-1]))
         x = self.layer_norm(total)
         return dropout(x, self.config.hidden_dropout_prob, seed)
 
@@ -240,52 +238,26 @@ class SelfAttention(BertLayer):
             projection.build(input_shape)
 
     def call(
-        self,
-        x: tf.Tensor,
-        attention_bias: tf.Tensor,
-        seed: tf.Tensor | None = None,
-        unpadded: Unpadded | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the context, of x's shape, and the attention probabilities [B, N, T, T].
 
         Args:
-          x: [B*T, H]; [n, H] with `unpadded`.
-          attention_bias: [B, 1, 1 or T, T]; ignored with `unpadded`, which contains the biases.
-          seed: [2], integers, the seed of the dropout; None for no dropout.
-          unpadded: how attention pads x. If given, there are no probabilities.
-        """
-        query = self.query(x if unpadded is None else unpadded.queries(x)) * (1.0 / math.sqrt(self.config.head_size))
-        key, value = self.key(x), self.value(x)
-        if unpadded is None:
-            return self._attend(query, key, value, attention_bias, seed)
-        padded = (unpadded.query_groups(query), unpadded.groups(key), unpadded.groups(value), unpadded.biases)
-        groups = enumerate(zip(*padded, strict=True))
-        contexts = [self._attend(*group, fold_in(seed, number))[0] for number, group in groups]
-        return unpadded.joined(contexts), None
-
-    def _attend(
-        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the context [B*Q, H] and probabilities [B, N, Q, T]; Q is T or 1.
-
-        Args:
-          query: [B*Q, H].
-          key: [B*T, H].
-          value: [B*T, H].
-          bias: [B, 1, 1 or Q, T].
+          x: [B*T, H].
+          attention_bias: [B, 1, 1 or T, T].
           seed: [2], integers, the seed of the dropout; None for no dropout.
         """
         heads, size = self.config.num_attention_heads, self.config.head_size
-
-        sequences = bias.shape[0] or -1
-        length = -1 if bias.shape[0] else bias.shape[-1] or tf.shape(bias)[-1]
+        sequences = attention_bias.shape[0] or -1
+        length = -1 if attention_bias.shape[0] else attention_bias.shape[-1] or tf.shape(attention_bias)[-1]
 
         def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
             return tf.transpose(tf.reshape(projected, [sequences, length, heads, size]), [0, 2, 1, 3])
 
-        probabilities = softmax(matmul(split_heads(query), split_heads(key), transpose_b=True), bias)  # [B, N, Q, T]
+        query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
+        probabilities = softmax(matmul(query, split_heads(self.key(x)), transpose_b=True), attention_bias)
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
-        context = tf.transpose(matmul(dropped, split_heads(value)), [0, 2, 1, 3])  # [B, Q, N, D]
+        context = tf.transpose(matmul(dropped, split_heads(self.value(x))), [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
 
 
@@ -327,12 +299,13 @@ class Attention(BertLayer):
         x: tf.Tensor,
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
-        unpadded: Unpadded | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """See `SelfAttention`."""
-        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), unpadded=unpadded)
-        residual = x if unpadded is None else unpadded.queries(x)
-        return self.output_layer(context, residual, seed=fold_in(seed, 1)), probabilities
+        output_positions: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """See `TransformerBlock`."""
+        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0))
+        if output_positions is not None:
+            context, x = gather_rows(context, output_positions), gather_rows(x, output_positions)
+        return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
 
 
 @serializable
@@ -382,22 +355,23 @@ class TransformerBlock(BertLayer):
         attention_bias: tf.Tensor,
         training: bool | None = None,
         seed: tf.Tensor | None = None,
-        unpadded: Unpadded | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        output_positions: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Transforms hidden states.
 
         Args:
-          x: [B*T, H] or [B, T, H]; [n, H] with `unpadded`.
+          x: [B*T, H] or [B, T, H].
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
           seed: [2], integers, the seed of the dropout. If given, dropout is active regardless of `training`.
-          unpadded: how attention pads x; None if x is padded.
+          output_positions: [n], rows of x [B*T, H]. If given, only their new states are computed.
 
         Returns:
-          The new hidden states, of x's shape, and the attention probabilities [B, N, T, T] before dropout.
+          The new hidden states, of x's shape or [n, H], and the attention probabilities [B, N, T, T] before dropout.
         """
         seed = seed_of_call(self.seed_generator, training, seed)
         rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)
-        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0), unpadded=unpadded)
+        options = {"seed": fold_in(seed, 0), "output_positions": output_positions}
+        attended, probabilities = self.attention(rows, attention_bias, **options)
         output = self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1))
         return tf.reshape(output, tf.shape(x)) if len(x.shape) == 3 else output, probabilities

@@ -14,9 +14,9 @@ class EncoderOutput(NamedTuple):
     Attributes:
       embedding_output: [B, T, H], the input of the first block.
       all_encoder_layers: L tensors [B, T, H], first block first.
-      sequence_output: [B, T, H], the output of the last block.
+      sequence_output: [B, T, H], the output of the last block; [n, H] with `output_positions`.
       pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder, of
-        the last token, [SEP]. None without a pooler.
+        the last token, [SEP]; with `output_positions`, of these. None without a pooler.
       attention_probs: L tensors [B, N, T, T], before dropout; empty with `gradient_checkpointing`.
       input_mask: [B, T], integers: 1 for tokens and 0 for padding in the other outputs.
     """

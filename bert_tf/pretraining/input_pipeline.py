@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.pretraining import packed_examples
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.sequences.example_format import Feature, parse
+from bert_tf.sequences.packed_rows import Packer
 
 # Masks a batch. Its arguments are the features, the step, and the index of their first row in the global batch.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
@@ -144,6 +146,7 @@ def training_batches(
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
     *,
+    packer: Packer | None = None,
     reads_through: bool = False,
 ) -> tf.data.Dataset:
     """Returns the endless sequence of batches, beginning with the batch of `start_step`.
@@ -156,6 +159,7 @@ def training_batches(
       start_step: the number of batches that were used before.
       context: defines which part of each global batch this pipeline provides; None for all of it.
       masker: masks unmasked examples; None for masked ones.
+      packer: packs the sequences into rows, in Python; None to keep each in a row of its own, as in the files.
       reads_through: if True, read all records even if this pipeline provides only a part of each batch. This needs no
         Python, which the remote hosts of a TPU can't call.
 
@@ -176,14 +180,17 @@ def training_batches(
     replicas = replicas_per_pipeline(context)
     part, size = _part_of_batch(global_batch_size, context)
 
-    def parse_batch(number: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = parse(features, tf.ensure_shape(records, [size]))
-        if masker is None:
-            return batch
-        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size)
+    def parse_batch(step: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
+        batch = parse(features, tf.ensure_shape(records, [replicas * size]))
+        if masker is not None:
+            batch = masker(batch, step, tf.constant(part.start or 0, tf.int64))
+        if packer is not None:
+            return packed_examples.packed(batch, packer)
+        return {name: tf.reshape(x, [replicas, size, *x.shape[1:]]) for name, x in batch.items()}
 
-    dataset = dataset.skip(skipped_batches * replicas).enumerate(start=start_step * replicas)
+    dataset = dataset.skip(skipped_batches).enumerate(start=start_step)
     dataset = dataset.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.flat_map(tf.data.Dataset.from_tensor_slices)
     # If the cardinality were unknown, all workers would synchronise before each step.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
@@ -196,13 +203,15 @@ def evaluation_batches(
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
     *,
+    packer: Packer | None = None,
     reads_through: bool = False,
 ) -> tf.data.Dataset:
     """Returns an endless sequence of batches. The files are read in order, repeatedly, as in the original code.
 
     See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """
-    return training_batches(shards, features, global_batch_size, None, 0, context, masker, reads_through=reads_through)
+    options = {"packer": packer, "reads_through": reads_through}
+    return training_batches(shards, features, global_batch_size, None, 0, context, masker, **options)
 
 
 def _own_records(
@@ -215,8 +224,9 @@ def _own_records(
     first_window: int,
     reads_through: bool,
 ) -> tf.data.Dataset:
-    """Returns the serialised records of this pipeline's part of each batch, [B / replicas] for each replica."""
+    """Returns the serialised records of this pipeline's part of each batch."""
     part, size = _part_of_batch(global_batch_size, context)
+    own_size = size * replicas_per_pipeline(context)
     own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # positions in the shuffled window
     if reads_through or context is None or context.num_input_pipelines == 1:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
@@ -233,7 +243,7 @@ def _own_records(
             lambda number: tf.numpy_function(read, [number * window + _shuffled(own, window, seed, number)], tf.string)
         )
     return dataset.prefetch(1).flat_map(
-        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [len(own) // size, size]))
+        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [-1, own_size]))
     )
 
 

@@ -7,10 +7,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.model.gathering import ends, exists, lengths
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.errors import require_choice
 from bert_tf.training.interface import Batch, MetricSums
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids")
 
 
 class PretrainingModel:
@@ -55,29 +58,29 @@ class PretrainingModel:
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Returns the floating-point operations of a training step's matrix multiplications."""
-        positions = self._predictions(batch)[0]
-        sizes = tf.cast([*tf.unstack(tf.shape(batch["input_ids"])), tf.shape(positions)[1]], tf.float32)
-        size, length, predictions = tf.unstack(sizes)
-        return (1.0 + 2.0 * self.encoder.trained_share) * size * self.encoder.config.flops(length, predictions)
+        """Returns the floating-point operations of a training step's matrix multiplications. Padding does not count."""
+        predictions = tf.reduce_sum(tf.cast(self._predictions(batch)[2] > 0, tf.float32))
+        passes = 1.0 + 2.0 * self.encoder.trained_share
+        return passes * (self.encoder.flops(lengths(batch)) + self.encoder.config.flops(0.0, predictions))
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the number of predictions and the number of examples."""
         _, _, weights = self._predictions(batch)
-        return {
-            "predictions": tf.reduce_sum(weights),
-            "examples": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32),
-        }
+        return {"predictions": tf.reduce_sum(weights), "examples": tf.reduce_sum(exists(batch))}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """Returns the original loss: mean over predictions plus mean over examples. See `TrainableModel.loss`."""
-        output = self.encoder(self._input_ids(batch), batch["input_mask"], batch["segment_ids"], seed=seed)
+        """Returns the original loss: mean over predictions plus mean over examples. See `TrainableModel.loss`.
+
+        The last block computes only the positions that the heads read.
+        """
         positions, labels, weights = self._predictions(batch)
-        logits = self.masked_lm(output.sequence_output, positions, self.encoder.embedding_table)
-        logits = tf.reshape(logits, [-1, logits.shape[-1]])  # [B*P, V]
-        labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+        read = tf.concat([positions, ends(batch)[0]], axis=0) if self.next_sentence else positions
+        inputs = {name: batch[name] for name in _INPUTS if name in batch} | {"input_ids": self._input_ids(batch)}
+        states = self.encoder(inputs, seed=seed, output_positions=read).sequence_output
+        count = positions.shape[0] or tf.size(positions)
+        logits = self.masked_lm(states[:count], embedding_table=self.encoder.embedding_table)  # [P, V]
         per_prediction = log_likelihood_loss(logits, labels)
         loss_sum = tf.reduce_sum(weights * per_prediction)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
@@ -88,32 +91,42 @@ class PretrainingModel:
             "masked_lm_loss": (loss_sum, weight),
         }
         if self.next_sentence:
-            logits = self.next_sentence(output.pooled_output)
+            logits = self.next_sentence(self.encoder.pooler(states[count:]))
             labels = tf.reshape(batch["next_sentence_labels"], [-1])
-            next_sentence_sum = tf.reduce_sum(log_likelihood_loss(logits, labels))
+            weights = exists(batch)
+            next_sentence_sum = tf.reduce_sum(weights * log_likelihood_loss(logits, labels))
             correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
             loss += next_sentence_sum / totals["examples"]
-            count = tf.cast(tf.size(labels), tf.float32)
-            metrics["next_sentence_accuracy"] = (tf.reduce_sum(correct), count)
-            metrics["next_sentence_loss"] = (next_sentence_sum, count)
+            metrics["next_sentence_accuracy"] = (tf.reduce_sum(weights * correct), tf.reduce_sum(weights))
+            metrics["next_sentence_loss"] = (next_sentence_sum, tf.reduce_sum(weights))
         return loss, metrics
 
     def _predictions(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the positions, labels and weights of the predictions, each [B, P]."""
+        """Returns the positions in the flattened batch, the labels and the weights of the predictions, each [P]."""
         if self.objective != "ltr":
-            return batch["masked_lm_positions"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-        # Each position except the last predicts the next token, up to the end of the text.
-        input_ids, input_mask = self._input_ids(batch), batch["input_mask"]
-        positions = tf.zeros_like(input_ids[:, 1:]) + tf.range(tf.shape(input_ids)[1] - 1)
-        return positions, input_ids[:, 1:], tf.cast(input_mask[:, 1:], tf.float32)
+            return self._masked(batch)
+        # Each position predicts the next token, up to the end of its sequence.
+        input_ids = self._input_ids(batch)
+        has_next = batch["input_mask"][:, 1:] if "input_mask" in batch else batch["position_ids"][:, 1:]
+        weights = tf.pad(tf.cast(has_next > 0, tf.float32), [[0, 0], [0, 1]])
+        labels = tf.pad(input_ids[:, 1:], [[0, 0], [0, 1]])
+        return tf.range(tf.size(input_ids)), tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+
+    @staticmethod
+    def _masked(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the positions in the flattened batch, the original ids and the weights of masked tokens, each [P]."""
+        positions = batch["masked_lm_positions"]
+        if len(positions.shape) == 2:  # padded sequences: positions are counted from the start of each
+            positions += ends(batch)[0][:, tf.newaxis]
+        return tuple(tf.reshape(x, [-1]) for x in (positions, batch["masked_lm_ids"], batch["masked_lm_weights"]))
 
     def _input_ids(self, batch: Batch) -> tf.Tensor:
         """Returns the encoder's input_ids [B, T]. For the objective "ltr", the original tokens replace the masks."""
         input_ids = batch["input_ids"]
         if self.objective != "ltr" or "masked_lm_ids" not in batch:
             return input_ids
-        length = tf.shape(input_ids)[1]
-        is_prediction = tf.one_hot(batch["masked_lm_positions"], length, dtype=tf.int32)  # [B, P, T]
-        is_prediction *= tf.cast(batch["masked_lm_weights"] > 0, tf.int32)[:, :, None]
-        originals = tf.reduce_sum(is_prediction * batch["masked_lm_ids"][:, :, None], axis=1)
-        return tf.where(tf.reduce_sum(is_prediction, axis=1) > 0, originals, input_ids)
+        positions, originals, weights = self._masked(batch)
+        flat = tf.pad(tf.reshape(input_ids, [-1]), [[0, 1]])  # predictions of weight 0 change the last element
+        positions = tf.where(weights > 0, positions, tf.size(input_ids))
+        restored = tf.tensor_scatter_nd_update(flat, positions[:, tf.newaxis], originals)
+        return tf.reshape(restored[:-1], tf.shape(input_ids))

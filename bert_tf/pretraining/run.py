@@ -15,18 +15,20 @@ from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import DTYPES, BertConfig, ModelFiles
 from bert_tf.distribution import devices, strategies
 from bert_tf.model.layers import initial_values_from
-from bert_tf.pretraining import input_pipeline
+from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training import agreement, loop, resume
+from bert_tf.sequences.packed_rows import Packer
+from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
+from bert_tf.training.settings import SecondBatch, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +185,7 @@ class PretrainingRun:
                 start_step=step - phase.start,
                 context=context,
                 masker=phase.examples.masker,
+                packer=self._packer(phase.examples, config.batch_at(step), config.seed),
                 reads_through=strategies.is_tpu(self.strategy),
             )
 
@@ -194,14 +197,36 @@ class PretrainingRun:
 
         if strategies.is_chief(self.strategy):
             remove_stale_best(config.output_dir)
+        with self.strategy.scope():
+            has_graph_per_shape = strategies.compiles_parts() and not config.jit_compile
         data = TrainingData(
             from_step,
             tuple(phase.end for phase in self.phases[:-1]),
             describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
             describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
+            has_graph_per_shape=has_graph_per_shape,
         )
         options = {"init_checkpoint": self.init_checkpoint, "evaluation": evaluation, "callbacks": callbacks}
         return loop.train(self.model, config, self.strategy, data, **options)
+
+    def _packer(self, examples: ExampleSet, batch: TrainingConfig | SecondBatch, seed: int | None) -> Packer | None:
+        """Returns what packs sequences into rows; None if each sequence has a row of its own.
+
+        Args:
+          examples: the examples.
+          batch: the sizes of a batch.
+          seed: the seed of the order of the examples; None to read them in order.
+        """
+        config, strategy = self.training_config, self.strategy
+        if config.pad_to_max_seq_length or not strategies.can_read_with_python(strategy):
+            return None
+        packer = micro_batches.packer(strategy, config, batch.gradient_accumulation_steps)
+        if not micro_batches.has_one_shape(strategy, config):
+            return packer
+        data = (examples.shards, examples.features, batch.train_batch_size, seed, 0)
+        batches = input_pipeline.training_batches(*data, masker=examples.masker)
+        sample = batches.take(-(-packed_examples.RECORDS_OF_SHAPE // batch.train_batch_size)).as_numpy_iterator()
+        return packed_examples.with_shape(packer, sample, strategies.input_pipelines(strategy))
 
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
@@ -269,6 +294,7 @@ class PretrainingRun:
 
     def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        packer = self._packer(examples, SecondBatch(0, batch_size, 1), None)
 
         def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return input_pipeline.evaluation_batches(
@@ -277,6 +303,7 @@ class PretrainingRun:
                 batch_size,
                 context,
                 examples.masker,
+                packer=packer,
                 reads_through=strategies.is_tpu(self.strategy),
             )
 

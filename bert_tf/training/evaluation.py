@@ -13,6 +13,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.distribution import strategies
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
+from bert_tf.training import micro_batches
 from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
@@ -106,8 +107,8 @@ class BatchEvaluator:
 
         def replica_step(batch: Batch) -> None:
             replica = tf.distribute.get_replica_context()
-            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, model.totals(batch))
-            loss, metrics = model.loss(batch, totals, None)
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, micro_batches.totals(model, batch))
+            loss, metrics = micro_batches.sums(lambda part, number: model.loss(part, totals, None), batch)
             loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             means.add({**metrics, "loss": (loss, tf.constant(1.0))})
 

@@ -19,7 +19,7 @@ from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
-from bert_tf.training import agreement, resume
+from bert_tf.training import agreement, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.detailed_metrics import DetailedMetrics, timed_next
 from bert_tf.training.errors import Preempted, explain_errors
@@ -288,21 +288,49 @@ class Trainer:
         return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
     def replica_step(self, batch: Batch, parts: int) -> None:
-        """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches."""
+        """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches.
+
+        On a TPU, a step without spill micro-batches is a branch of its own, because a loop over gradients, even one
+        without iterations, would keep the compiler from fusing their computation with the update.
+        """
         replica = tf.distribute.get_replica_context()
-        totals = own_totals = self.model.totals(batch)
+        own_totals = micro_batches.totals(self.model, batch)
+        totals = own_totals | micro_batches.spills(batch)
         if strategies.is_multi_worker(self.strategy):
             totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
             tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
         else:
             totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        spills = totals.pop("spills", None)
+        update = functools.partial(self._update, batch, parts, totals, own_totals)
+        if spills is None or not strategies.computes_on_tpu():
+            update(has_spills=spills is not None)
+        else:
+            tf.cond(spills > 0, lambda: update(has_spills=True), lambda: update(has_spills=False))
+
+    def _update(
+        self,
+        batch: Batch,
+        parts: int,
+        totals: Mapping[str, tf.Tensor],
+        own_totals: Mapping[str, tf.Tensor],
+        has_spills: bool,
+    ) -> None:
+        """Runs a step whose totals are known."""
+        replica = tf.distribute.get_replica_context()
         global_step = self.optimizer.global_step
         step = tf.identity(global_step)
         seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
         seed = fold_in(seed, replica.replica_id_in_sync_group)
 
         clips_own, sum_dtype = self.config.optimizer.clip_gradients == "per_replica", self.config.gradient_sum_dtype
-        loss, metrics, gradients = self._accumulated_gradients(batch, own_totals if clips_own else totals, seed, parts)
+        used_totals = own_totals if clips_own else totals
+
+        def gradients_of(micro_batch: Batch, number: int | tf.Tensor | None) -> tuple:
+            own_seed = seed if number is None else fold_in(seed, number)
+            return self._gradients(micro_batch, used_totals, own_seed)
+
+        loss, metrics, gradients = micro_batches.sums(gradients_of, batch, parts, has_spills)
         if self.loss_scale.enabled:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         if clips_own:
@@ -330,6 +358,7 @@ class Trainer:
         metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
         details = self.details.add(loss, gradients, finite) if self.details else {}
         share = 1.0 / self.strategy.num_replicas_in_sync
+        tokens, flops = micro_batches.tokens_and_flops(self.model, batch)
         self.metrics.add(
             {
                 **metrics,
@@ -337,32 +366,11 @@ class Trainer:
                 # Loss and norm are the same on all replicas, and so is their mean.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
-                # The weight turns the mean over the replicas into their sum. Padding does not count.
-                "tokens": (tf.reduce_sum(batch["input_mask"]), share),
-                "teraflops": (self.model.flops(batch) * 1e-12, share),
+                # The weight turns the mean over the replicas into their sum.
+                "tokens": (tokens, share),
+                "teraflops": (flops * 1e-12, share),
             }
         )
-
-    def _accumulated_gradients(
-        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int
-    ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
-        """Computes loss, metrics and gradients of a replica's part of the batch in `count` micro-batches."""
-        if count == 1:
-            return self._gradients(batch, totals, seed)
-
-        def split(x: tf.Tensor) -> tf.Tensor:  # [B, ...] -> [count, B / count, ...]
-            sizes = tf.unstack(tf.shape(x))[1:]
-            return tf.reshape(x, [count, -1, *(known or size for known, size in zip(x.shape[1:], sizes, strict=True))])
-
-        micro_batches = {name: split(x) for name, x in batch.items()}
-
-        def add_micro_batch(i: tf.Tensor, sums: tuple) -> tuple:
-            micro_batch = {name: x[i] for name, x in micro_batches.items()}
-            new = self._gradients(micro_batch, totals, fold_in(seed, i))
-            return i + 1, tf.nest.map_structure(tf.add, sums, new)
-
-        first = self._gradients({name: x[0] for name, x in micro_batches.items()}, totals, fold_in(seed, 0))
-        return tf.while_loop(lambda i, _: i < count, add_micro_batch, (tf.constant(1), first))[1]
 
     def _gradients(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor

@@ -66,6 +66,9 @@ class TrainingConfig(Settings, frozen=True):
     gradient_accumulation_steps: Annotated[
         int, about("Split each batch into this many micro-batches, computed one after another.", ge=1)
     ] = 1
+    pad_to_max_seq_length: Annotated[
+        bool, about("Pad each sequence to --max_seq_length, as the original does; slower.")
+    ] = False
     gradient_checkpointing: Annotated[bool, about("Recompute activations in the backward pass to save memory.")] = False
     freeze_layers: Annotated[
         int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1)
@@ -151,6 +154,7 @@ class TrainingConfig(Settings, frozen=True):
             **({"gradient_sum_dtype": self.gradient_sum_dtype} if rounds_sums else {}),
             **({"freeze_layers": self.freeze_layers} if self.freeze_layers >= 0 else {}),
             **({"freeze_encoder": True} if self.freeze_encoder else {}),
+            **({"pad_to_max_seq_length": True} if self.pad_to_max_seq_length else {}),
             **self.optimizer.to_dict(),
             "train_batch_size": self.train_batch_size,
             "seed": self.seed,

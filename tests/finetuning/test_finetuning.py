@@ -68,7 +68,7 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
 
     assert groups(enough)
     assert not groups(enough - 1)
-    run.settings = run.settings.replace(pad_to_max_seq_length=True)
+    run.settings = run.settings.replace(training=run.training_config.replace(pad_to_max_seq_length=True))
     assert not groups(enough)
     for flag in (True, False):
         run.settings = run.settings.replace(group_by_length=flag)

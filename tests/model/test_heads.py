@@ -177,7 +177,7 @@ def test_regression_and_multi_label_losses():
 
 
 def test_weights_of_classes_divide_the_loss_and_weights_of_examples_leave_the_divisor_as_keras_does():
-    batch = {name: np.arange(8, dtype=np.int32).reshape(2, 4) % 2 + 1 for name in ("input_ids", "input_mask")}
+    batch = {"input_ids": np.arange(8, dtype=np.int32).reshape(2, 4) % 2 + 1, "input_mask": np.ones((2, 4), np.int32)}
     batch |= {"segment_ids": np.zeros((2, 4), np.int32), "label_ids": np.array([0, 1], np.int32)}
     model = ClassifierModel(tiny_config(), 2, class_weights=[1.0, 3.0])
     losses = model.predict(batch)["per_example_loss"].numpy()
@@ -203,11 +203,12 @@ def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
 def test_operations_of_a_training_step_are_counted():
     config = tiny_config()
     model = PretrainingModel(config)
-    batch = {"input_ids": np.ones((4, 10), np.int32), "masked_lm_positions": np.zeros((4, 3), np.int32)}
+    batch = {name: np.ones((4, 10), np.int32) for name in ("input_ids", "input_mask")}
+    batch |= {"masked_lm_positions": np.zeros((4, 3), np.int32)}
     batch |= {"masked_lm_ids": np.zeros((4, 3), np.int32), "masked_lm_weights": np.ones((4, 3), np.float32)}
     width, inner, pieces, layers = 12, 20, 41, 2
     # Query, key, value and output; the two feed-forward layers; scores of attention and their use.
     encoder = layers * 2 * 4 * 10 * (4 * width * width + 2 * width * inner + 2 * 10 * width)
     head = 2 * 4 * 3 * (width * width + width * pieces)
-    assert_close(model.encoder.flops(batch["input_ids"]), encoder, 1)
+    assert_close(model.encoder.flops(np.full(4, 10)), encoder, 1)
     assert_close(model.flops(batch), 3 * (encoder + head), 1)

@@ -177,7 +177,7 @@ class Answerer:
         if config.merges_lists:
             raise InputError("--ensemble_method=nbest: can't answer typed questions. Use distributions.")
         self.run = run
-        if config.ensemble_dirs and run.settings.pad_to_max_seq_length:
+        if config.ensemble_dirs and run.training_config.pad_to_max_seq_length:
             raise InputError("--pad_to_max_seq_length: not supported by ensembles. Omit it with --ensemble_dirs.")
         self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
         folders = list(config.ensemble_dirs) or [run.model_folder]

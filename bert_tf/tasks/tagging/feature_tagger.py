@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning.models import TokenClassifier
 from bert_tf.model.bilstm import BiLstm
+from bert_tf.model.gathering import lengths
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.training.interface import Batch
 
@@ -54,4 +55,4 @@ class FeatureTagger(TokenClassifier):
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the floating-point operations of a step's matrix multiplications, excluding the output layer's."""
-        return 3.0 * self.bilstm.flops(batch["input_mask"])
+        return 3.0 * self.bilstm.flops(lengths(batch))

@@ -74,8 +74,9 @@ def make_run(folder, output_dir, config, train_files=(), predict_file=None, **se
     settings = FinetuningConfig(
         model=ModelFiles(settings.pop("init_checkpoint", None)),
         max_seq_length=config.max_seq_length,
-        pad_to_max_seq_length=config.pad_to_max_seq_length,
-        training=TrainingConfig(str(output_dir), OptimizerConfig(2e-2), 8, seed=1),
+        training=TrainingConfig(
+            str(output_dir), OptimizerConfig(2e-2), 8, seed=1, pad_to_max_seq_length=config.pad_to_max_seq_length
+        ),
         **settings,
     )
     return FinetuningRun(task, settings, (model_config, FullTokenizer(str(folder / "vocab.txt"))))

@@ -1,0 +1,92 @@
+"""Packs the examples of a step into rows. See `sequences.packed_rows`.
+
+Axis letters: E examples of an input pipeline.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.sequences import packed_rows
+from bert_tf.sequences.packed_rows import Layout, Packer, Sizes, Tokens
+from bert_tf.training import micro_batches
+
+# The shape of packed rows is chosen from about this number of records.
+RECORDS_OF_SHAPE = 4096
+# The arrays whose length depends on the number of rows or predictions.
+_VARYING = {
+    *("input_ids", "segment_ids", "sequence_ids", "position_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+}
+
+
+def with_shape(packer: Packer, batches: Iterable[Mapping[str, np.ndarray]], pipelines: int) -> Packer:
+    """Returns the packer with the shape that is cheapest for some padded batches.
+
+    Args:
+      packer: a packer without a shape.
+      batches: the features of some global batches.
+      pipelines: the number of input pipelines, which divide a batch.
+    """
+    samples, length, most = [], 0, 0
+    for batch in batches:
+        samples += [Sizes(*own) for own in zip(*(np.split(x, pipelines) for x in _sizes(batch)), strict=True)]
+        length = batch["input_ids"].shape[1]
+        most = batch["masked_lm_ids"].shape[1] if "masked_lm_ids" in batch else 0
+    return packer.with_shape(samples, length, most)
+
+
+def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
+    """Returns the packed parts of a pipeline's replicas, stacked, for features [E, ...]."""
+    dummy = {name: np.ones(x.shape, x.dtype.as_numpy_dtype) for name, x in batch.items()}
+    # The shapes of an example with all sequences of one token. Without a fixed shape, rows and predictions vary.
+    template = _pack(dummy, packer)
+    names = list(batch)
+
+    def pack(*arrays: np.ndarray) -> list[np.ndarray]:
+        return tf.nest.flatten(_pack(dict(zip(names, arrays, strict=True)), packer))
+
+    arrays = tf.nest.flatten(template)
+    found = tf.numpy_function(pack, list(batch.values()), [array.dtype for array in arrays], stateful=False)
+    found = tf.nest.pack_sequence_as(template, found)
+
+    def with_shape(name: str, x: Any, array: Any) -> Any:
+        if isinstance(array, dict):
+            return {each: with_shape(each, x[each], values) for each, values in array.items()}
+        varies = packer.shape is None and name in _VARYING
+        return tf.ensure_shape(x, [len(array), None if varies else array.shape[1], *array.shape[2:]])
+
+    return with_shape("", found, template)
+
+
+def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
+    """Returns the packed parts of a pipeline's replicas, stacked, for features [E, ...]."""
+    count, length = batch["input_ids"].shape
+    sizes = _sizes(batch)
+    if (sizes.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
+        raise ValueError("an input_mask has zeros before its last one. Pass --pad_to_max_seq_length.")
+    stored = {name: (batch[name].reshape(-1), 0) for name in ("input_ids", "segment_ids")}
+    tokens = Tokens(stored, np.arange(count) * length, sizes.lengths[:, 0])
+    per_example = {name: batch[name] for name in ("next_sentence_labels",) if name in batch}
+
+    def arrays(placed: Layout) -> dict[str, np.ndarray]:
+        packed = packed_rows.pack(placed, tokens, per_example)
+        if "masked_lm_ids" not in batch:
+            return packed
+        predictions = (batch["masked_lm_positions"], batch["masked_lm_weights"])
+        return packed | packed_rows.pack_predictions(placed, *predictions, {"masked_lm_ids": batch["masked_lm_ids"]})
+
+    placed = packer.place(sizes, length)
+    parts = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
+    return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *parts)
+
+
+def _sizes(batch: Mapping[str, np.ndarray]) -> Sizes:
+    """Returns the sizes of padded examples."""
+    positions = np.arange(1, batch["input_mask"].shape[1] + 1)
+    lengths = ((batch["input_mask"] > 0) * positions).max(axis=1, keepdims=True)
+    if "masked_lm_weights" not in batch:
+        return Sizes.of(lengths)
+    return Sizes(lengths, (batch["masked_lm_weights"] > 0).sum(axis=1))

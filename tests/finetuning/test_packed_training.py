@@ -1,0 +1,116 @@
+"""Training computes the same with packed rows and with padded sequences, in one part or several, with any shape."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.finetuning import input_pipeline
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.model import heads
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.sequences.packed_rows import Shape
+from bert_tf.training import micro_batches
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES, TrainingConfig
+from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
+
+BATCH, STEPS, LENGTH = 8, 3, 20
+# Too few rows for most batches, so they need several spill micro-batches.
+NARROW = {1: Shape(2, 0, 1, 0, 8), 2: Shape(2, 0, 2, 0, 8)}
+
+
+@pytest.fixture(autouse=True)
+def no_dropout_before_the_output_layer(monkeypatch):
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # packed rows have the examples in another order
+
+
+def features(count=32, choices=1):
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(3, LENGTH + 1, count * choices)
+    sequences = [(rng.integers(5, 40, n).tolist(), [0] * (n - 1) + [1]) for n in lengths]
+    return FeatureSet.from_sequences(sequences, {"label_ids": rng.integers(0, 2, count).astype(np.int32)}, choices)
+
+
+def losses_and_weights(
+    packs, *, replicas=1, parts=1, narrow=False, varies=False, dtype="float32", recompute=False, choices=1, clips="all"
+):
+    """Trains a few steps from the same weights on the same examples."""
+    strategy = strategies.build_strategy(DistributionConfig("mirrored" if replicas > 1 else "one_device"))
+    config = TrainingConfig(
+        "unused",
+        OptimizerConfig(1e-2, 10, clip_gradients=clips) if clips != "all" else OptimizerConfig(1e-2, 10),
+        BATCH,
+        dtype=dtype,
+        gradient_accumulation_steps=parts,
+        gradient_checkpointing=recompute,
+    )
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = ClassifierModel(
+            without_dropout(tiny_config(num_hidden_layers=1)),
+            1 if choices > 1 else 2,
+            choices=choices,
+            dtype=DTYPES[dtype],
+            gradient_checkpointing=recompute,
+        )
+        trainer = Trainer(model, config, strategy)
+    sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
+    packer = micro_batches.packer(strategy, config, parts) if packs else None
+    if packs and narrow:
+        packer = packer.__class__(packer.replicas, parts, NARROW[choices], packer.shares)
+    data = input_pipeline.training_data(sampler, STEPS, not varies, has_static_shapes=narrow, packer=packer)
+    batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
+    means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
+    for step, each in enumerate(means):  # tokens without padding
+        assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()
+    return [each["loss"] for each in means], [variable.numpy() for variable in model.variables]
+
+
+def check_against_padded_sequences(**options):
+    padded = {name: value for name, value in options.items() if name not in ("narrow", "parts")}
+    (losses, weights), (padded_losses, padded_weights) = (
+        losses_and_weights(True, **options),
+        losses_and_weights(False, **padded),
+    )
+    assert_close(losses, padded_losses, 1e-5)
+    for packed, expected in zip(weights, padded_weights, strict=True):
+        assert_close(packed, expected, 1e-4)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "options", [{"varies": True}, {"choices": 2, "parts": 2}, {"narrow": True, "parts": 2, "choices": 2}], ids=str
+)
+def test_losses_and_weights_are_those_of_padded_sequences(options):
+    check_against_padded_sequences(**options)
+
+
+@pytest.mark.plain
+def test_a_graph_of_one_shape_computes_what_has_no_room_in_spill_micro_batches():
+    check_against_padded_sequences(narrow=True)
+
+
+@pytest.mark.slow  # 15 s
+@pytest.mark.plain
+@pytest.mark.parametrize("options", [{}, {"narrow": True, "parts": 2}, {"clips": "per_replica"}], ids=str)
+def test_replicas_agree_with_padded_sequences(options):
+    check_against_padded_sequences(replicas=2, **options)
+
+
+def test_compiled_kernels_recomputation_and_parts_in_bfloat16_agree_with_padded_sequences():
+    options = {"parts": 2, "dtype": "bfloat16", "recompute": True}
+    losses, _ = losses_and_weights(True, **options)
+    with eagerly():
+        assert_close(losses, losses_and_weights(False, dtype="bfloat16")[0], 2e-2)
+
+
+@pytest.mark.plain
+def test_one_graph_divides_batches_of_all_lengths_into_parts():
+    losses, _ = losses_and_weights(True, varies=True, parts=2)
+    with eagerly():
+        assert_close(losses, losses_and_weights(False, varies=True)[0], 1e-5)
