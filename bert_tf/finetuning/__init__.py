@@ -1,7 +1,6 @@
 """Fine-tuning for all tasks: features in memory, models, runs, and model selection.
 
     feature_sets        tokenized examples in memory, and the batch of each training step
-    row_counts          the number of tokens in a batch without padding
     finetuning_config   the settings of fine-tuning, including sweeps
     models              the encoder with an output layer: classes, tags or answer spans
     task                the interface that every task implements

@@ -5,6 +5,7 @@
 - `record_shards`: finds, counts and checks TFRecord files.
 - `record_reader`: reads single records at any position.
 - `input_pipeline`: reads, shuffles and batches records. The batch of each step is reproducible.
+- `packed_examples`: packs the examples of a step into rows.
 - `model`: the encoder with the heads and the loss of an objective.
 - `pretraining_config`: the settings of pre-training.
 - `recipes`: the objectives, and published settings as values of flags.

@@ -5,6 +5,7 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `interface`: the interface between the loop and its callers: model, data and evaluation.
 - `settings`: the training settings, which need no TensorFlow.
 - `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
+- `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
