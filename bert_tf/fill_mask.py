@@ -2,13 +2,12 @@
 
 python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth universally [MASK]."
 
-With --jointly, it prints the most probable tokens for all masks of a text together.
+Each mask is predicted on its own.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, overload
+from typing import Self, overload
 
 from absl import flags
 
@@ -17,23 +16,12 @@ from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.sequences import packing
 from bert_tf.tokenization.vocabulary import MASK, UNK
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
     """A token of the vocabulary, and its probability at the position of a [MASK]."""
 
     token: str
-    probability: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Filling:
-    """A token for each [MASK] of a text, and their joint probability."""
-
-    tokens: tuple[str, ...]
     probability: float
 
 
@@ -89,33 +77,10 @@ class FillMask:
           InputError: if `text` is not a text, has no [MASK], or has too many tokens for the model; if `top` is below 1;
             or if a target is not a single token.
         """
-        return self._for_each(self._fill, text, top, targets)
-
-    def jointly(self, text, top=5, targets=()):  # noqa: ANN001, ANN201 (as `__call__`)
-        """Predicts the most probable tokens for all [MASK]s of a text together.
-
-        The masks are filled in from left to right with a beam search, which keeps the 10 best fillings (more if `top`
-        is larger); see `bert_tf.serving.pretrained_encoder.fill_jointly`. The probability of the first token is
-        the same as in `__call__`. Each further token is predicted with the previous tokens filled in.
-
-        Args:
-          text: a text or a list of texts; see `__call__`.
-          top: the number of fillings.
-          targets: the words to choose from for each [MASK].
-
-        Returns:
-          A list of `Filling`, the most probable one first; for a list of texts, a list of these lists.
-
-        Raises:
-          InputError: see `__call__`.
-        """
-        return self._for_each(self._fill_jointly, text, top, targets)
-
-    def _for_each(self, fill, text, top, targets):  # noqa: ANN001 (as `__call__`)
         require_whole("fill_mask: top", top, 1)
         ids = [self._target_id(target) for target in targets] or list(range(self.bert.config.vocab_size))
         texts = text if isinstance(text, list | tuple) else [text]
-        found = [fill(self._encode(part), top, ids) for part in texts]
+        found = [self._fill(self._encode(part), top, ids) for part in texts]
         return found if isinstance(text, list | tuple) else found[0]
 
     def _target_id(self, target: str) -> int:
@@ -124,16 +89,13 @@ class FillMask:
             raise InputError(f"{target!r} is not a single token of the vocabulary. Use another word.", "targets")
         return self.bert.tokenizer.vocab[tokens[0]]
 
-    def _logits(self, ids: "tf.Tensor", positions: "tf.Tensor") -> "tf.Tensor":
-        """Returns logits [B, P, V] for ids [B, T] and positions [B, P]."""
-        return self.head(self.bert.encoder(ids).sequence_output, positions, self.bert.encoder.embedding_table)
-
     def _fill(self, ids: list[int], top: int, choices: Sequence[int]) -> list[list[Guess]]:
         import tensorflow as tf
 
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]
-        logits = self._logits(tf.constant([ids]), tf.constant([positions]))[0]
+        states = self.bert.encoder(tf.constant([ids])).sequence_output
+        logits = self.head(states, tf.constant([positions]), self.bert.encoder.embedding_table)[0]
         probabilities, numbers = tf.math.top_k(
             tf.gather(tf.nn.softmax(logits), choices, axis=1), min(top, len(choices))
         )
@@ -141,28 +103,6 @@ class FillMask:
         return [
             [Guess(names.get(choices[i], UNK), float(p)) for i, p in zip(row, row_probabilities, strict=True)]
             for row, row_probabilities in zip(numbers.numpy().tolist(), probabilities.numpy(), strict=True)
-        ]
-
-    def _fill_jointly(self, ids: list[int], top: int, choices: Sequence[int]) -> list[Filling]:
-        import tensorflow as tf
-
-        from bert_tf.serving.pretrained_encoder import BEAM_WIDTH, fill_jointly
-
-        size = self.bert.config.vocab_size
-        is_choice = tf.scatter_nd([[choice] for choice in choices], tf.ones(len(choices)), [size]) > 0
-
-        def log_probabilities(ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-            found = tf.nn.log_softmax(self._logits(ids, positions[:, tf.newaxis])[:, 0])
-            return tf.where(is_choice, found, -math.inf)
-
-        batch = tf.constant([ids])
-        is_mask = batch == self.bert.tokenizer.vocab[MASK]
-        tokens, scores = fill_jointly(batch, is_mask, log_probabilities, min(max(top, BEAM_WIDTH), size))
-        names = self.bert.tokenizer.inv_vocab
-        return [
-            Filling(tuple(names.get(token, UNK) for token in row), math.exp(score))
-            for row, score in zip(tokens[0].numpy().tolist()[:top], scores[0].numpy().tolist(), strict=False)
-            if score > -math.inf
         ]
 
     def _encode(self, text: str) -> list[int]:
@@ -195,7 +135,6 @@ def cli() -> None:
         "Text with at least one [MASK]; repeatable. Default: each line of standard input.",
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
-    jointly = flags.DEFINE_bool("jointly", False, "Print the most probable tokens for all masks of a text together.")
     targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
 
     def main() -> None:
@@ -204,14 +143,10 @@ def cli() -> None:
         for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)
             try:
-                fill = filler.jointly if jointly.value else filler
-                found = fill(text, top.value, targets.value)
+                found = filler(text, top.value, targets.value)
             except InputError as error:
                 refused += 1
                 program.say(f"error: {error}")
-                continue
-            if jointly.value:
-                print("\n".join(f"   {', '.join(filling.tokens)} {filling.probability:.1%}" for filling in found))
                 continue
             for guesses in found:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))

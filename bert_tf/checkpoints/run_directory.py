@@ -31,20 +31,8 @@ BEST_FOLDER = "best"
 TRIALS_FOLDER = "trials"
 
 _PACKAGES = ("keras", "tensorflow-text", "numpy")
-# The format of RUN_FILE. Files of format 1 have no number; their settings have other names.
+# The format of RUN_FILE.
 _FORMAT = 2
-_RENAMED = {
-    "allow_changes": "allow_changed_settings",
-    "draw_per_word": "replace_words_jointly",
-    "fresh_head": "reset_head",
-    "keep_best": "use_best_checkpoint",
-    "max_steps": "num_train_steps",
-    "ordinary_replacements": "no_special_replacements",
-    "recompute_gradients": "gradient_checkpointing",
-    "reference_order": "original_order",
-    "release_format": "original_format",
-}
-_RENAMED_VALUES = {("task", "custom"): "text", ("task_name", "custom"): "text", ("answer_text", "release"): "original"}
 
 
 class _RunFile(TypedDict):
@@ -89,11 +77,6 @@ def prepare(
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):
-        if "format" not in read(output_dir):
-            raise InputError(
-                f"--output_dir: {output_dir}: an earlier version began this run, so it can't be resumed. Use another "
-                "directory. You can still evaluate or export the run, or pass it as --init_checkpoint."
-            )
         before = recorded(output_dir)
         start = resume_settings.get("init_checkpoint")
         if start and before.get("init_checkpoint") == files.resolved(start):
@@ -194,26 +177,17 @@ class _Recorded(dict[str, Any]):
 
 
 def read(output_dir: str) -> dict[str, Any]:
-    """Reads the file that `prepare` wrote. Settings of format 1 are renamed to their current names.
+    """Reads the file that `prepare` wrote.
 
     Raises:
-      InputError: if the folder is not a run directory, or a later version wrote the file.
+      InputError: if the folder is not a run directory, or another version wrote the file.
     """
     path = os.path.join(output_dir, RUN_FILE)
     values = json_files.read(path, "--output_dir", _RunFile)
-    if values.get("format", 1) > _FORMAT:
-        raise InputError(f"{path}: unknown format {values['format']}. Use a newer version of bert-tf.")
+    if values.get("format", _FORMAT) != _FORMAT:
+        raise InputError(f"{path}: unknown format {values['format']}. Use the version of bert-tf that wrote it.")
     parts = {name: _Recorded(path, values[name]) for name in ("resume_settings", "flags") if name in values}
-    if "format" not in values:
-        parts = {name: _Recorded(path, _with_new_names(part)) for name, part in parts.items()}
     return _Recorded(path, values | parts)
-
-
-def _with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _RENAMED.get(name, name): _RENAMED_VALUES.get((name, value), value) if isinstance(value, str) else value
-        for name, value in settings.items()
-    }
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:

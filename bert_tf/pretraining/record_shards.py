@@ -42,8 +42,6 @@ _GZIP = b"\x1f\x8b\x08"
 
 # There may be thousands of files, and opening one in the cloud takes long.
 _MAX_OPEN_FILES = 32
-# Maps names of masking settings in the metadata of earlier versions to the current names.
-_RENAMED = {"draw_per_word": "replace_words_jointly", "ordinary_replacements": "no_special_replacements"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,8 +176,7 @@ def record_features(
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     """Returns the fields of the `MaskingPolicy` of a shard; None if unknown."""
-    policy = None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
-    return {_RENAMED.get(name, name): value for name, value in policy.items()} if isinstance(policy, dict) else policy
+    return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
 def identities(shards: Sequence[Shard]) -> list[str]:

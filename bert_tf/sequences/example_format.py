@@ -198,9 +198,8 @@ class Sidecar(msgspec.Struct, frozen=True):
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        """The record of the tokenizer; see `tokenizer_record`. Older files have only a digest and the casing."""
-        older = {name: self.settings[name] for name in ("do_lower_case",) if name in self.settings}
-        return {"vocab_sha256": self.vocab_sha256} | self.settings.get("tokenizer", older)
+        """The record of the tokenizer; see `tokenizer_record`."""
+        return {"vocab_sha256": self.vocab_sha256} | self.settings.get("tokenizer", {})
 
     @property
     def is_masked(self) -> bool:

@@ -1,11 +1,8 @@
 """A pre-trained model for serving: hidden states of texts, and predictions for each [MASK].
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
-M largest number of masks in a text, W width of the beam, N = B*W texts.
+M largest number of masks in a text.
 """
-
-import math
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -21,60 +18,14 @@ from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, 
 from bert_tf.tokenization import Tokenizer
 
 _MASK = "[MASK]"
-# The number of predictions for each mask, and of fillings for all masks.
+# The number of predictions for each mask.
 _TOP = 5
-# The number of fillings of a text that `fill_jointly` keeps.
-BEAM_WIDTH = 10
 
 
 def token_states_in_parts(encoder: InferenceEncoder, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the last hidden states [n, H] of the tokens, float32. See `signature_inputs.in_parts`."""
     width = encoder.config.hidden_size
     return in_parts(lambda part: tf.cast(encoder.token_states(part), tf.float32), batch, width, kept)
-
-
-def fill_jointly(
-    ids: tf.Tensor, is_mask: tf.Tensor, log_probabilities: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], width: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fills in all masks of each text together, from left to right, with a beam search.
-
-    The probability of a filling is the product of the probabilities of its tokens. Each token is predicted
-    with the previous masks filled in, and the following ones not.
-
-    Args:
-      ids: [B, T], int32.
-      is_mask: [B, T], True for masks.
-      log_probabilities: takes ids [N, T] and a position in each text [N], and returns the log-probabilities [N, V] of
-        the tokens at these positions.
-      width: W, at most V.
-
-    Returns:
-      The tokens of the best fillings [B, W, M], and the log-probabilities of the fillings [B, W].
-    """
-    counts = tf.math.count_nonzero(is_mask, axis=1, dtype=tf.int32)
-    positions = tf.RaggedTensor.from_row_lengths(tf.cast(tf.where(is_mask)[:, 1], tf.int32), counts).to_tensor()
-    batch, length = tf.unstack(tf.shape(ids))
-
-    def fill_next(number: tf.Tensor, ids: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        position = positions[:, number]
-        tokens = log_probabilities(tf.reshape(ids, [-1, length]), tf.repeat(position, width))
-        size = tf.shape(tokens)[1]
-        totals = scores[:, :, tf.newaxis] + tf.reshape(tokens, [batch, width, size])
-        best, chosen = tf.math.top_k(tf.reshape(totals, [batch, width * size]), width)
-        is_here = (tf.range(length) == position[:, tf.newaxis])[:, tf.newaxis]
-        filled = tf.where(is_here, (chosen % size)[:, :, tf.newaxis], tf.gather(ids, chosen // size, batch_dims=1))
-        has_mask = number < counts
-        scores = tf.where(has_mask[:, tf.newaxis], best, scores)
-        return number + 1, tf.where(has_mask[:, tf.newaxis, tf.newaxis], filled, ids), scores
-
-    copies = tf.tile(ids[:, tf.newaxis], [1, width, 1])
-    scores = tf.tile([[0.0] + [-math.inf] * (width - 1)], [batch, 1])  # the copies are equal, so only one counts
-    shapes = (tf.TensorShape([]), tf.TensorShape([None, width, None]), tf.TensorShape([None, width]))
-    _, filled, scores = tf.while_loop(
-        lambda number, *_: number < tf.shape(positions)[1], fill_next, (0, copies, scores), shape_invariants=shapes
-    )
-    found = tf.gather(tf.transpose(filled, [0, 2, 1]), positions, batch_dims=1)
-    return tf.transpose(found, [0, 2, 1]), scores
 
 
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
@@ -125,8 +76,6 @@ class ServedEncoder(tf.Module):
         - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same additional values.
         - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best predictions for each [MASK] of a
           text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
-        - `fill_mask_jointly` (text_a [B]) returns the best fillings of all masks of a text together: `fillings`
-          [B, 5, M] and their `probabilities` [B, 5]; see `fill_jointly`.
         """
         signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -137,7 +86,6 @@ class ServedEncoder(tf.Module):
         }
         if self._encoder.has_masked_lm:
             signatures["fill_mask"] = signature(self._fill_mask, text_a=TEXTS)
-            signatures["fill_mask_jointly"] = signature(self._fill_jointly, text_a=TEXTS)
         return signatures
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -191,29 +139,6 @@ class ServedEncoder(tf.Module):
         return {
             "guesses": by_text(tf.gather(self._pieces, guesses), ""),
             "probabilities": by_text(probabilities, 0.0),
-            "num_masks": counts,
-            "truncated": truncated,
-        }
-
-    def _fill_jointly(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch, truncated = self._masked_texts.read(text_a)
-        is_mask = batch.padded(tf.cast(batch.ids == self._mask, tf.int32)) > 0
-        width = min(BEAM_WIDTH, self._pieces.shape[0])
-        lengths = tf.repeat(batch.lengths, width)
-
-        def log_probabilities(ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-            ids = tf.RaggedTensor.from_tensor(ids, lengths=lengths).flat_values
-            copies = TokenBatch(ids, tf.zeros_like(ids), tf.ones_like(ids), lengths)
-            is_needed = tf.ragged.range(lengths).flat_values == tf.repeat(positions, lengths)
-            states = token_states_in_parts(self._encoder, copies, is_needed)
-            return tf.nn.log_softmax(self._encoder.masked_lm_logits(states))
-
-        tokens, scores = fill_jointly(batch.padded(batch.ids), is_mask, log_probabilities, width)
-        counts = tf.math.count_nonzero(is_mask, axis=1)
-        is_filled = tf.sequence_mask(counts)[:, tf.newaxis]
-        return {
-            "fillings": tf.where(is_filled, tf.gather(self._pieces, tokens), "")[:, :_TOP],
-            "probabilities": tf.exp(scores)[:, :_TOP],
             "num_masks": counts,
             "truncated": truncated,
         }

@@ -9,7 +9,6 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
-- `detailed_metrics`: gradient norms by part of the model and other details of a step.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
 - `agreement`: checks that all workers have the same state, settings, data and code.
 - `nonfinite`: counts steps with a non-finite loss or gradient.

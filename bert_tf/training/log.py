@@ -1,7 +1,6 @@
 """The output of a training run: progress bar, `metrics.jsonl`, summaries for TensorBoard, and plots."""
 
 import json
-import math
 import os
 import re
 import time
@@ -14,8 +13,6 @@ from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.settings import TrainingConfig
 
-# If the loss of a step exceeds the mean of the previous steps by more than this, it is reported as a spike.
-_SPIKE = 1.0
 # The progress bar shows only these metrics; the log contains all.
 _PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
 
@@ -85,11 +82,7 @@ class TrainingLog:
         """Takes the means since the last call, and writes them every `log_steps` steps or if `is_due` is True."""
         steps, seconds = step - self._timer_start[0], time.perf_counter() - self._timer_start[1]
         self._timer_start = (step, time.perf_counter())
-        means = dict(means)
-        if "input_seconds" in means:
-            means["input_wait_share"] = means.pop("input_seconds") / seconds
-        self._report_spike(step, steps, means)
-        self.last = means | self._speed(step - 1, seconds / steps, means)
+        self.last = dict(means) | self._speed(step - 1, seconds / steps, means)
         self._bar.set_postfix(
             {
                 name: reporting.format_number(value)
@@ -101,14 +94,6 @@ class TrainingLog:
         if is_due or step % self._config.log_steps == 0:
             self._write("train", step, self.last | (self._first_step or {}))
             self._first_step = {}
-
-    def _report_spike(self, step: int, steps: int, means: Mapping[str, float]) -> None:
-        largest = means.get("largest_loss", -math.inf)
-        if self._is_shown and self.last and largest > self.last["loss"] + _SPIKE:
-            say(
-                f"Warning: loss spike of {reporting.format_number(largest)} in the {steps} steps before step {step} "
-                f"(mean loss before: {reporting.format_number(self.last['loss'])})."
-            )
 
     def report_skipped(self, step: int, data: str) -> None:
         """Reports that a step was skipped because it was not finite; `data` describes its examples."""

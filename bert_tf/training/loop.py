@@ -7,7 +7,6 @@ Each replica does the following in each step:
 
 import contextlib
 import functools
-import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -21,7 +20,6 @@ from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
-from bert_tf.training.detailed_metrics import DetailedMetrics, timed_next
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.interface import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
 from bert_tf.training.log import TrainingLog
@@ -181,10 +179,7 @@ class Trainer:
         self.strategy = strategy
         self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
         self.loss_scale = LossScale(enabled=config.dtype == "float16")
-        self.details = DetailedMetrics(model.trained_variables) if config.detailed_metrics else None
-        detailed = self.details.names if self.details else ()
-        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops", *detailed))
-        self.input_seconds = 0.0
+        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
         self.nonfinite = NonfiniteSteps(config.max_nonfinite_steps)
         # Whether this process was asked to stop, and how many processes had been asked before the last step.
         self.stop_request, self.stop_requests = (
@@ -198,14 +193,12 @@ class Trainer:
         step = compiled(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
 
         @compiled
-        def one_step(batches: tf.data.Iterator, parts: int) -> tf.Tensor | None:
-            batch, seconds = timed_next(batches) if self.details else (next(batches), None)
-            strategy.run(functools.partial(step, parts=parts), args=(batch,))
-            return seconds
+        def one_step(batches: tf.data.Iterator, parts: int) -> None:
+            self.strategy.run(functools.partial(step, parts=parts), args=(next(batches),))
 
         @compiled
         def step_with(batch: Batch, parts: int) -> None:
-            strategy.run(functools.partial(step, parts=parts), args=(batch,))
+            self.strategy.run(functools.partial(step, parts=parts), args=(batch,))
 
         @compiled
         def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:
@@ -253,13 +246,9 @@ class Trainer:
             for _ in range(count):
                 with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
                     if graph_per_shape:
-                        start = time.perf_counter()
-                        batch = next(batches)
-                        seconds = time.perf_counter() - start
-                        self._step_with(batch, parts)
+                        self._step_with(next(batches), parts)
                     else:
-                        seconds = self._one_step(batches, parts)
-                self.input_seconds += 0.0 if seconds is None else float(seconds)
+                        self._one_step(batches, parts)
                 yield 1
 
     def take_means(self) -> dict[str, float]:
@@ -268,10 +257,7 @@ class Trainer:
         rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
-        details = self.details.take() if self.details else {}
-        if self.details and not strategies.is_tpu(self.strategy):
-            details["input_seconds"], self.input_seconds = self.input_seconds, 0.0
-        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped, **details}
+        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped}
 
     def should_stop(self, requested: bool) -> bool:
         """Returns whether to stop now. All processes get the same answer after the same step.
@@ -356,13 +342,11 @@ class Trainer:
 
         weight = tf.where(finite, 1.0, 0.0)
         metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
-        details = self.details.add(loss, gradients, finite) if self.details else {}
         share = 1.0 / self.strategy.num_replicas_in_sync
         tokens, flops = micro_batches.tokens_and_flops(self.model, batch)
         self.metrics.add(
             {
                 **metrics,
-                **details,
                 # Loss and norm are the same on all replicas, and so is their mean.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),

@@ -76,9 +76,6 @@ class TrainingConfig(Settings, frozen=True):
     freeze_encoder: Annotated[bool, about("Freeze the complete encoder, including its pooler.")] = False
     max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
     peak_tflops: Annotated[FiniteFromZero, about("Peak TFLOP/s of all devices; 0 if unknown.")] = 0.0
-    detailed_metrics: Annotated[
-        bool, about("Also log gradient norms, the largest loss, input waiting time, and memory.")
-    ] = False
     profile_steps: Annotated[
         str,
         about("Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
@@ -143,7 +140,7 @@ class TrainingConfig(Settings, frozen=True):
         All workers must have the same values, but no weight depends on them.
         """
         names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
-        return {name: getattr(self, name) for name in (*names, "detailed_metrics", "profile_steps")}
+        return {name: getattr(self, name) for name in (*names, "profile_steps")}
 
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, Any]:
         """Returns the settings that influence the weights. A resumed run must have the same ones."""

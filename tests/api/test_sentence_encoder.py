@@ -68,7 +68,7 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     served = export.load(tmp_path / "exported", "sentence_vectors")
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
     encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
-    assert served.signatures == sorted([*encoders, "fill_mask", "fill_mask_jointly"])
+    assert served.signatures == sorted([*encoders, "fill_mask"])
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])

@@ -72,24 +72,6 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     assert saver.latest_checkpoint(str(folder))
 
 
-def test_a_run_of_an_earlier_version_is_read_but_not_resumed(tmp_path, write):
-    settings = {"task": "custom", "max_seq_length": 12, "answer_text": "release"}
-    flags = {"task_name": "custom", "keep_best": True, "max_steps": 3, "text_column": "custom"}
-    write("run/run.json", json.dumps({"resume_settings": settings, "flags": flags}))
-    folder = str(tmp_path / "run")
-    recorded = run_directory.read(folder)
-    assert recorded["resume_settings"] == {"task": "text", "max_seq_length": 12, "answer_text": "original"}
-    assert recorded["flags"] == {
-        "task_name": "text",
-        "use_best_checkpoint": True,
-        "num_train_steps": 3,
-        "text_column": "custom",
-    }
-    CheckpointSaver(folder, 1).save(1, {"x": 1.0})
-    with pytest.raises(InputError, match="an earlier version began this run, so it can't be resumed"):
-        prepare(folder, write("v.txt", "[PAD]\na\n"), allow_changed_settings=True)
-
-
 @pytest.mark.parametrize(
     ("content", "keys", "message"),
     [

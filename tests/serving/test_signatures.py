@@ -341,17 +341,6 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
         for j, guesses in enumerate(filler(texts[i], 5)):
             assert [name.decode() for name in found["guesses"][i, j].numpy()] == [guess.token for guess in guesses]
             assert_close(found["probabilities"][i, j], [guess.probability for guess in guesses], 1e-5)
-    # Also in a graph, where the sizes are unknown.
-    tf.config.run_functions_eagerly(False)
-    joint = served["fill_mask_jointly"](text_a=tf.constant(texts))
-    tf.config.run_functions_eagerly(True)
-    assert joint["num_masks"].numpy().tolist() == [1, 0, 2, 0, 1]
-    assert joint["fillings"].shape == (5, 5, 2)
-    for i in (0, 2):
-        for j, filling in enumerate(filler.jointly(texts[i])):
-            row = [name.decode() for name in joint["fillings"][i, j].numpy()]
-            assert [name for name in row if name] == list(filling.tokens)
-            assert_close(joint["probabilities"][i, j], filling.probability, 1e-5)
 
     text_a, text_b = tf.constant(["a cab", "b"]), tf.constant(["c", ""])
     sequences = [tokenizer.pack(a, b, LENGTH) for a, b in (("a cab", "c"), ("b", ""))]

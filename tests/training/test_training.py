@@ -436,15 +436,8 @@ def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
-def test_details_and_a_trace_are_written_if_they_are_asked_for(tmp_path):
-    config = config_for(tmp_path, steps=3, log_steps=1, detailed_metrics=True, profile_steps="1:2")
-    _, metrics = run(config)
-    parts = [metrics[f"gradient_norm/{part}"] for part in ("embeddings", "layer_0", "pooler", "heads")]
-    assert all(part > 0 for part in parts)
-    assert_close(np.linalg.norm(parts), metrics["gradient_norm"], 1e-5)
-    assert metrics["largest_loss"] == metrics["loss"]
-    assert 0 < metrics["input_wait_share"] < 1
-    assert 0.1 < metrics["memory_gb"] < 100
+def test_a_trace_is_written_if_it_is_asked_for(tmp_path):
+    _, metrics = run(config_for(tmp_path, steps=3, log_steps=1, profile_steps="1:2"))
     assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]).items() >= metrics.items()
 
