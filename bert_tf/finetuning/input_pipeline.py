@@ -1,13 +1,13 @@
 """The input pipeline of the training loop."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
+from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.sequences.packed_rows import Packer
 from bert_tf.training import micro_batches
@@ -34,9 +34,11 @@ def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
     return config.num_train_steps * config.train_batch_size * length * hidden_size < WORK_FOR_FAST_GRAPHS
 
 
-def packer_for(sampler: BatchSampler, strategy: tf.distribute.Strategy, config: TrainingConfig) -> Packer:
+def packer_for(
+    sampler: BatchSampler, strategy: tf.distribute.Strategy, config: TrainingConfig, hidden_size: int | None
+) -> Packer:
     """Returns the packer of the examples of each step. If there is only one shape, it depends on data and settings."""
-    packer = micro_batches.packer(strategy, config, config.gradient_accumulation_steps)
+    packer = micro_batches.packer(strategy, config, config.gradient_accumulation_steps, hidden_size)
     if not micro_batches.has_one_shape(strategy, config):
         return packer
     steps = (sampler.examples(step) for step in range(STEPS_OF_SHAPE))
@@ -52,7 +54,6 @@ def training_data(
     has_graph_per_shape: bool = False,
     has_static_shapes: bool = False,
     packer: Packer | None = None,
-    hidden_size: int = 0,
 ) -> TrainingData:
     """Returns the training loop's input.
 
@@ -64,12 +65,9 @@ def training_data(
       has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler must then
         have only one length.
       packer: packs the sequences into rows; None to pad each of them.
-      hidden_size: the encoder's hidden size.
     """
-    varies = not has_static_shapes and not has_graph_per_shape
-    rows = (packer, hidden_size, varies)
     return TrainingData(
-        lambda step, context: _dataset(sampler, *rows, step, num_train_steps, has_static_shapes, context),
+        lambda step, context: _dataset(sampler, packer, step, num_train_steps, has_static_shapes, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         is_short=is_short,
         has_graph_per_shape=has_graph_per_shape,
@@ -79,17 +77,12 @@ def training_data(
 def _dataset(
     sampler: BatchSampler,
     packer: Packer | None,
-    hidden_size: int,
-    varies: bool,
     start_step: int,
     end_step: int,
     has_static_shapes: bool,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas.
-
-    If `varies` is True, one graph is used for all shapes, so rows may have any length.
-    """
+    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas."""
     features = sampler.features
     size = context.get_per_replica_batch_size(sampler.batch_size)
     own_size = size * replicas_per_pipeline(context)
@@ -100,8 +93,8 @@ def _dataset(
             for first in range(own.start, own.stop, size):
                 yield features.batch(examples[first : first + size], length)
         else:
-            lengths = range(length, 2 * length, 8) if varies else [length]
-            yield from packed_parts(features, examples[own], packer, lengths, hidden_size)
+            for layouts in packer.place(features.sizes(examples[own]), length):
+                yield micro_batches.part([(layout, features.packed(layout.of(examples[own]))) for layout in layouts])
 
     def parts() -> Iterator[dict[str, Any]]:
         for step in range(start_step, end_step):
@@ -119,19 +112,3 @@ def _dataset(
         return tf.TensorSpec([len(x) if packer is None else None, None, *x.shape[2:]], x.dtype)
 
     return tf.data.Dataset.from_generator(parts, output_signature=spec("", sample)).prefetch(2)
-
-
-def packed_parts(
-    features: FeatureSet, examples: np.ndarray, packer: Packer, lengths: Iterable[int], hidden_size: int
-) -> Iterator[dict[str, Any]]:
-    """Yields the packed part of each replica of an input pipeline.
-
-    Args:
-      features: the features.
-      examples: the indices of the pipeline's examples [E].
-      packer: places the examples.
-      lengths: possible lengths of a row (L).
-      hidden_size: the encoder's hidden size.
-    """
-    for layouts in packer.place_in_best(features.sizes(examples), lengths, hidden_size):
-        yield micro_batches.part([(layout, features.packed(layout.of(examples))) for layout in layouts])

@@ -289,10 +289,12 @@ class FinetuningRun:
         """Returns the object that chooses the examples of each step."""
         buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.settings.group_by_length
         batch_size = self.training_config.train_batch_size
+        has_one_shape = micro_batches.has_one_shape(self.strategy, self.training_config)
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
-            group_by_length = is_large and len(buckets) > 1
-        if self._has_fixed_shapes and not group_by_length:  # all batches have the same length, so there are few graphs
+            group_by_length = is_large and len(buckets) > 1 and not has_one_shape
+        if has_one_shape or (self.has_graph_per_shape and not group_by_length):
+            # All batches have the same length, so there are few graphs.
             buckets = [next(length for length in buckets if length >= features.max_length)]
         return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 
@@ -300,20 +302,20 @@ class FinetuningRun:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
-        packer = input_pipeline.packer_for(sampler, self.strategy, training_config) if self.packs else None
+        has_one_shape = micro_batches.has_one_shape(self.strategy, training_config)
+        packer = None
+        if self.packs:
+            has_one_graph = not (has_one_shape or self.has_graph_per_shape)
+            width = self.config.hidden_size if has_one_graph else None
+            packer = input_pipeline.packer_for(sampler, self.strategy, training_config, width)
         return input_pipeline.training_data(
             sampler,
             training_config.num_train_steps,
             self.is_short,
             self.has_graph_per_shape,
-            has_static_shapes=micro_batches.has_one_shape(self.strategy, training_config),
+            has_static_shapes=has_one_shape,
             packer=packer,
-            hidden_size=self.config.hidden_size,
         )
-
-    @property
-    def _has_fixed_shapes(self) -> bool:
-        return self.has_graph_per_shape or self.training_config.jit_compile
 
     @property
     def best_folder(self) -> str:

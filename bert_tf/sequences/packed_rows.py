@@ -135,6 +135,7 @@ class Packer:
       replicas: the number of replicas of the pipeline.
       micro_batches: the number of micro-batches of a replica.
       shape: the shape of each part; None to give each micro-batch the rows and predictions that it needs.
+      hidden_size: the encoder's hidden size, if rows may have any length. The one with the fewest operations is used.
       shares: whether all replicas share all examples, so that they have about equally many tokens. Otherwise, each
         replica has its own consecutive examples.
     """
@@ -142,6 +143,7 @@ class Packer:
     replicas: int = 1
     micro_batches: int = 1
     shape: Shape | None = None
+    hidden_size: int | None = None
     shares: bool = True
 
     def place(self, sizes: Sizes, length: int) -> list[list[Layout]]:
@@ -149,11 +151,21 @@ class Packer:
 
         Args:
           sizes: the sizes of the examples. Their number is a multiple of the number of parts.
-          length: L, at least the length of each sequence.
+          length: L, at least the length of each sequence; the smallest L, if rows may have any length.
 
         Returns:
           For each replica, the layout of its micro-batches and, if there is a shape with spills, the layout of these.
         """
+        if self.hidden_size is None:
+            return self._place(sizes, length)
+
+        def operations(placed: list[list[Layout]]) -> int:
+            first = placed[0][0]
+            return first.rows * first.length * (6 * self.hidden_size + first.length)
+
+        return min((self._place(sizes, each) for each in range(length, 2 * length, 8)), key=operations)
+
+    def _place(self, sizes: Sizes, length: int) -> list[list[Layout]]:
         parts, shape = self._parts(sizes.lengths.sum(axis=1)), self.shape
         slots, choices = parts.shape[1], sizes.lengths.shape[1]
         batches = [MicroBatch(length, slots, *(shape[:2] if shape else ())) for _ in parts]
@@ -171,15 +183,6 @@ class Packer:
                 layouts.append(layout(spills, choices, *spill_shape))
             placed.append(layouts)
         return placed
-
-    def place_in_best(self, sizes: Sizes, lengths: Iterable[int], hidden_size: int) -> list[list[Layout]]:
-        """Returns `place` for the length L with the fewest operations in a block, whose hidden size is given."""
-
-        def operations(placed: list[list[Layout]]) -> int:
-            first = placed[0][0]
-            return first.rows * first.length * (6 * hidden_size + first.length)
-
-        return min((self.place(sizes, length) for length in lengths), key=operations)
 
     def _parts(self, tokens: np.ndarray) -> np.ndarray:
         """Divides examples with `tokens` [E] into parts of about equally many tokens, most tokens first."""

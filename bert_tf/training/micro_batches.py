@@ -19,16 +19,20 @@ from bert_tf.training.settings import TrainingConfig
 _SPILL, _IS_USED = "spill", "spill_is_used"
 
 
-def packer(strategy: tf.distribute.Strategy, config: TrainingConfig, count: int) -> Packer:
+def packer(
+    strategy: tf.distribute.Strategy, config: TrainingConfig, count: int, hidden_size: int | None = None
+) -> Packer:
     """Returns a packer of the examples of each input pipeline, without a shape.
 
     Args:
       strategy: the strategy.
       config: the training settings.
       count: the number of micro-batches of a replica.
+      hidden_size: see `Packer`.
     """
     replicas = strategy.num_replicas_in_sync // strategies.input_pipelines(strategy)
-    return Packer(replicas, count, shares=config.optimizer.clip_gradients != "per_replica")
+    shares = config.optimizer.clip_gradients != "per_replica"
+    return Packer(replicas, count, hidden_size=hidden_size, shares=shares)
 
 
 def has_one_shape(strategy: tf.distribute.Strategy, config: TrainingConfig) -> bool:

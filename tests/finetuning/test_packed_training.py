@@ -1,5 +1,6 @@
 """Training computes the same with packed rows and with padded sequences, in one part or several, with any shape."""
 
+import dataclasses
 import functools
 
 import keras
@@ -60,9 +61,9 @@ def losses_and_weights(
         )
         trainer = Trainer(model, config, strategy)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
-    packer = micro_batches.packer(strategy, config, parts) if packs else None
+    packer = micro_batches.packer(strategy, config, parts, 12 if varies else None) if packs else None
     if packs and narrow:
-        packer = packer.__class__(packer.replicas, parts, NARROW[choices], packer.shares)
+        packer = dataclasses.replace(packer, shape=NARROW[choices])
     data = input_pipeline.training_data(sampler, STEPS, not varies, has_static_shapes=narrow, packer=packer)
     batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
