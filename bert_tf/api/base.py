@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
+import tensorflow as tf
 from msgspec import Meta
 
 from bert_tf import checkpoints
@@ -74,6 +75,7 @@ class Estimator(RunFolder, abc.ABC):
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Options
     _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
+    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = ("label", "labels")  # in tables with examples and labels
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
@@ -90,7 +92,7 @@ class Estimator(RunFolder, abc.ABC):
         self.config, self.tokenizer = model
         if isinstance(labels, str) or not isinstance(labels, Iterable | None):
             raise InputError(f"labels is {labels!r}. Use a list of classes.", "labels")
-        self._labels = None if labels is None else in_memory.as_list(labels, "labels")
+        self._labels = None if labels is None else list(map(in_memory.whole, in_memory.as_list(labels, "labels")))
         self._settings = config
         self._options = options
 
@@ -210,8 +212,8 @@ class Estimator(RunFolder, abc.ABC):
         calls with the same directory, data and settings resume an interrupted run and skip completed ones.
 
         Args:
-          x: the examples; see the class. If `y` is None, a `tf.data.Dataset` of pairs (example, label) or triples
-            (example, label, weight).
+          x: the examples; see the class. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of
+            pairs (example, label) or triples (example, label, weight).
           y: the labels, one per example.
           sample_weight: a number >= 0 for each example. Its loss is multiplied by this weight before the mean over the
             batch, as in Keras. Only for classification and regression. Scores ignore weights.
@@ -265,8 +267,15 @@ class Estimator(RunFolder, abc.ABC):
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Returns examples and labels. Subclasses may take them from the columns of tables and the keys of dicts."""
-        return x, y
+        """Returns examples and labels. Without labels, they are taken from a column of the examples."""
+        if y is not None or isinstance(x, tf.data.Dataset):
+            return x, y
+        rows = in_memory.as_list(x, name, self._RANK)
+        columns = set.intersection(*(set(row) if isinstance(row, Mapping) else set() for row in rows or [()]))
+        column = next((column for column in self._LABEL_COLUMNS if column in columns), None)
+        if column is None:
+            return rows, None
+        return [in_memory.without(row, column) for row in rows], [row[column] for row in rows]
 
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:

@@ -1,20 +1,26 @@
 """Converts Python data (lists, arrays, tables, data sets) to plain lists of texts and labels."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.answering import records
+
+_TEXTS = ("text", "text_b")
+# The methods with which PyArrow, polars, pandas, datasets and TensorFlow return plain lists.
+_TO_LIST = ("to_pylist", "to_dicts", "to_list")
 
 
 def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
-    """Returns a list of plain Python values from a list, an array, a tensor, a pandas object or a `tf.data.Dataset`.
+    """Returns a list of plain Python values from a list, an array, a tensor, a table or a `tf.data.Dataset`.
 
     Args:
-      values: the data. A row of a table with several columns becomes a tuple. A data set may be batched.
+      values: the data. A row of a table (of pandas, polars, PyArrow or datasets) with several columns becomes a
+        dictionary. A `tf.data.Dataset` may be batched.
       name: name of the data in messages.
       rank: nesting depth of one example: 0 for a text or several texts, 1 for a list of words.
 
@@ -24,8 +30,10 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
     """
     if isinstance(values, tf.Tensor):
         values = values.numpy()
-    elif isinstance(values, tf.RaggedTensor):
-        values = values.to_list()
+    elif hasattr(values, "itertuples"):  # a pandas.DataFrame
+        values = _without_single_columns(records(values, name))
+    elif method := next((method for method in _TO_LIST if hasattr(values, method)), None):
+        values = _without_single_columns(getattr(values, method)())
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
     if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}. Use a list of examples.")
@@ -33,11 +41,6 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         if values.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError(f"{name} is a data set without an end. Omit repeat(), and use `epochs`.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    elif hasattr(values, "itertuples"):  # a pandas.DataFrame
-        rows = values.itertuples(index=False, name=None)
-        if values.shape[1] > 1 and "label" in values.columns:
-            raise InputError(f"{name} has the column 'label'. Give only the columns of the examples.")
-        values = rows if values.shape[1] > 1 else (row[0] for row in rows)
     return [_plain(value) for value in values]
 
 
@@ -60,9 +63,8 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    if (column := getattr(y, "name", None)) in getattr(x, "columns", ()):
-        raise InputError(f"{name} contains the label column {column!r}. Give only the other columns.")
-    examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
+    column, examples, labels = getattr(y, "name", "label"), as_list(x, name, rank), as_list(y, f"{name}'s labels")
+    examples = [without(example, column) if isinstance(example, Mapping) else example for example in examples]
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
     if not examples:
@@ -123,17 +125,40 @@ def text(value: Any, place: str) -> str:
     return value
 
 
-def text_columns(value: Any, place: str) -> dict[str, str]:
+def text_columns(value: Any, place: str, columns: Sequence[str] = ()) -> dict[str, str]:
     """Returns the columns `text` and, for a pair of texts, `text_b`.
+
+    Args:
+      value: a text, a pair of texts, or a row of a table.
+      place: its name in messages.
+      columns: the names of the texts in a row without a column `text`. By default, the row has only its texts.
 
     Raises:
       InputError: if it is neither a text nor a pair of texts.
     """
+    if isinstance(value, Mapping):
+        names = (
+            [name for name in _TEXTS if name in value] if _TEXTS[0] in value else columns or [*without(value, "label")]
+        )
+        if not set(names) <= value.keys() or len(names) > 2:
+            expected = " and ".join(map(repr, columns or _TEXTS))
+            raise InputError(f"{place} has the columns {', '.join(map(repr, value))}. Name the texts {expected}.")
+        value = [value[name] for name in names]
     if isinstance(value, list | tuple):
         if not 1 <= len(value) <= 2:
             raise InputError(f"{place} has {len(value)} texts. Use one text or a pair of texts.")
-        return {name: text(part, place) for name, part in zip(("text", "text_b"), value, strict=False)}
-    return {"text": text(value, place)}
+        return {name: text(part, place) for name, part in zip(_TEXTS, value, strict=False)}
+    return {_TEXTS[0]: text(value, place)}
+
+
+def without(row: Mapping[Any, Any], column: Any) -> dict[Any, Any]:
+    """Returns a row of a table without one column."""
+    return {name: value for name, value in row.items() if name != column}
+
+
+def whole(value: Any) -> Any:
+    """Returns a whole float as an integer, because a column of integers with a missing value has floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def label_type(labels: Iterable[Any]) -> str:
@@ -142,7 +167,7 @@ def label_type(labels: Iterable[Any]) -> str:
     Raises:
       InputError: if there are several types, because 1 and "1" would become the same class.
     """
-    types = sorted({type(label).__name__ for label in labels if isinstance(label, bool | int | str)})
+    types = sorted({type(whole(label)).__name__ for label in labels if isinstance(whole(label), bool | int | str)})
     if len(types) > 1:
         raise InputError(f"the labels have the types {' and '.join(types)}. Use one type.")
     return types[0] if types else "str"
@@ -162,7 +187,7 @@ def label(value: Any, place: str) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
-        return str(value)
+        return str(whole(value))
     if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
         return label(value[0], place)
     if isinstance(value, list | tuple):
@@ -171,8 +196,10 @@ def label(value: Any, place: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist"):  # of NumPy, PyTorch or JAX
         value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -182,6 +209,12 @@ def _plain(value: Any) -> Any:
         parts = map(_plain, value)
         return list(parts) if isinstance(value, list) else tuple(parts)  # named tuples also become tuples
     return value
+
+
+def _without_single_columns(rows: list[Any]) -> list[Any]:
+    """Returns the cells of a table with one column; other rows are unchanged."""
+    has_one = all(isinstance(row, Mapping) and len(row) == 1 for row in rows)
+    return [cell for row in rows for cell in row.values()] if has_one else rows
 
 
 def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:

@@ -49,7 +49,8 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
         settings = run_directory.recorded(source.path)
         labels = settings.get("labels") or None
         has_types = settings.get("task") == TAGGING
-        return labels and tag_classes(labels, is_plain=not has_types or settings.get("tag_scheme") == "plain")
+        is_plain = not has_types or settings.get("tag_scheme") == "plain"
+        return labels and tuple(settings.get("tag_classes") or tag_classes(labels, is_plain))
     names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
     classes = tuple(str(names[number]) for number in sorted(names, key=int))
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
@@ -104,11 +105,14 @@ def with_classes(
 
 
 def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """Returns the index of each wanted name, ignoring case if that is unique; None if the names differ."""
-    for key in (str, str.casefold):
-        places = {key(name): place for place, name in enumerate(names)}
-        if len(places) == len(names) and sorted(places) == sorted(map(key, wanted)):
-            return [places[key(name)] for name in wanted]
+    """Returns the index of each wanted name; None if the names differ.
+
+    If the result is unique, case is ignored, and so is the spelling of tags: "PER_B" is "B-PER", and "B" is "B-_".
+    """
+    for key in (str, str.casefold, lambda name: sorted(filter(None, re.split("[-_./:|]", name.casefold())))):
+        places = {str(key(name)): place for place, name in enumerate(names)}
+        if len(places) == len(names) and sorted(places) == sorted(str(key(name)) for name in wanted):
+            return [places[str(key(name))] for name in wanted]
     return None
 
 

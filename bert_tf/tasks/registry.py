@@ -97,10 +97,11 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
         return text_task
     if name == TAGGING:
         paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
-        scheme = config.tag_scheme
+        scheme, run = config.tag_scheme, run_directory.recorded(run_directory.folder_of_model(model_dir))
         if recorded and scheme == schemes.AUTO:
-            scheme = run_directory.recorded(run_directory.folder_of_model(model_dir)).get("tag_scheme", scheme)
+            scheme = run.get("tag_scheme", scheme)
         layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
+        layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
         if feature_based:
             return FeatureTaggingTask(paths, feature_based, *options, **layout)
         return TaggingTask(paths, *options, **layout)

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -180,6 +181,8 @@ class SentenceTask(ReportingTask):
         columns = split.outputs["score"][:, None] if self.labels is None else split.outputs["probabilities"]
         with files.replacing(path) as writer:
             if not original_format:
-                writer.write("\t".join(self.labels or ["score"]) + "\n")
+                # A class may contain tabs and line ends, which would end its column.
+                names = (re.sub(r"[\t\r\n]", " ", label) for label in self.labels or ["score"])
+                writer.write("\t".join(names) + "\n")
             writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]

@@ -1,15 +1,20 @@
 """Tagged sentences in columns: a word and its tag on each line, and blank lines between sentences."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tables import Source
+from bert_tf.tasks.tagging import schemes
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Entity, entities_of
 
+# The names of the words' and the tags' columns in public data.
+WORD_COLUMNS = ("words", "tokens", "word", "token", "form")
+TAG_COLUMNS = ("tags", "ner_tags", "labels", "tag", "label", "ner")
 DOCUMENT_START = "-DOCSTART-"
 # str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
@@ -41,7 +46,7 @@ class Sentence:
     Attributes:
       path: the file; "" for a sentence in memory.
       words: the words, as written in the file.
-      tags: the tags, as written in the file; None if tags were not read.
+      tags: the tags in their usual spelling (see `schemes.spelling`); None if tags were not read.
       lines: the 1-based line number of each word.
       document: the index of the document, if the file marks the starts of documents; None otherwise.
       problem: the reason why the sentence can't be used; "" if it can.
@@ -98,8 +103,9 @@ def read_sentences(
     is_plain = scheme == PLAIN
     if not isinstance(source, str):
         start = 1
+        usual = _spelling((example["tags"] for example in source), has_tags and not is_plain)
         for number, example in enumerate(source):
-            cells = list(zip(example["words"], example["tags"], strict=True))
+            cells = list(zip(example["words"], map(usual, example["tags"]), strict=True))
             yield _sentence("", list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
             start += len(cells) + 1
         return
@@ -110,13 +116,21 @@ def read_sentences(
     layout = _layout(source, lines, groups, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
     report(f"{source}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
+    read = [[cells[layout.tag] for _, cells in rows if len(cells) == layout.width] for _, rows in groups]
+    usual = _spelling(read, has_tags and not is_plain)
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
             rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
         if layout.has_header and not position:
             rows = rows[1:]
+        for _, cells in rows if has_tags else ():
+            cells[min(layout.tag, len(cells) - 1)] = usual(cells[min(layout.tag, len(cells) - 1)])
         if rows:
             yield _sentence(source, rows, layout.width, (layout.word, layout.tag), has_tags, is_plain, document)
+
+
+def _spelling(tags: Iterable[Sequence[str]], is_needed: bool) -> Callable[[str], str]:
+    return schemes.spelling(itertools.chain.from_iterable(tags)) if is_needed else str
 
 
 Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
@@ -273,8 +287,8 @@ def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bo
         return "the row has one column for the word and the tag. Add a tag to the word."
     if tag >= 0 and not (cells[tag].strip() if is_plain else TAG.fullmatch(cells[tag])):
         return (
-            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L- or U- followed by a type, or pass the tags' "
-            "column (--tag_column) or scheme (--tag_scheme)."
+            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "
+            "tags' column (--tag_column) or scheme (--tag_scheme)."
         )
     return ""
 
