@@ -1,7 +1,8 @@
 """Reads SQuAD files, 1.1 and 2.0, like the original code, and reports the questions that can't be used.
 
 A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}`. Only 2.0 has `is_impossible`. A file to predict need not have `answers`.
+"is_impossible"}]}]}]}`. A file may have questions of both versions: a question without `is_impossible` is impossible if
+its list of answers is empty. A file to predict need not have `answers`.
 """
 
 import dataclasses
@@ -156,12 +157,13 @@ def read_squad(input_file: str | list[Article], is_training: bool, config: Squad
         file. With `fix_answer_offsets`, an answer at another position is used (the nearest one).
 
     Raises:
-      InputError: if the file is not JSON in SQuAD's format, is of the other version, an id occurs twice, a training
-        question does not have exactly one answer, or no question can be used.
+      InputError: if the file is not JSON in SQuAD's format, an id occurs twice, a training question does not have
+        exactly one answer (or none, in SQuAD 2.0), or no question can be used.
     """
     flag = _file_flag(is_training)
     articles = load_articles(input_file, flag) if isinstance(input_file, str) else input_file
-    _check_versions(articles, config.version_2_with_negative, flag)
+    if is_training:
+        _check_versions(articles, config.version_2_with_negative, flag)
     data = _read(articles, is_training, config)
     if not data.examples:
         raise InputError("\n".join([f"{flag}: there is no usable question. Add some.", *data.report()]))
@@ -204,14 +206,19 @@ def _file_flag(is_training: bool) -> str:
     return "--train_file" if is_training else "--predict_file"
 
 
+def is_impossible(question: _Question) -> bool:
+    """Returns whether a question has no answer. Without `is_impossible`, this is so if its list of answers is empty."""
+    return question.get("is_impossible", question.get("answers") == [])
+
+
 def _check_versions(articles: list[Article], version_2_with_negative: bool, what: str) -> None:
     for _, questions in paragraphs(articles):
         for question in questions:
-            where = question_name(what, question["id"])
-            if not version_2_with_negative and question.get("is_impossible"):
-                raise InputError(f"{where} is impossible (SQuAD 2.0). Set --version_2_with_negative=True.")
-            if version_2_with_negative and "answers" in question and "is_impossible" not in question:
-                raise InputError(f"{where} has no 'is_impossible' (SQuAD 1.1). Set --version_2_with_negative=False.")
+            if not version_2_with_negative and is_impossible(question):
+                where = question_name(what, question["id"])
+                raise InputError(
+                    f"{where} is impossible or has no answer (SQuAD 2.0). Set --version_2_with_negative=True."
+                )
 
 
 def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> SquadData:
@@ -221,7 +228,7 @@ def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> Sq
         word_of_character = _word_of_character(context) if is_training else []
         for question in questions:
             example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
-            if is_training and config.version_2_with_negative and question.get("is_impossible"):
+            if is_training and config.version_2_with_negative and is_impossible(question):
                 example.is_impossible, example.orig_answer_text = True, ""
                 example.start_position = example.end_position = -1
             elif is_training:
