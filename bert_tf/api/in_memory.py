@@ -1,7 +1,7 @@
 """Converts Python data (lists, arrays, tables, data sets) to plain lists of texts and labels."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -125,24 +125,18 @@ def text(value: Any, place: str) -> str:
     return value
 
 
-def text_columns(value: Any, place: str, columns: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the columns `text` and, for a pair of texts, `text_b`.
-
-    Args:
-      value: a text, a pair of texts, or a row of a table.
-      place: its name in messages.
-      columns: the names of the texts in a row without a column `text`. By default, the row has only its texts.
+def text_columns(value: Any, place: str) -> dict[str, str]:
+    """Returns the columns `text` and, for a pair of texts, `text_b`, of a text, a pair, or a row of a table.
 
     Raises:
       InputError: if it is neither a text nor a pair of texts.
     """
     if isinstance(value, Mapping):
-        names = (
-            [name for name in _TEXTS if name in value] if _TEXTS[0] in value else columns or [*without(value, "label")]
-        )
-        if not set(names) <= value.keys() or len(names) > 2:
-            expected = " and ".join(map(repr, columns or _TEXTS))
-            raise InputError(f"{place} has the columns {', '.join(map(repr, value))}. Name the texts {expected}.")
+        known = [name for name in _TEXTS if name in value]
+        names = known if "text" in value else [name for name in value if name != "label"]
+        if "text" not in value and len(names) != 1:
+            columns = ", ".join(map(repr, value))
+            raise InputError(f"{place} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
         value = [value[name] for name in names]
     if isinstance(value, list | tuple):
         if not 1 <= len(value) <= 2:

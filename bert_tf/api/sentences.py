@@ -1,6 +1,5 @@
 """Estimators for classification, regression and multiple choice."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -31,18 +30,10 @@ class _TextEstimator(RowEstimator):
         """See `Estimator.fits`."""
         return super().fits(task, problem) and architectures.of_task(task, problem)[1] in cls._PROBLEMS
 
-    @functools.cached_property
-    def _columns_of_texts(self) -> Sequence[str]:
-        """The names of the texts in the training table; empty if it had no names."""
-        flags = run_directory.read(self._folder)["flags"] if self._trained_checkpoint else {}
-        return flags.get("columns_of_texts", ())
-
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
-        if labels is not None and examples and isinstance(examples[0], Mapping) and not self._columns_of_texts:
-            self._columns_of_texts = list(examples[0])  # later tables may have another order
         for number, value in enumerate(examples):
-            texts = in_memory.text_columns(value, f"example {number}", self._columns_of_texts)
+            texts = in_memory.text_columns(value, f"example {number}")
             if labels is not None:
                 check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
             table.append(texts)
@@ -55,9 +46,6 @@ class _TextEstimator(RowEstimator):
 
     def _label(self, value: Any, place: str) -> Any:
         return in_memory.label(value, place)
-
-    def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        return {"columns_of_texts": self._columns_of_texts}
 
     def _weigh(self, table: Rows, weights: Sequence[float] | None) -> None:
         for row, weight in zip(table, weights or (), strict=weights is not None):
@@ -139,6 +127,10 @@ class Classifier(_TextEstimator):
     def _problem(self) -> str:
         return self._PROBLEMS[self._options.multi_label]
 
+    @property
+    def _sklearn_type(self) -> str | None:
+        return None if self._options.multi_label else "classifier"
+
     def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         weights = self._options.class_weights
         if not isinstance(weights, str):
@@ -159,7 +151,7 @@ class Classifier(_TextEstimator):
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         classes = [part for parts in labels for part in parts] if self._options.multi_label else labels
-        return super()._learned_settings(labels) | {"label_type": in_memory.label_type(self._labels or classes)}
+        return {"label_type": in_memory.label_type(self._labels or classes)}
 
     def _label(self, value: Any, place: str) -> Any:
         if not self._options.multi_label:
@@ -259,6 +251,7 @@ class Regressor(_TextEstimator):
     """
 
     _PROBLEMS = ("regression",)
+    _sklearn_type = "regressor"
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """Returns the number predicted for each example, [num_examples].

@@ -13,7 +13,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
-from bert_tf.tasks.tagging import conll, schemes
+from bert_tf.tasks.tagging import schemes, tagged_tables
 
 
 class TaggedEntity(NamedTuple):
@@ -56,14 +56,14 @@ class TokenClassifier(RowEstimator):
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
     _HAS_LABELS = True
-    _LABEL_COLUMNS = conll.TAG_COLUMNS
+    _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
         for number, words in enumerate(examples):
             place = f"sentence {number}"
             if isinstance(words, Mapping):
-                words = next((words[name] for name in conll.WORD_COLUMNS if name in words), words)
+                words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
                 raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
             tags = ["O"] * len(words) if labels is None else labels[number]

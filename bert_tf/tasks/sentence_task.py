@@ -148,7 +148,10 @@ class SentenceTask(ReportingTask):
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores and the mean loss."""
-        scores = self.metric(self.predictions(outputs), features.document_values("label_ids"))
+        predictions, labels = self.predictions(outputs), features.document_values("label_ids")
+        scores = self.metric(predictions, labels)
+        if self.labels is None:
+            scores |= metrics.errors(predictions, labels)
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:

@@ -149,9 +149,10 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | columns | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Also returns the class weights, and the column of the row weights if there is one."""
+        """Also returns the class weights, the column of the row weights, and the scale of scores, if there are any."""
         weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
-        return self.input_settings() | {"class_weights": self._class_weights} | weights
+        scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
+        return self.input_settings() | {"class_weights": self._class_weights} | weights | scale
 
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
@@ -250,7 +251,14 @@ class TextTask(SentenceTask):
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
-        return super().build_model(config, class_weights=self.weights(), **options)
+        scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
+        return super().build_model(config, class_weights=self.weights(), **scale, **options)
+
+    @functools.cached_property
+    def target_scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the training scores, which are standardised in training."""
+        scores = [float(example.label) for example in self.examples("train")]
+        return float(np.mean(scores)), float(np.std(scores)) or 1.0
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the threshold with the best F1, and uses it from then on."""
@@ -281,15 +289,15 @@ class TextTask(SentenceTask):
         return list(weights.values())
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes test_results.tsv, and test_predictions in the test file's format.
+        """Writes test_results.tsv, and test_predictions in the test file's format (JSON lines for JSON and Parquet).
 
         test_predictions has the id, the texts, the file's other columns, and either the label and the probability of
         each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
         """
         written = super().write_predictions(output_dir, split, original_format)
         source, outputs = self.paths[split.name], split.outputs
-        name, suffix = self.output_names.get(split.name, split.name), os.path.splitext(source)[1].lower()
-        path = os.path.join(output_dir, f"{name}_predictions{suffix}")
+        name, suffix = self.output_names.get(split.name, split.name), tables.split_name(source)[1]
+        path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
         others = self._other_cells(source)
         rows = []
         for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(outputs), strict=True)):

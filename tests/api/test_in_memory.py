@@ -139,7 +139,7 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
 @pytest.mark.parametrize("frame", [FRAME.set_axis(["a", "b"], axis=1).assign(c="x"), {"text": TEXTS}, "a day"])
 def test_sentences_are_no_tables(pretrained, frame):
     encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    with pytest.raises(InputError, match=r"text 0 has the columns 'a', 'b', 'c'. Name the texts|x is "):
+    with pytest.raises(InputError, match=r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is "):
         encoder.encode(frame)
 
 
@@ -174,13 +174,10 @@ def test_columns_of_tables_are_matched_by_name(pretrained, tasks):
     for x, y in ((FRAME, FRAME["class"]), (FRAME.assign(label=LABELS), LABELS)):
         estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
         assert [(x.text_a, x.text_b, x.label) for x in read(tasks, estimator, x, y)[:1]] == [(TEXTS[0], None, "pos")]
-    # Other names are in the order of the training table.
-    pair = pd.DataFrame({"premise": ["a", "b"], "hypothesis": ["c", "d"], "label": [0.0, 1.0]})
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-    assert [(x.text_a, x.text_b, x.label) for x in read(tasks, estimator, pair)] == [("a", "c", "0"), ("b", "d", "1")]
-    assert estimator._table(in_memory.as_list(pair[["hypothesis", "premise"]], "x"), None)[0]["text_b"] == "c"
-    with pytest.raises(InputError, match=r"'one', 'other'. Name the texts 'premise' and 'hyp"):
-        estimator._table([{"one": "a", "other": "b"}], None)
+    for columns in (["premise", "hypothesis"], ["sentence", "label", "id"], ["text_b", "label", "other"]):
+        with pytest.raises(InputError, match="Name the text 'text', and a second one 'text_b'"):
+            in_memory.text_columns(dict.fromkeys(columns, "a"), "example 0")
+    assert in_memory.text_columns({"sentence": "a", "label": "x"}, "") == {"text": "a"}
 
 
 def test_tables_of_every_task_have_names(pretrained, tasks):

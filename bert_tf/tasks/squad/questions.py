@@ -8,12 +8,14 @@ its list of answers is empty. A file to predict need not have `answers`.
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from absl import logging
 
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
+from bert_tf.runtime.errors import check
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.squad.rules import SquadConfig
 
 # The original white space in a context, which excludes the no-break space and the ideographic space.
@@ -174,13 +176,17 @@ def load_articles(input_file: str, what: str) -> list[Article]:
     """Reads a file's "data", and checks its format and the ids.
 
     Args:
-      input_file: the JSON file.
+      input_file: the JSON file, or a table with the columns id, question, context and answers, as of datasets.
       what: its name in messages, for example `--predict_file`.
 
     Raises:
       InputError: if the file is not in SQuAD's format, or an id occurs twice.
     """
-    articles = json_files.read(input_file, what, _File)["data"]
+    if _is_table(input_file):
+        rows = tables.read_table(input_file, ("question", "context"))
+        articles = check(tables.convert_rows(rows, _article, input_file, "error"), list[Article], what)
+    else:
+        articles = json_files.read(input_file, what, _File)["data"]
     seen: set[str] = set()
     for _, questions in paragraphs(articles):
         for question in questions:
@@ -188,6 +194,20 @@ def load_articles(input_file: str, what: str) -> list[Article]:
                 raise InputError(f"{what}: {input_file}: the id {question['id']!r} occurs twice. Rename one of them.")
             seen.add(question["id"])
     return articles
+
+
+def _is_table(path: str) -> bool:
+    found = tables.format_of(path)
+    text = files.read_text(path, "--predict_file") if found.startswith(".json") else '"question"'
+    return bool(found) and '"question"' in text and '"qas"' not in text
+
+
+def _article(row: tables.Row) -> dict[str, Any]:
+    """Returns a row of a table as an article with one question. Its answers may be one object with lists."""
+    values = {"id": str(row.line)} | row.values
+    if isinstance(answers := values.get("answers"), dict):
+        values["answers"] = [dict(zip(answers, part, strict=True)) for part in zip(*answers.values(), strict=True)]
+    return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}
 
 
 def paragraphs(articles: Iterable[Article]) -> Iterator[tuple[str, list[_Question]]]:

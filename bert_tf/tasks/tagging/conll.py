@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import schemes
+from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Entity, entities_of
 
-# The names of the words' and the tags' columns in public data.
-WORD_COLUMNS = ("words", "tokens", "word", "token", "form")
-TAG_COLUMNS = ("tags", "ner_tags", "labels", "tag", "label", "ner")
 DOCUMENT_START = "-DOCSTART-"
 # str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
@@ -101,12 +99,19 @@ def read_sentences(
       InputError: if the file is missing, empty or not UTF-8, or has no such column.
     """
     is_plain = scheme == PLAIN
+    path, line_of = "", None
+    if isinstance(source, str) and is_table(source):
+        path = source
+        read = list(tagged_tables.read_tagged(path, columns.word, columns.tag, has_tags, report))
+        read = [sentence for sentence in read if sentence[1]]
+        source, line_of = [{"words": words, "tags": tags} for _, words, tags in read], [line for line, *_ in read]
     if not isinstance(source, str):
         start = 1
         usual = _spelling((example["tags"] for example in source), has_tags and not is_plain)
         for number, example in enumerate(source):
             cells = list(zip(example["words"], map(usual, example["tags"]), strict=True))
-            yield _sentence("", list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
+            sentence = _sentence(path, list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
+            yield dataclasses.replace(sentence, line=line_of[number]) if line_of else sentence
             start += len(cells) + 1
         return
     lines = _lines(source)
@@ -127,6 +132,11 @@ def read_sentences(
             cells[min(layout.tag, len(cells) - 1)] = usual(cells[min(layout.tag, len(cells) - 1)])
         if rows:
             yield _sentence(source, rows, layout.width, (layout.word, layout.tag), has_tags, is_plain, document)
+
+
+def is_table(path: str) -> bool:
+    """Returns whether a file is a table with another format than columns of words and tags."""
+    return tables.format_of(path) not in ("", ".tsv")
 
 
 def _spelling(tags: Iterable[Sequence[str]], is_needed: bool) -> Callable[[str], str]:
@@ -293,16 +303,24 @@ def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bo
     return ""
 
 
+def _lines_to_tag(source: str) -> Iterator[str]:
+    if not is_table(source):
+        yield from _lines(source)
+        return
+    for sentence in read_sentences(source, has_tags=False):
+        yield from (*sentence.words, "")
+
+
 def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
     """Writes a copy of a file with the predicted tags as an additional column, completely or not at all.
 
     Args:
       path: the new file.
-      source: the file to copy.
+      source: the file to copy. From a table, only the words are written.
       tags: maps line numbers to the tags to append. Other lines are copied unchanged.
     """
     with files.replacing(path) as writer:
-        for number, line in enumerate(_lines(source), start=1):
+        for number, line in enumerate(_lines_to_tag(source), start=1):
             if number in tags:
                 line = line.rstrip(" \t")
                 line += ("\t" if "\t" in line else " ") + tags[number]

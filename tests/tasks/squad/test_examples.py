@@ -1,5 +1,7 @@
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
@@ -182,6 +184,31 @@ def test_questions_of_both_versions_are_read_together(squad_file, marked):
     for config in (VERSION_2, squad.SquadConfig()):
         assert len(squad.read_squad(path, is_training=False, config=config).examples) == 3
     assert len(squad.read_squad(squad_file(question()), is_training=True, config=VERSION_2).examples) == 1
+
+
+def test_tables_of_questions_are_read(write, tmp_path):
+    answers = {"text": ["He"], "answer_start": [0]}
+    rows = [
+        {"id": "a", "context": "He sat.", "question": "Who?", "answers": answers},
+        {"id": "b", "context": "He sat.", "question": "Why?", "answers": {"text": [], "answer_start": []}},
+    ]
+    listed = [{**rows[0], "answers": [{"text": "He", "answer_start": 0}]}, {**rows[1], "answers": []}]
+    parquet = str(tmp_path / "train.parquet")
+    pa.parquet.write_table(pa.Table.from_pylist(rows), parquet)
+    paths = [
+        parquet,
+        write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)),
+        write("a.json", json.dumps(rows)),
+        write("b.json", json.dumps(listed, indent=1)),
+    ]
+    for path in paths:
+        examples = squad.read_squad(path, is_training=True, config=VERSION_2).examples
+        assert [(x.qas_id, x.question_text, x.orig_answer_text, x.is_impossible) for x in examples] == [
+            ("a", "Who?", "He", False),
+            ("b", "Why?", "", True),
+        ]
+    (example,) = squad.read_squad(write("q.csv", "question,context\nWho?,He sat.\n"), is_training=False).examples
+    assert (example.qas_id, example.question_text, example.context) == ("2", "Who?", "He sat.")
 
 
 def test_ids_must_differ(squad_file):
