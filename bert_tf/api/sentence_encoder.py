@@ -33,13 +33,22 @@ class SentenceEncoder:
       bert: the model. The first call of `encode` copies its weights.
       max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
       config: the defaults of `encode`.
+      prompts: the prompts by name.
 
     Attributes:
       config: the defaults of `encode`.
+      prompts: the prompts by name.
     """
 
-    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
+    def __init__(
+        self,
+        bert: LoadedBert,
+        max_seq_length: int | None = None,
+        config: VectorConfig | None = None,
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
         self.bert = bert
+        self.prompts = dict(prompts or {})
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
         self.config = config or VectorConfig()
         bert.config.check_sequence_length(self.max_seq_length)
@@ -73,7 +82,8 @@ class SentenceEncoder:
         found = sentence_vectors.find(require_path("from_pretrained()", path), "from_pretrained()")
         bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
-        return cls(bert, max_seq_length or found.max_seq_length, found.config)
+        longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
+        return cls(bert, max_seq_length or longest, found.config, found.prompts)
 
     def encode(
         self,
@@ -82,6 +92,8 @@ class SentenceEncoder:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         batch_size: int = 16,
     ) -> np.ndarray:
         """Returns the vectors of texts.
@@ -94,6 +106,8 @@ class SentenceEncoder:
           normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
             recorded in the model's directory, or else False.
           layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
+          prompt: a text to put before each text, or before the first text of a pair. Default: the model's, if any.
+          prompt_name: the name of a prompt in the model's directory, such as "query".
           batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
 
         Returns:
@@ -104,6 +118,13 @@ class SentenceEncoder:
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
+        if prompt is None and prompt_name is not None:
+            if prompt_name not in self.prompts:
+                known = ", ".join(map(repr, self.prompts)) or "none"
+                raise InputError(f"there is no prompt {prompt_name!r}. The model's are: {known}.", "prompt_name")
+            prompt = self.prompts[prompt_name]
+        config = config.replace(truncate_first=bool(normalize))
+        config = config.with_prompt(config.prompt if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [
@@ -112,7 +133,7 @@ class SentenceEncoder:
         if not texts:
             raise InputError("x has no texts. Give some.")
         features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
+            [bert.tokenizer.pack(config.prompt + text["text"], text.get("text_b"), longest) for text in texts]
         )
         report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(longest, compiled=False)
