@@ -5,7 +5,7 @@ sentence_bert_config.json, and config.json of the pooling module.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
@@ -74,6 +74,7 @@ class VectorConfig(Settings, frozen=True):
       truncate_dim: the number of values of a vector that are kept; None for all.
       truncate_first: whether this is done before vectors are normalised.
       prompt: a text to put before each text.
+      prompts: the names of prompts, and the prompts.
       include_prompt: if False, pooling leaves out the tokens of the prompt, and [CLS] before them.
       left_out: the number of these tokens; see `with_prompt`.
 
@@ -87,6 +88,7 @@ class VectorConfig(Settings, frozen=True):
     truncate_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
     truncate_first: bool = False
     prompt: str = ""
+    prompts: tuple[tuple[str, str], ...] = ()
     include_prompt: bool = True
     left_out: int = 0
 
@@ -139,13 +141,11 @@ class SentenceModel(NamedTuple):
       path: the directory or the name of the encoder.
       config: how to compute the vectors.
       max_seq_length: longer sequences are truncated; None if it is not recorded.
-      prompts: the prompts by name.
     """
 
     path: str
     config: VectorConfig
     max_seq_length: int | None
-    prompts: Mapping[str, str]
 
 
 def find(path: str, flag_name: str) -> SentenceModel:
@@ -161,7 +161,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
     folder = download.local_path(path, flag_name)
     modules = _modules(folder, flag_name)
     if not modules:
-        return SentenceModel(path, VectorConfig(), None, {})
+        return SentenceModel(path, VectorConfig(), None)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         expected = "Transformer, Pooling and optionally Normalize"
@@ -179,12 +179,13 @@ def find(path: str, flag_name: str) -> SentenceModel:
         "Normalize" in kinds,
         truncate_dim=settings.get("truncate_dim"),
         prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
+        prompts=tuple(prompts.items()),
         include_prompt=include_prompt,
     )
     tokenizer_config = os.path.join(encoder, TOKENIZER_CONFIG_FILE)
     recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
     longest = lengths.get("max_seq_length") or recorded.get("model_max_length") or _UNLIMITED
-    return SentenceModel(encoder, config, int(longest) if longest < _UNLIMITED else None, prompts)
+    return SentenceModel(encoder, config, int(longest) if longest < _UNLIMITED else None)
 
 
 def copy_settings(folder: str, target: str, flag_name: str) -> None:

@@ -297,11 +297,9 @@ class Estimator(RunFolder, abc.ABC):
         if y is not None or isinstance(x, tf.data.Dataset):
             return x, y
         rows = in_memory.as_list(x, name, self._RANK)
-        columns = set.intersection(*(set(row) if isinstance(row, Mapping) else set() for row in rows or [()]))
+        columns = set(rows[0]) if rows and isinstance(rows[0], dict) else ()
         column = next((column for column in self._LABEL_COLUMNS if column in columns), None)
-        if column is None:
-            return rows, None
-        return [in_memory.without(row, column) for row in rows], [row[column] for row in rows]
+        return rows, None if column is None else [row.get(column) for row in rows]
 
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:

@@ -11,8 +11,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import records
 
 _TEXTS = ("text", "text_b")
-# The methods with which PyArrow, polars, pandas, datasets and TensorFlow return plain lists.
-_TO_LIST = ("to_pylist", "to_dicts", "to_list")
 
 
 def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
@@ -28,12 +26,7 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       InputError: if the data is a single text, unordered, infinite or not iterable, or if a data set's elements could
         be either pairs of texts or batches of two.
     """
-    if isinstance(values, tf.Tensor):
-        values = values.numpy()
-    elif hasattr(values, "itertuples"):  # a pandas.DataFrame
-        values = _without_single_columns(records(values, name))
-    elif method := next((method for method in _TO_LIST if hasattr(values, method)), None):
-        values = _without_single_columns(getattr(values, method)())
+    values = values.numpy() if isinstance(values, tf.Tensor) else records(values, name)
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
     if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}. Use a list of examples.")
@@ -41,7 +34,9 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         if values.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError(f"{name} is a data set without an end. Omit repeat(), and use `epochs`.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    return [_plain(value) for value in values]
+    rows = [_plain(value) for value in values]
+    has_one_column = all(isinstance(row, Mapping) and len(row) == 1 for row in rows)
+    return [cell for row in rows for cell in row.values()] if has_one_column else rows
 
 
 def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], list[Any]]:
@@ -64,7 +59,8 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     column, examples, labels = getattr(y, "name", "label"), as_list(x, name, rank), as_list(y, f"{name}'s labels")
-    examples = [without(example, column) if isinstance(example, Mapping) else example for example in examples]
+    for example in filter(lambda example: isinstance(example, dict), examples):
+        example.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
     if not examples:
@@ -133,7 +129,7 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
     """
     if isinstance(value, Mapping):
         known = [name for name in _TEXTS if name in value]
-        names = known if "text" in value else [name for name in value if name != "label"]
+        names = known if "text" in value else [name for name in value if name not in ("label", "labels")]
         if "text" not in value and len(names) != 1:
             columns = ", ".join(map(repr, value))
             raise InputError(f"{place} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
@@ -143,11 +139,6 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
             raise InputError(f"{place} has {len(value)} texts. Use one text or a pair of texts.")
         return {name: text(part, place) for name, part in zip(_TEXTS, value, strict=False)}
     return {_TEXTS[0]: text(value, place)}
-
-
-def without(row: Mapping[Any, Any], column: Any) -> dict[Any, Any]:
-    """Returns a row of a table without one column."""
-    return {name: value for name, value in row.items() if name != column}
 
 
 def whole(value: Any) -> Any:
@@ -203,12 +194,6 @@ def _plain(value: Any) -> Any:
         parts = map(_plain, value)
         return list(parts) if isinstance(value, list) else tuple(parts)  # named tuples also become tuples
     return value
-
-
-def _without_single_columns(rows: list[Any]) -> list[Any]:
-    """Returns the cells of a table with one column; other rows are unchanged."""
-    has_one = all(isinstance(row, Mapping) and len(row) == 1 for row in rows)
-    return [cell for row in rows for cell in row.values()] if has_one else rows
 
 
 def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:

@@ -33,22 +33,13 @@ class SentenceEncoder:
       bert: the model. The first call of `encode` copies its weights.
       max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
       config: the defaults of `encode`.
-      prompts: the prompts by name.
 
     Attributes:
       config: the defaults of `encode`.
-      prompts: the prompts by name.
     """
 
-    def __init__(
-        self,
-        bert: LoadedBert,
-        max_seq_length: int | None = None,
-        config: VectorConfig | None = None,
-        prompts: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
-        self.prompts = dict(prompts or {})
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
         self.config = config or VectorConfig()
         bert.config.check_sequence_length(self.max_seq_length)
@@ -83,7 +74,7 @@ class SentenceEncoder:
         bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
-        return cls(bert, max_seq_length or longest, found.config, found.prompts)
+        return cls(bert, max_seq_length or longest, found.config)
 
     def encode(
         self,
@@ -118,13 +109,11 @@ class SentenceEncoder:
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
-        if prompt is None and prompt_name is not None:
-            if prompt_name not in self.prompts:
-                known = ", ".join(map(repr, self.prompts)) or "none"
-                raise InputError(f"there is no prompt {prompt_name!r}. The model's are: {known}.", "prompt_name")
-            prompt = self.prompts[prompt_name]
+        prompts = {None: config.prompt, **dict(config.prompts)}
+        if prompt_name not in prompts:
+            raise InputError(f"there is no prompt {prompt_name!r}. Use one of {list(prompts)[1:]}.", "prompt_name")
         config = config.replace(truncate_first=bool(normalize))
-        config = config.with_prompt(config.prompt if prompt is None else prompt, self.bert.tokenizer)
+        config = config.with_prompt(prompts[prompt_name] if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [

@@ -54,10 +54,10 @@ def format_of_lines(text: str) -> str:
     if _JSON.match(text):
         return "JSON"
     lines = [line for line in text[:_SEEN].splitlines() if line.strip()][:_SEEN_LINES]
-    for name, delimiter in DELIMITERS.items():
+    for name, delimiter in DELIMITERS.items() if len(lines) > 1 else ():
         header, *rows = csv.reader(lines, delimiter=delimiter)
         is_header = len(header) > 1 and all(map(_COLUMN_NAME.fullmatch, header)) and len(set(header)) == len(header)
         others = [cell for row in rows for cell in row if not cell.isidentifier()]
         if is_header and others and all(len(row) == len(header) for row in rows[:-1] or rows):
-            return f"a table with {name}s" if name != "tab" else "a table with tabs"
+            return f"a table with {name}s"
     return ""

@@ -282,11 +282,10 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
     for number, values in enumerate(table.to_pylist(), start=1):
         for column, kind in described.items():
             names = dict(enumerate((kind.get("feature") or kind).get("names", ())))
-            value = values[column]
+            cells = values[column] if isinstance(values[column], list) else [values[column]]
             if names:
-                values[column] = (
-                    [names.get(x, x) for x in value] if isinstance(value, list) else names.get(value, value)
-                )
+                named = [names.get(cell, cell) for cell in cells]
+                values[column] = named if isinstance(values[column], list) else named[0]
         yield _row(path, number, values)
 
 

@@ -206,10 +206,9 @@ class TextTask(SentenceTask):
 
     def _class(self, label: str) -> str:
         """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
-        whole, known = sentence_features.whole_number(label), self._labels or ()
-        return (
-            label if label in known else next((x for x in known if sentence_features.whole_number(x) == whole), whole)
-        )
+        whole, given = sentence_features.whole_number(label), self._labels or ()
+        known = {} if label in given else {sentence_features.whole_number(name): name for name in given}
+        return label if label in given else known.get(whole, whole)
 
     def _check_class(self, label: str, row: Row) -> None:
         """Raises an InputError if the label of a new class looks like a missing value or a number."""

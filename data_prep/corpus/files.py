@@ -223,10 +223,9 @@ def _size_and_sample(path: str) -> tuple[int, str]:
 
 def _format(path: str) -> str:
     with files.open_file(path, "rb") as reader:
-        if found := first_bytes.table(reader.read(first_bytes.LENGTH)):
-            if found != "Parquet":
-                raise InputError(f"{INPUT_FLAG}: {path} is an {found} table. Write it as Parquet.")
-            return "parquet"
+        table = first_bytes.table(reader.read(first_bytes.LENGTH))
+    if table == "Parquet":
+        return "parquet"
     first_json = first_other = is_cut = None
     lines = list(itertools.islice(read_lines(path), _SEEN_LINES))
     for number, (offset, line) in enumerate(lines, 1):
@@ -251,7 +250,7 @@ def _format(path: str) -> str:
         )
     if first_json or (is_cut and not first_other):
         return "jsonl"
-    if found := first_bytes.format_of_lines("\n".join(line.decode(errors="ignore") for _, line in lines)):
+    if found := table or first_bytes.format_of_lines("\n".join(line.decode(errors="ignore") for _, line in lines)):
         raise InputError(
             f"{INPUT_FLAG}: {path} is {found}. Write it as JSON lines or Parquet, and pass --text_column. To read its "
             "lines as text, pass --input_format=text."

@@ -139,7 +139,7 @@ def test_prompts_are_applied_by_default_by_name_and_everywhere(folder, tmp_path)
     assert_close(encoder.encode([("day", "words")], prompt="a "), encoder.encode([("a day", "words")], prompt=""), 1e-6)
     renormalised = encoder.encode(TEXTS, normalize=True)
     assert_close(renormalised, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
-    with pytest.raises(InputError, match=r"there is no prompt 'passage'. The model's are: 'query', 'document'"):
+    with pytest.raises(InputError, match=r"there is no prompt 'passage'. Use one of ..query., .document"):
         encoder.encode(TEXTS, prompt_name="passage")
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
@@ -206,4 +206,4 @@ def test_the_files_of_sentence_transformers_6_are_read(folder):
         folder / "1_Pooling" / "config.json", {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
     )
     encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
-    assert (encoder.config, encoder.prompts) == (VectorConfig("cls", True), {"document": "", "query": ""})
+    assert encoder.config == VectorConfig("cls", True, prompts=(("document", ""), ("query", "")))

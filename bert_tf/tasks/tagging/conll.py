@@ -1,9 +1,8 @@
 """Tagged sentences in columns: a word and its tag on each line, and blank lines between sentences."""
 
 import dataclasses
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_tf.runtime import files
@@ -99,19 +98,17 @@ def read_sentences(
       InputError: if the file is missing, empty or not UTF-8, or has no such column.
     """
     is_plain = scheme == PLAIN
-    path, line_of = "", None
+    path = ""
     if isinstance(source, str) and is_table(source):
         path = source
-        read = list(tagged_tables.read_tagged(path, columns.word, columns.tag, has_tags, report))
-        read = [sentence for sentence in read if sentence[1]]
-        source, line_of = [{"words": words, "tags": tags} for _, words, tags in read], [line for line, *_ in read]
+        source = list(tagged_tables.read_tagged(path, columns.word, columns.tag, has_tags, report))
     if not isinstance(source, str):
         start = 1
-        usual = _spelling((example["tags"] for example in source), has_tags and not is_plain)
+        usual = str if is_plain else schemes.spelling(tag for example in source for tag in example["tags"])
         for number, example in enumerate(source):
             cells = list(zip(example["words"], map(usual, example["tags"]), strict=True))
             sentence = _sentence(path, list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
-            yield dataclasses.replace(sentence, line=line_of[number]) if line_of else sentence
+            yield dataclasses.replace(sentence, line=example.get("line", sentence.line))
             start += len(cells) + 1
         return
     lines = _lines(source)
@@ -121,8 +118,8 @@ def read_sentences(
     layout = _layout(source, lines, groups, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
     report(f"{source}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
-    read = [[cells[layout.tag] for _, cells in rows if len(cells) == layout.width] for _, rows in groups]
-    usual = _spelling(read, has_tags and not is_plain)
+    read = [cells[layout.tag] for _, rows in groups for _, cells in rows if len(cells) == layout.width]
+    usual = schemes.spelling(read) if has_tags and not is_plain else str
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
             rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
@@ -137,10 +134,6 @@ def read_sentences(
 def is_table(path: str) -> bool:
     """Returns whether a file is a table with another format than columns of words and tags."""
     return tables.format_of(path) not in ("", ".tsv")
-
-
-def _spelling(tags: Iterable[Sequence[str]], is_needed: bool) -> Callable[[str], str]:
-    return schemes.spelling(itertools.chain.from_iterable(tags)) if is_needed else str
 
 
 Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
@@ -303,14 +296,6 @@ def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bo
     return ""
 
 
-def _lines_to_tag(source: str) -> Iterator[str]:
-    if not is_table(source):
-        yield from _lines(source)
-        return
-    for sentence in read_sentences(source, has_tags=False):
-        yield from (*sentence.words, "")
-
-
 def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
     """Writes a copy of a file with the predicted tags as an additional column, completely or not at all.
 
@@ -319,8 +304,10 @@ def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
       source: the file to copy. From a table, only the words are written.
       tags: maps line numbers to the tags to append. Other lines are copied unchanged.
     """
+    sentences = read_sentences(source, has_tags=False) if is_table(source) else ()
+    lines = [word for sentence in sentences for word in (*sentence.words, "")] or _lines(source)
     with files.replacing(path) as writer:
-        for number, line in enumerate(_lines_to_tag(source), start=1):
+        for number, line in enumerate(lines, start=1):
             if number in tags:
                 line = line.rstrip(" \t")
                 line += ("\t" if "\t" in line else " ") + tags[number]

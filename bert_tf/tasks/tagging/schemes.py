@@ -29,15 +29,11 @@ Entity = tuple[str, int, int]
 _LETTERS = {"iob2": "BIIB", "iob1": "IIII", "bioes": "BIES", "bilou": "BILU", "bmes": "BMES", "bmewo": "BMEW"}
 TAG = re.compile(r"O|[BIESLUMW]-.+")
 _TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
-_OTHER_SPELLINGS = [
-    re.compile(spelling, re.IGNORECASE)
-    for spelling in (
-        "(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)",
-        "(?P<kind>.+)[-_./:|](?P<letter>[BIESLUMW])",
-        "(?P<letter>[BIESLUMW])(?P<kind>)",
-    )
-]
-_ANY_PREFIX = re.compile("(?P<prefix>[^-_./:|]+)[-_./:|](?P<kind>.+)")
+_OTHER_SPELLINGS = (
+    re.compile("(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)", re.IGNORECASE),
+    re.compile("(?P<kind>.+)[-_./:|](?P<letter>[BIESLUMW])", re.IGNORECASE),
+    re.compile("(?P<letter>[BIESLUMW])(?P<kind>)", re.IGNORECASE),
+)
 
 
 def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
@@ -97,9 +93,9 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
     tags = {tag for row in tagged for tag in row} - {"O"}
     prefixes = {tag[0] for tag in tags if TAG.fullmatch(tag)}
     if tags and not prefixes:
-        parts = [_ANY_PREFIX.fullmatch(tag) for tag in sorted(tags)]
-        kinds = [part["kind"] for part in parts if part]
-        if "O" in {tag for row in tagged for tag in row} and all(parts) and len(set(kinds)) < len(kinds):
+        has_o = any("O" in row for row in tagged)
+        kinds = {re.sub("^[^-_./:|]+[-_./:|]", "", tag) for tag in tags}
+        if has_o and len(kinds) < len(tags):  # several prefixes have the same type
             raise InputError(
                 f"the tags {', '.join(sorted(tags)[:4])} have unknown prefixes. Use B-, I-, E-, S-, L-, U-, M- or W-, "
                 "or pass --tag_scheme=plain if each tag is a class.",

@@ -24,8 +24,8 @@ _Row = tuple[int, Mapping[str, Any]]  # the line and the values by column
 
 def read_tagged(
     path: str, word: str, tag: str, has_tags: bool, report: Callable[[str], None]
-) -> Iterator[tuple[int, Sequence[str], Sequence[str]]]:
-    """Yields the line, the words and the tags of the sentences of a table.
+) -> Iterator[dict[str, Any]]:
+    """Yields the `line`, the `words` and the `tags` of each sentence of a table that has words.
 
     Args:
       path: the table; see `tables.read_table`.
@@ -60,7 +60,8 @@ def read_tagged(
             spans = sorted(_spans(found, where))
             words, tags, extended, dropped = _aligned(text, spans)
             total, crossing, overlapping = total + len(spans), crossing + extended, overlapping + dropped
-        yield line, words, tags
+        if words:
+            yield {"line": line, "words": words, "tags": tags}
     if crossing or overlapping:
         report(
             f"Warning: {path}: of {total} spans, {crossing} cross a word and were extended to its ends, and "
