@@ -223,18 +223,17 @@ LINES = (
 
 
 @pytest.mark.parametrize("fault", OTHER_FORMATS)
-@pytest.mark.parametrize("reader", ["lines", "corpus", "codah"])
+@pytest.mark.parametrize("reader", ["lines", "corpus", "codah", "glue"])
 def test_lines_are_not_read_from_other_formats(tmp_path, reader, fault):
     content, message = OTHER_FORMATS[fault]
-    path = tmp_path / "file.txt"
-    path.write_bytes(content)
+    (tmp_path / "file.txt").write_bytes(content)
+    path, codah = str(tmp_path / "file.txt"), MultipleChoiceTask("codah", {"train": str(tmp_path / "file.txt")})
     if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # which data preparation reads
-        assert len(list(filter(None, corpus(str(path))))) == 2
-    elif not (reader == "codah" and fault == "TSV"):
-        with pytest.raises(InputError, match=message):
-            MultipleChoiceTask("codah", {"train": str(path)}).examples("train") if reader == "codah" else (
-                lines if reader == "lines" else corpus
-            )(str(path))
+        assert len(list(filter(None, corpus(path)))) == 2
+        return
+    message = "the column 'sentence' is missing" if (reader, fault) == ("glue", "TSV") else message
+    with pytest.raises(InputError, match=message):
+        {"lines": lines, "corpus": corpus, "glue": glue, "codah": lambda _: codah.examples("train")}[reader](path)
 
 
 @pytest.mark.parametrize("content", LINES)

@@ -175,7 +175,7 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     width = 0
     text = files.read_text(path, "--data_dir")
     found = first_bytes.format_of_lines(text)
-    if found == "JSON" or (not has_header and found):
+    if found == "JSON" or (found and not has_header) or (found not in ("", "a table with tabs") and not same_width):
         raise InputError(
             f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
         )
@@ -363,7 +363,7 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if missing:
         raise InputError(
             f"{path}, line {line}: the column {missing[0]!r} is missing. Found: {', '.join(map(repr, columns))}. "
-            "Pass your column's name with a flag such as --text_column, or the cell separator with --delimiter."
+            "Rename your column, or with --task_name=text pass its name (--text_column) or the separator (--delimiter)."
         )
     repeated = [name for name in needed if names.count(name) > 1]
     if repeated:
