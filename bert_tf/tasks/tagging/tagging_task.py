@@ -30,10 +30,13 @@ from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.tokenization import FullTokenizer
 
 # Common file names, and the file names of published data sets.
+_PUBLISHED = {
+    "train": ("train.txt", "train.conll", "eng.train", "wnut17train.conll"),
+    "dev": ("dev.txt", "dev.conll", "valid.txt", "eng.testa", "emerging.dev.conll"),
+    "test": ("test.txt", "test.conll", "eng.testb", "emerging.test.annotated"),
+}
 FILE_NAMES = {
-    "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
-    "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
-    "test": ("test.txt", "test.conll", "test.tsv", "eng.testb", "emerging.test.annotated"),
+    split: (*names, *(f"{split}{suffix}" for suffix in tables.SUFFIXES)) for split, names in _PUBLISHED.items()
 }
 
 
