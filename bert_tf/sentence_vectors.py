@@ -24,7 +24,7 @@ _MODULES_FILE = "modules.json"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
-# The settings that are read, and the values of the others with which the vectors are those of this project.
+# The settings that are read, and the accepted values of other settings, which do not change the vectors.
 _READ = (
     *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case"),
     *("pooling_mode", "include_prompt"),

@@ -197,7 +197,7 @@ FAULTS = {
 TABLE = [{"id": 7, "text": "the whale swam"}, {"id": 8, "text": "it was white, and big"}]
 PARQUET = io.BytesIO()
 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), PARQUET)
-# What a file of plain lines can't be -> the file, and the words of the message.
+# Format that a reader of plain lines refuses -> the file, and the words of the message.
 OTHER_FORMATS = {
     "JSON lines": (jsonl(id=(7, 8), text=(ONE, TWO)).encode(), "JSON"),
     "JSON records": (json.dumps(TABLE).encode(), "JSON"),

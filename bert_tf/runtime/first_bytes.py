@@ -49,7 +49,7 @@ def encoding(first: bytes) -> str:
 def format_of_lines(text: str) -> str:
     """Returns the format that the first lines of a text show: "JSON", "a table with commas" or similar; "" if none.
 
-    A table has a line of names, then lines with the same number of cells, of which some can't be names.
+    A table has a line of names, then lines with the same number of cells. Some of these cells can't be names.
     """
     if _JSON.match(text):
         return "JSON"

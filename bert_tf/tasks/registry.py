@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.task import ReportingTask
@@ -96,11 +97,11 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
         if folder and config.label_threshold in ("", text.TUNE):
             text_task.label_threshold = run_directory.label_threshold(folder)
         if folder:
-            text_task.target_scale = output_layers.recorded_scale(run_directory.recorded(folder))
+            text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
         return text_task
     if name == TAGGING:
         paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
-        scheme, run = config.tag_scheme, run_directory.recorded(run_directory.folder_of_model(model_dir))
+        scheme, run = config.tag_scheme, _recorded_run(model_dir)
         if recorded and scheme == schemes.AUTO:
             scheme = run.get("tag_scheme", scheme)
         layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
@@ -111,6 +112,12 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
     return MultipleChoiceTask(
         name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
     )
+
+
+def _recorded_run(model_dir: str) -> Mapping[str, Any]:
+    """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
+    folder = run_directory.folder_of_model(model_dir)
+    return run_directory.recorded(folder) if files.exists(folder) else {}
 
 
 def _check_settings(config: DataConfig, name: str) -> None:

@@ -318,7 +318,7 @@ def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> 
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Returns the name of a file without folder and suffix, and the suffix without that of the compression."""
+    """Returns the name of a file without directory and suffix, and the suffix before the suffix of the compression."""
     name, suffix = os.path.splitext(os.path.basename(path))
     return split_name(name) if suffix.lower() in _COMPRESSED else (name, suffix.lower())
 

@@ -11,6 +11,8 @@ from bert_tf import convert_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
 from tests import programs
 from tests.api.tiny import LEARN, TEXTS, weights_of
 from tests.conftest import assert_close
@@ -97,6 +99,13 @@ def test_a_tagger_with_single_and_last_words_is_used_and_trained_further(pretrai
     assert loaded.predict(sentences) == [["S-A", "S-A"]] * 2
     (answer, _) = bert_tf.export.load(tmp_path / "exported").predict([{"text_a": "a fine"}, {"text_a": "day"}])
     assert answer["entities"] == ["a", "fine"]
+
+
+def test_a_directory_that_does_not_exist_is_not_searched_on_the_hub(pretrained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for config in (DataConfig("ner", train_file=[{}]), DataConfig("text", problem="regression", test_file=[{}])):
+        for do_train in (False, True):
+            assert registry.build_task(config, "runs/new", do_train).name == config.task_name
 
 
 def test_tags_name_their_types(pretrained):

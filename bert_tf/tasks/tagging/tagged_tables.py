@@ -1,6 +1,6 @@
 """Reads tagged sentences from tables: lists of words and tags, texts with spans of characters, or a word in each row.
 
-Spans are those of doccano, Label Studio, Prodigy and spaCy.
+Spans may have the format of doccano, Label Studio, Prodigy or spaCy.
 """
 
 import itertools
