@@ -17,7 +17,7 @@ _TABLES = {rb"PAR1": "Parquet", rb"ARROW1": "Arrow", rb"\xff\xff\xff\xff": "Arro
 # The number of bytes that the functions for bytes need.
 LENGTH = 10
 # The number of characters, and of lines, that show the format of a text.
-_SEEN, _SEEN_LINES = 1 << 16, 20
+SEEN, _SEEN_LINES = 1 << 16, 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _JSON = re.compile(r'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
 _COLUMN_NAME = re.compile(r"[^\W\d]\w*([ #-]+\w*){0,2}")
@@ -46,6 +46,13 @@ def encoding(first: bytes) -> str:
     return "utf-8-sig"
 
 
+def format_of(first: bytes) -> str:
+    """Returns the compression, the table, the encoding or the format of lines that the first bytes show; "" if none."""
+    is_utf16 = encoding(first) != "utf-8-sig"
+    lines = "UTF-16" if is_utf16 else format_of_lines(first[:SEEN].decode(errors="ignore"))
+    return compression(first) or table(first) or lines
+
+
 def format_of_lines(text: str) -> str:
     """Returns the format that the first lines of a text show: "JSON", "a table with commas" or similar; "" if none.
 
@@ -53,7 +60,7 @@ def format_of_lines(text: str) -> str:
     """
     if _JSON.match(text):
         return "JSON"
-    lines = [line for line in text[:_SEEN].splitlines() if line.strip()][:_SEEN_LINES]
+    lines = [line for line in text[:SEEN].splitlines() if line.strip()][:_SEEN_LINES]
     for name, delimiter in DELIMITERS.items() if len(lines) > 1 else ():
         header, *rows = csv.reader(lines, delimiter=delimiter)
         is_header = len(header) > 1 and all(map(_COLUMN_NAME.fullmatch, header)) and len(set(header)) == len(header)
