@@ -379,5 +379,9 @@ def _cell(value: object) -> Cell:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
-        return tuple("" if x is None else x if isinstance(x, str) else json.dumps(x) for x in value)
-    return value if isinstance(value, dict) else json.dumps(value)
+        return tuple("" if x is None else x if isinstance(x, str) else _text(x) for x in value)
+    return value if isinstance(value, dict) else _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, default=str).strip('"')  # a date of a Parquet file has no JSON

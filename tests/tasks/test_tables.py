@@ -1,4 +1,6 @@
 import bz2
+import datetime
+import decimal
 import gzip
 import json
 import lzma
@@ -54,6 +56,9 @@ def test_tables_of_arrow_have_the_cells_of_json(tmp_path, name):
             ["a", ("x", "y"), None],
             ["b", (), "z"],
         ]
+    FORMATS[name](path, pa.table({"day": [datetime.date(2020, 1, 2)], "number": [decimal.Decimal("1.50")]}))
+    (row,) = tables.read_table(path, ())
+    assert (row["day"], row["number"]) == ("2020-01-02", "1.50")
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"can't be read as (Parquet|Arrow)"):

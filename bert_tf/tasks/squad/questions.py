@@ -204,7 +204,7 @@ def _is_table(path: str) -> bool:
 
 def _article(row: tables.Row) -> dict[str, Any]:
     """Returns a row of a table as an article with one question. Its answers may be one object with lists."""
-    values = {"id": str(row.line)} | row.values
+    values = row.values | {"id": str(row.values.get("id", row.line))}
     if isinstance(answers := values.get("answers"), dict):
         values["answers"] = [dict(zip(answers, part, strict=True)) for part in zip(*answers.values(), strict=True)]
     return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}

@@ -94,8 +94,9 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
     prefixes = {tag[0] for tag in tags if TAG.fullmatch(tag)}
     if tags and not prefixes:
         has_o = any("O" in row for row in tagged)
-        kinds = {re.sub("^[^-_./:|]+[-_./:|]", "", tag) for tag in tags}
-        if has_o and len(kinds) < len(tags):  # several prefixes have the same type
+        parts = [re.split("[-_./:|]", tag, maxsplit=1) for tag in tags]
+        prefixes, kinds = ({part[end] for part in parts} for end in (0, -1))
+        if has_o and len(kinds) < len(tags) and 2 * len(tags) > len(prefixes) * len(kinds):  # all types have the same
             raise InputError(
                 f"the tags {', '.join(sorted(tags)[:4])} have unknown prefixes. Use B-, I-, E-, S-, L-, U-, M- or W-, "
                 "or pass --tag_scheme=plain if each tag is a class.",

@@ -133,7 +133,9 @@ def test_unknown_prefixes_are_not_taken_as_types():
     for tags in (["X-PER", "Y-PER", "O"], ["begin_LOC", "O", "in_LOC"]):
         with pytest.raises(InputError, match=r"unknown prefixes.*--tag_scheme=plain"):
             schemes.detect_scheme([tags])
-    assert schemes.detect_scheme([["PER-x", "LOC-x", "NN-y"]]) == "plain"  # nothing is outside of entities
+    few_nerd = ["person-actor", "person-other", "location-GPE", "location-other", "art-film", "event-war", "O"]
+    for tags in (few_nerd, ["PER-x", "LOC-x", "NN-y"]):  # types with subtypes, and nothing outside of entities
+        assert schemes.detect_scheme([tags]) == "plain"
 
 
 def test_neighbours_of_a_plain_type_are_one_entity():
