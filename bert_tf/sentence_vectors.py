@@ -24,17 +24,13 @@ _MODULES_FILE = "modules.json"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
-# The settings that are read, and the accepted values of other settings, which do not change the vectors.
-_READ = (
-    *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case"),
-    *("pooling_mode", "include_prompt"),
+# The settings that are read or do not change the vectors, and the accepted values of other settings.
+_KNOWN = (
+    *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case", "pooling_mode"),
+    *("include_prompt", "__version__", "similarity_fn_name", "unpad_inputs"),
+    *("word_embedding_dimension", "embedding_dimension"),
 )
-_UNLIMITED = 1 << 20
-_ANY = object()
-_UNUSED = {
-    **dict.fromkeys(
-        ("__version__", "similarity_fn_name", "unpad_inputs", "word_embedding_dimension", "embedding_dimension"), _ANY
-    ),
+_ACCEPTED = {
     "model_type": "SentenceTransformer",
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
@@ -184,8 +180,8 @@ def find(path: str, flag_name: str) -> SentenceModel:
     )
     tokenizer_config = os.path.join(encoder, TOKENIZER_CONFIG_FILE)
     recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
-    longest = lengths.get("max_seq_length") or recorded.get("model_max_length") or _UNLIMITED
-    return SentenceModel(encoder, config, int(longest) if longest < _UNLIMITED else None)
+    longest = lengths.get("max_seq_length") or recorded.get("model_max_length")
+    return SentenceModel(encoder, config, longest and int(longest))
 
 
 def copy_settings(folder: str, target: str, flag_name: str) -> None:
@@ -232,8 +228,8 @@ def _settings(path: str, flag_name: str) -> dict[str, Any]:
     """
     values = json_files.read(path, flag_name, dict[str, Any]) if files.exists(path) else {}
     for name, value in values.items():
-        is_read = name in _READ or name.startswith("pooling_mode_") or value in (None, False, {}, [])
-        if not is_read and _UNUSED.get(name, "") not in (_ANY, value):
+        is_known = name in _KNOWN or name.startswith("pooling_mode_") or value in (None, False, {}, [])
+        if not is_known and _ACCEPTED.get(name) != value:
             problem = f"the setting {name!r} is {str(value)[:60]}, which may change the vectors"
             raise InputError(f"{problem}. Use another model, or remove it.", f"{flag_name}: {path}")
     return values
