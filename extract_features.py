@@ -54,11 +54,12 @@ def main() -> None:
         found = sentence_vectors.find(model_files.init_checkpoint, "--init_checkpoint")
         given = {"pooling": None if config.pooling == "auto" else config.pooling, "normalize": config.normalize}
         vectors = found.config.replace(**{name: value for name, value in given.items() if value is not None})
+        vectors = vectors.replace(truncate_first=bool(config.normalize))
         model_files = model_files.replace(init_checkpoint=found.path)
     bert_config, tokenizer = pretrained.read_model(model_files)
     bert_config.check_sequence_length(config.max_seq_length)
     layers = features.layer_numbers(config.layers, bert_config.num_hidden_layers)
-    examples = features.read_examples(config.input_file)
+    examples = features.read_examples(config.input_file, vectors.prompt if vectors else "")
     strategy = build_strategy(devices)
     with strategy.scope():
         source = checkpoints.open_checkpoint(model_files.init_checkpoint)
@@ -67,7 +68,7 @@ def main() -> None:
         )
     program.say(str(summary))
     if vectors is not None:
-        vectors = vectors.replace(layers=tuple(layers))
+        vectors = vectors.replace(layers=tuple(layers)).with_prompt(vectors.prompt, tokenizer)
         vectors.check_model(bert_config.num_hidden_layers, encoder.pooler is not None, model_files.init_checkpoint)
     lines = features.extract(
         encoder,

@@ -86,6 +86,9 @@ def convert(
     folder = run_directory.folder_of_checkpoint(source.path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
+    scale = output_layers.recorded_scale(run_directory.recorded(source.path))
+    for name in {"output_weights", "output_bias"} & weights.keys():
+        weights[name] = output_layers.rescaled(name, weights[name], scale, (0.0, 1.0))
     vocab_file = find_vocabulary(folder)
     tokenizer = tokenizer_of(folder, config, vocab_file) if vocab_file else None
     if added_tokens:

@@ -19,7 +19,7 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files, first_bytes, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sentence_vectors import VectorConfig, check_layers
@@ -45,20 +45,26 @@ class TextLine:
     text_b: str | None
 
 
-def read_examples(input_file: str) -> list[TextLine]:
-    """Reads a file with one text or one pair of texts ("a ||| b") per line.
+def read_examples(input_file: str, prompt: str = "") -> list[TextLine]:
+    """Reads a file with one text or one pair of texts ("a ||| b") per line, and puts the prompt before each.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8, or is JSON or a table.
     """
-    lines = files.read_text(input_file, "--input_file").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    text = files.read_text(input_file, "--input_file")
+    if found := first_bytes.format_of_lines(text):
+        raise InputError(
+            f"--input_file: {input_file} is {found}, but each line must be a text. Write one text per line. In Python, "
+            "bert_tf.SentenceEncoder encodes the columns of tables."
+        )
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not lines[-1]:
         lines.pop()
     examples = []
     for number, line in enumerate(line.strip() for line in lines):
         pair = re.match(r"^(.*) \|\|\| (.*)$", line)
         text_a, text_b = pair.groups() if pair else (line, None)
-        examples.append(TextLine(number, text_a, text_b))
+        examples.append(TextLine(number, prompt + text_a, text_b))
     return examples
 
 

@@ -13,7 +13,7 @@ import sys
 from absl import flags
 
 from bert_tf import export
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, first_bytes, program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, keep_packed_weights
@@ -40,12 +40,16 @@ def main() -> None:
     if _OUTPUT_FILE.value:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
         files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
+    if _INPUT_FILE.value:
+        with files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb") as reader:
+            found = first_bytes.format_of(reader.read(first_bytes.SEEN))
+        if found not in ("", "JSON"):
+            raise InputError(
+                f"--input_file: {_INPUT_FILE.value} is {found}. Write JSON lines. In Python, pass a table."
+            )
     keep_packed_weights()
     model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)
-    if _INPUT_FILE.value:
-        lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
-    else:
-        lines = sys.stdin.buffer
+    lines = files.open_file(_INPUT_FILE.value, "rb") if _INPUT_FILE.value else sys.stdin.buffer
     input_bytes = files.size(_INPUT_FILE.value) if _INPUT_FILE.value else 0
     with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:
         failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value, input_bytes)

@@ -1,12 +1,12 @@
 """Sentence vectors: the layers to use, the pooling of hidden states, and normalisation.
 
-Directories of sentence-transformers record these settings in modules.json, in config.json of the pooling module, and in
-sentence_bert_config.json.
+Directories of sentence-transformers record these settings in modules.json, config_sentence_transformers.json,
+sentence_bert_config.json, and config.json of the pooling module.
 """
 
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 import tensorflow as tf
@@ -14,14 +14,28 @@ import tensorflow as tf
 from bert_tf.checkpoints import download
 from bert_tf.config import POOLINGS
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import Settings
+from bert_tf.tokenization import Tokenizer
+from bert_tf.tokenization.tokenizer_config import SENTENCE_CONFIG_FILE
+from bert_tf.tokenization.vocabulary import TOKENIZER_CONFIG_FILE
 
 _MODULES_FILE = "modules.json"
-_LENGTH_FILE = "sentence_bert_config.json"
+_LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
+# The settings that are read or do not change the vectors, and the accepted values of other settings.
+_KNOWN = (
+    *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case", "pooling_mode"),
+    *("include_prompt", "__version__", "similarity_fn_name", "unpad_inputs"),
+    *("word_embedding_dimension", "embedding_dimension"),
+)
+_ACCEPTED = {
+    "model_type": "SentenceTransformer",
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+}
 _POOLING_MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
@@ -53,6 +67,12 @@ class VectorConfig(Settings, frozen=True):
         pooler's output, which was trained with next sentence prediction.
       normalize: if True, scale each vector to length 1, so that dot products are cosine similarities.
       layers: the layers whose states are concatenated; 0 is the first layer, -1 the last.
+      truncate_dim: the number of values of a vector that are kept; None for all.
+      truncate_first: whether this is done before vectors are normalised.
+      prompt: a text to put before each text.
+      prompts: the names of prompts, and the prompts.
+      include_prompt: if False, pooling leaves out the tokens of the prompt, and [CLS] before them.
+      left_out: the number of these tokens; see `with_prompt`.
 
     Raises:
       InputError: if a value is invalid.
@@ -61,6 +81,17 @@ class VectorConfig(Settings, frozen=True):
     pooling: Literal[POOLINGS] = "mean"
     normalize: bool = False
     layers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)] = (-1,)
+    truncate_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    truncate_first: bool = False
+    prompt: str = ""
+    prompts: tuple[tuple[str, str], ...] = ()
+    include_prompt: bool = True
+    left_out: int = 0
+
+    def with_prompt(self, prompt: str, tokenizer: Tokenizer) -> Self:
+        """Returns the settings for texts after a prompt."""
+        tokens = 0 if self.include_prompt or not prompt else 1 + len(tokenizer.encode(prompt))
+        return self.replace(prompt=prompt, left_out=tokens)
 
     def check_model(self, num_layers: int, has_pooler: bool, model: str) -> None:
         """Raises an InputError if a model of `num_layers` layers can't compute the vectors; `model` is its name."""
@@ -80,14 +111,19 @@ class VectorConfig(Settings, frozen=True):
         Returns:
           [B, H], float32.
         """
-        vectors = self._pooled(tf.cast(states, tf.float32), tf.cast(mask, tf.bool)[:, :, tf.newaxis])
-        return vectors / tf.norm(vectors, axis=1, keepdims=True) if self.normalize else vectors
+        is_pooled = tf.range(tf.shape(mask)[1]) >= self.left_out
+        vectors = self._pooled(tf.cast(states, tf.float32), (tf.cast(mask, tf.bool) & is_pooled)[:, :, tf.newaxis])
+        if self.truncate_first:
+            vectors = vectors[:, : self.truncate_dim]
+        if self.normalize:
+            vectors /= tf.norm(vectors, axis=1, keepdims=True)
+        return vectors[:, : self.truncate_dim]
 
     def _pooled(self, states: tf.Tensor, is_token: tf.Tensor) -> tf.Tensor:
         if self.pooling == "pooled":
             return states
         if self.pooling == "cls":
-            return states[:, 0]
+            return states[:, self.left_out]
         if self.pooling == "max":
             return tf.reduce_max(tf.where(is_token, states, states.dtype.min), axis=1)
         weights = tf.cast(is_token, tf.float32)
@@ -130,11 +166,22 @@ def find(path: str, flag_name: str) -> SentenceModel:
             f"{flag_name}: {os.path.join(folder, _MODULES_FILE)}",
         )
     encoder, pooling_folder = (os.path.join(folder, _path(module)).rstrip("/") for module in modules[:2])
-    length_file = os.path.join(encoder, _LENGTH_FILE)
-    lengths = json_files.read(length_file, flag_name, dict[str, Any]) if files.exists(length_file) else {}
-    _report_prompt(os.path.join(folder, _PROMPTS_FILE), flag_name)
-    pooling = _pooling(os.path.join(pooling_folder, "config.json"), flag_name)
-    return SentenceModel(encoder, VectorConfig(pooling, "Normalize" in kinds), lengths.get("max_seq_length"))
+    lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
+    settings = _settings(os.path.join(folder, _PROMPTS_FILE), flag_name)
+    prompts = check(settings.get("prompts") or {}, dict[str, str], f"{flag_name}: {folder}/{_PROMPTS_FILE}")
+    pooling, include_prompt = _pooling(os.path.join(pooling_folder, "config.json"), flag_name)
+    config = VectorConfig(
+        pooling,
+        "Normalize" in kinds,
+        truncate_dim=settings.get("truncate_dim"),
+        prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
+        prompts=tuple(prompts.items()),
+        include_prompt=include_prompt,
+    )
+    tokenizer_config = os.path.join(encoder, TOKENIZER_CONFIG_FILE)
+    recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
+    longest = lengths.get("max_seq_length") or recorded.get("model_max_length")
+    return SentenceModel(encoder, config, longest and int(longest))
 
 
 def copy_settings(folder: str, target: str, flag_name: str) -> None:
@@ -161,21 +208,28 @@ def _path(module: dict[str, Any]) -> str:
     return str(module.get("path", "")).rstrip("/")
 
 
-def _pooling(path: str, flag_name: str) -> str:
-    """Reads the pooling in the config of a pooling module."""
-    values = json_files.read(path, flag_name, dict[str, Any])
+def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
+    """Reads the pooling, and whether it includes a prompt, in the config of a pooling module."""
+    values = _settings(files.require_file(path, flag_name), flag_name)
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
     poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
     if len(poolings) > 1 or poolings[0] not in _POOLING_MODES.values():
         given = ", ".join(named) or values.get("pooling_mode")
         known = ", ".join(_POOLING_MODES.values())
         raise InputError(f"the pooling is {given}. Use a model with one of {known}.", f"{flag_name}: {path}")
-    return poolings[0]
+    return poolings[0], values.get("include_prompt", True)
 
 
-def _report_prompt(path: str, flag_name: str) -> None:
-    """Prints a warning if a model was trained with a prompt before each text, because none is added."""
+def _settings(path: str, flag_name: str) -> dict[str, Any]:
+    """Reads a file of settings; empty if there is none.
+
+    Raises:
+      InputError: if it has a setting that may change the vectors, and that this project does not have.
+    """
     values = json_files.read(path, flag_name, dict[str, Any]) if files.exists(path) else {}
-    name, prompts = values.get("default_prompt_name"), values.get("prompts") or {}
-    if name and prompts.get(name):
-        say(f"Warning: {path}: the model was trained with {prompts[name]!r} before each text. Add it to your texts.")
+    for name, value in values.items():
+        is_known = name in _KNOWN or name.startswith("pooling_mode_") or value in (None, False, {}, [])
+        if not is_known and _ACCEPTED.get(name) != value:
+            problem = f"the setting {name!r} is {str(value)[:60]}, which may change the vectors"
+            raise InputError(f"{problem}. Use another model, or remove it.", f"{flag_name}: {path}")
+    return values

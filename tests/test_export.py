@@ -216,6 +216,14 @@ def test_the_program_answers_every_line_and_fails_if_a_line_is_invalid(exported,
     assert second.keys() == {"error"}
     with open(output_file) as own:
         assert "also the input" in programs.run(*command, f"--input_file={own.name}", expect=1)
+    for content, name in (
+        (b"id,text\n1,a b\n", "a table with commas"),
+        (b"\x1f\x8b", "gzip"),
+        (b"\xff\xfe{\0", "UTF-16"),
+    ):
+        (tmp_path / "lines").write_bytes(content)
+        message = f"{tmp_path}/lines is {name}. Write JSON lines"
+        assert message in programs.run(*command, f"--input_file={tmp_path}/lines", expect=1)
 
 
 def test_answers_are_not_lost_when_reading_fails(tmp_path):

@@ -5,6 +5,7 @@ import io
 import json
 import re
 
+import pyarrow.parquet
 import pytest
 
 from bert_tf import features
@@ -162,7 +163,12 @@ FAULTS = {
         },
     ),
     "empty": (lambda data: b"", {"all": "empty", "predict": []}),
-    "compressed": (gzip.compress, {"all": "gzip", "corpus": SAME, "corpus jsonl": SAME, "predict": None}),
+    "compressed": (gzip.compress, {"all": SAME, "predict": None}),
+    "truncated gzip": (
+        lambda data: gzip.compress(data)[:-9],
+        {"all": "can't be (unpacked|decompressed)", "predict": None},
+    ),
+    "zip": (lambda data: b"PK\x03\x04" + data, {"all": "zip", "predict": ["not valid JSON", TWO]}),
     "not UTF-8": (
         lambda data: data.replace(b"fine", b"f\xffne"),
         {"all": "0xff", "corpus": [TWO], "corpus jsonl": [TWO], "predict": ["0xff", TWO]},
@@ -186,6 +192,55 @@ FAULTS = {
         },
     ),
 }
+
+
+TABLE = [{"id": 7, "text": "the whale swam"}, {"id": 8, "text": "it was white, and big"}]
+PARQUET = io.BytesIO()
+pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), PARQUET)
+# Format that a reader of plain lines refuses -> the file, and the words of the message.
+OTHER_FORMATS = {
+    "JSON lines": (jsonl(id=(7, 8), text=(ONE, TWO)).encode(), "JSON"),
+    "JSON records": (json.dumps(TABLE).encode(), "JSON"),
+    "indented JSON": (json.dumps(TABLE, indent=2).encode(), "JSON"),
+    "JSON object": (json.dumps(SQUAD, indent=1).encode(), "JSON"),
+    "CSV": (b'id,text\n7,the whale\n8,"it was white, and big"\n', "a table with commas"),
+    "CSV of words": (b"sentence_id,words,labels\n0,Ada,B-PER\n0,lives,O\n", "a table with commas"),
+    "CSV with spaces": (b"Review ID;Review Text\n7;a fine day\n8;a poor day\n", "a table with semicolons"),
+    "TSV": (b"id\ttext\n7\tthe whale\n8\tthe ship\n", "a table with tabs"),
+    "Parquet": (PARQUET.getvalue(), "Parquet"),
+    "zip": (b"PK\x03\x04\0\0", "zip"),
+}
+# Texts that are like a table only at first sight.
+LINES = (
+    "Hello, world\nGood, bad, and ugly\n",
+    "red,green\nblue,yellow\n",
+    "yes,no\nI came, I saw, I won\n",
+    "[1] a note\n{braces} and more\n",
+    "one ||| two\nthree ||| four\n",
+    '"quoted", he said\n"again", she said\n',
+    "one line,with a comma\n",
+)
+
+
+@pytest.mark.parametrize("fault", OTHER_FORMATS)
+@pytest.mark.parametrize("reader", ["lines", "corpus", "codah", "glue"])
+def test_lines_are_not_read_from_other_formats(tmp_path, reader, fault):
+    content, message = OTHER_FORMATS[fault]
+    (tmp_path / "file.txt").write_bytes(content)
+    path, codah = str(tmp_path / "file.txt"), MultipleChoiceTask("codah", {"train": str(tmp_path / "file.txt")})
+    if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # which data preparation reads
+        assert len(list(filter(None, corpus(path)))) == 2
+        return
+    message = "the column 'sentence' is missing" if (reader, fault) == ("glue", "TSV") else message
+    with pytest.raises(InputError, match=message):
+        {"lines": lines, "corpus": corpus, "glue": glue, "codah": lambda _: codah.examples("train")}[reader](path)
+
+
+@pytest.mark.parametrize("content", LINES)
+def test_texts_with_commas_and_brackets_are_lines(write, content):
+    path = write("file.txt", content)
+    assert len(lines(path)) == content.count("\n")
+    assert corpus(path)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

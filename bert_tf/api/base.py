@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
+import tensorflow as tf
 from msgspec import Meta
+from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
@@ -43,6 +45,15 @@ _OF_MODEL = frozenset(
 )
 
 
+def _with_settings(
+    config: FinetuningConfig, options: Settings, given: Mapping[str, Any], caller: str
+) -> tuple[FinetuningConfig, Settings]:
+    """Returns the settings of fine-tuning and of a class with the given ones."""
+    own = {name: value for name, value in given.items() if name in flags_of(type(options))}
+    others = {name: value for name, value in given.items() if name not in own}
+    return applied(config, others, caller, _REFUSED), applied(options, own, caller)
+
+
 class Options(Settings, frozen=True):
     """The settings of one class; the base class has none."""
 
@@ -69,11 +80,13 @@ class Estimator(RunFolder, abc.ABC):
     """
 
     _ARCHITECTURE: ClassVar[str]
+    _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
     _problem_type: str | None = None  # as in Hugging Face's config.json; None if the task has only one
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Options
     _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
+    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = ("label", "labels")  # in tables with examples and labels
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
@@ -90,14 +103,31 @@ class Estimator(RunFolder, abc.ABC):
         self.config, self.tokenizer = model
         if isinstance(labels, str) or not isinstance(labels, Iterable | None):
             raise InputError(f"labels is {labels!r}. Use a list of classes.", "labels")
-        self._labels = None if labels is None else in_memory.as_list(labels, "labels")
+        self._labels = None if labels is None else list(map(in_memory.whole, in_memory.as_list(labels, "labels")))
         self._settings = config
         self._options = options
+        self._first_start = start
 
     def __repr__(self) -> str:
         start = self._folder if self._trained_checkpoint else self._start
         labels = f", labels={self._labels!r}" if self._labels else ""
         return f"{type(self).__name__}({start!r}{labels}, max_seq_length={self._settings.max_seq_length})"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the settings, for scikit-learn."""
+        return self._settings.flag_values() | self._options.flag_values()
+
+    def set_params(self, **settings: Any) -> Self:
+        """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
+        self._settings, self._options = _with_settings(self._settings, self._options, settings, "set_params()")
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        model = self.config, self.tokenizer
+        return type(self)(None, self._first_start, model, self._labels, self._settings, self._options)
+
+    def __sklearn_tags__(self) -> Tags:
+        return Tags(self._sklearn_type, TargetTags(required=True), input_tags=InputTags(two_d_array=False, string=True))
 
     @classmethod
     def from_pretrained(
@@ -129,13 +159,11 @@ class Estimator(RunFolder, abc.ABC):
         caller = f"{cls.__name__}.from_pretrained()"
         if labels is not None and not cls._HAS_LABELS:
             raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
-        own = {name: settings.pop(name) for name in flags_of(cls._OPTIONS) if name in settings}
-        config = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH)
-        config = applied(config, settings, caller, _REFUSED)
+        start = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH), cls._OPTIONS()
+        config, options = _with_settings(*start, settings, caller)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
         # A resumed run compares this name, which may be a Hub name, and ignores the path of its copy in the cache.
-        options = applied(cls._OPTIONS(), own, caller)
         return cls(output_dir, path, (bert_config, tokenizer), labels, config, options)
 
     @classmethod
@@ -210,8 +238,8 @@ class Estimator(RunFolder, abc.ABC):
         calls with the same directory, data and settings resume an interrupted run and skip completed ones.
 
         Args:
-          x: the examples; see the class. If `y` is None, a `tf.data.Dataset` of pairs (example, label) or triples
-            (example, label, weight).
+          x: the examples; see the class. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of
+            pairs (example, label) or triples (example, label, weight).
           y: the labels, one per example.
           sample_weight: a number >= 0 for each example. Its loss is multiplied by this weight before the mean over the
             batch, as in Keras. Only for classification and regression. Scores ignore weights.
@@ -265,8 +293,13 @@ class Estimator(RunFolder, abc.ABC):
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Returns examples and labels. Subclasses may take them from the columns of tables and the keys of dicts."""
-        return x, y
+        """Returns examples and labels. Without labels, they are taken from a column of the examples."""
+        if y is not None or isinstance(x, tf.data.Dataset):
+            return x, y
+        rows = in_memory.as_list(x, name, self._RANK)
+        columns = set(rows[0]) if rows and isinstance(rows[0], dict) else ()
+        column = next((column for column in self._LABEL_COLUMNS if column in columns), None)
+        return rows, None if column is None else [row.get(column) for row in rows]
 
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:

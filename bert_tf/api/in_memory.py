@@ -8,13 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.answering import records
+
+_TEXTS = ("text", "text_b")
 
 
 def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
-    """Returns a list of plain Python values from a list, an array, a tensor, a pandas object or a `tf.data.Dataset`.
+    """Returns a list of plain Python values from a list, an array, a tensor, a table or a `tf.data.Dataset`.
 
     Args:
-      values: the data. A row of a table with several columns becomes a tuple. A data set may be batched.
+      values: the data. A row of a table (of pandas, polars, PyArrow or datasets) with several columns becomes a
+        dictionary. A `tf.data.Dataset` may be batched.
       name: name of the data in messages.
       rank: nesting depth of one example: 0 for a text or several texts, 1 for a list of words.
 
@@ -22,10 +26,7 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       InputError: if the data is a single text, unordered, infinite or not iterable, or if a data set's elements could
         be either pairs of texts or batches of two.
     """
-    if isinstance(values, tf.Tensor):
-        values = values.numpy()
-    elif isinstance(values, tf.RaggedTensor):
-        values = values.to_list()
+    values = values.numpy() if isinstance(values, tf.Tensor) else records(values, name)
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
     if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}. Use a list of examples.")
@@ -33,12 +34,9 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         if values.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError(f"{name} is a data set without an end. Omit repeat(), and use `epochs`.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    elif hasattr(values, "itertuples"):  # a pandas.DataFrame
-        rows = values.itertuples(index=False, name=None)
-        if values.shape[1] > 1 and "label" in values.columns:
-            raise InputError(f"{name} has the column 'label'. Give only the columns of the examples.")
-        values = rows if values.shape[1] > 1 else (row[0] for row in rows)
-    return [_plain(value) for value in values]
+    rows = [_plain(value) for value in values]
+    has_one_column = all(isinstance(row, Mapping) and len(row) == 1 for row in rows)
+    return [cell for row in rows for cell in row.values()] if has_one_column else rows
 
 
 def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], list[Any]]:
@@ -60,9 +58,9 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    if (column := getattr(y, "name", None)) in getattr(x, "columns", ()):
-        raise InputError(f"{name} contains the label column {column!r}. Give only the other columns.")
-    examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
+    column, examples, labels = getattr(y, "name", "label"), as_list(x, name, rank), as_list(y, f"{name}'s labels")
+    for example in filter(lambda example: isinstance(example, dict), examples):
+        example.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
     if not examples:
@@ -124,16 +122,28 @@ def text(value: Any, place: str) -> str:
 
 
 def text_columns(value: Any, place: str) -> dict[str, str]:
-    """Returns the columns `text` and, for a pair of texts, `text_b`.
+    """Returns the columns `text` and, for a pair of texts, `text_b`, of a text, a pair, or a row of a table.
 
     Raises:
       InputError: if it is neither a text nor a pair of texts.
     """
+    if isinstance(value, Mapping):
+        known = [name for name in _TEXTS if name in value]
+        names = known if "text" in value else [name for name in value if name not in ("label", "labels")]
+        if "text" not in value and len(names) != 1:
+            columns = ", ".join(map(repr, value))
+            raise InputError(f"{place} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
+        value = [value[name] for name in names]
     if isinstance(value, list | tuple):
         if not 1 <= len(value) <= 2:
             raise InputError(f"{place} has {len(value)} texts. Use one text or a pair of texts.")
-        return {name: text(part, place) for name, part in zip(("text", "text_b"), value, strict=False)}
-    return {"text": text(value, place)}
+        return {name: text(part, place) for name, part in zip(_TEXTS, value, strict=False)}
+    return {_TEXTS[0]: text(value, place)}
+
+
+def whole(value: Any) -> Any:
+    """Returns a whole float as an integer, because a column of integers with a missing value has floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def label_type(labels: Iterable[Any]) -> str:
@@ -142,7 +152,7 @@ def label_type(labels: Iterable[Any]) -> str:
     Raises:
       InputError: if there are several types, because 1 and "1" would become the same class.
     """
-    types = sorted({type(label).__name__ for label in labels if isinstance(label, bool | int | str)})
+    types = sorted({type(whole(label)).__name__ for label in labels if isinstance(whole(label), bool | int | str)})
     if len(types) > 1:
         raise InputError(f"the labels have the types {' and '.join(types)}. Use one type.")
     return types[0] if types else "str"
@@ -162,7 +172,7 @@ def label(value: Any, place: str) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
-        return str(value)
+        return str(whole(value))
     if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
         return label(value[0], place)
     if isinstance(value, list | tuple):
@@ -171,8 +181,10 @@ def label(value: Any, place: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist"):  # of NumPy, PyTorch or JAX
         value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, bytes):
         try:
             return value.decode()

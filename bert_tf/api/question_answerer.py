@@ -4,12 +4,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator, Rows
 from bert_tf.runtime.errors import InputError
-from bert_tf.serving.answering import records
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
@@ -20,7 +17,7 @@ from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, Answerer, SquadT
 class QuestionAnswerer(Estimator):
     """Answers questions about a text with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
-    Examples are pairs (question, context), or dicts or rows of a pandas table with these names.
+    Examples are pairs (question, context), or dicts or rows of a table with these names.
 
     A label is one answer or a list of answers. An answer is a text (its first occurrence in the context is used), a
     pair (text, index of its first character in the context), or SQuAD's `{"text": ..., "answer_start": ...}`, whose
@@ -39,6 +36,7 @@ class QuestionAnswerer(Estimator):
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _OPTIONS = SquadConfig
+    _LABEL_COLUMNS = ("answers",)
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
     def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> SquadTask:
@@ -47,16 +45,6 @@ class QuestionAnswerer(Estimator):
         if dev_fraction:
             train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
         return SquadTask(self._squad_config, [_articles(map(_with_one_answer, train))], dev and _articles(dev))
-
-    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Returns the examples (rows of tables as dicts) and the labels (or the examples' own `answers`)."""
-        if hasattr(x, "itertuples"):  # a pandas.DataFrame
-            x = records(x, name)
-        if y is None and not isinstance(x, tf.data.Dataset):
-            x = in_memory.as_list(x, name)
-            if all(isinstance(example, Mapping) and "answers" in example for example in x):
-                y = [example["answers"] for example in x]
-        return x, y
 
     def predict(self, x: Any) -> list[str]:
         """Returns the best answer to each question; "" if there is none.
@@ -105,7 +93,7 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(in_memory.as_list(self._by_name(x, None, "x")[0], "x"), None))[1]
+        predictions = self._answers(self._table(in_memory.as_list(x, "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # with a placeholder, because the original's files need an answer

@@ -36,7 +36,7 @@ class RowEstimator(Estimator):
         Raises:
           InputError: if there is no trained model, or an example or a label can't be used.
         """
-        table = self._table(*in_memory.with_labels(x, y, "x", self._RANK))
+        table = self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x", self._RANK))
         task, _, features, outputs = self._outputs("dev", table, batch_size)
         return task.scores(outputs, features)
 

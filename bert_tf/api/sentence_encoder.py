@@ -73,7 +73,8 @@ class SentenceEncoder:
         found = sentence_vectors.find(require_path("from_pretrained()", path), "from_pretrained()")
         bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
-        return cls(bert, max_seq_length or found.max_seq_length, found.config)
+        longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
+        return cls(bert, max_seq_length or longest, found.config)
 
     def encode(
         self,
@@ -82,6 +83,8 @@ class SentenceEncoder:
         pooling: str | None = None,
         normalize: bool | None = None,
         layers: Sequence[int] | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         batch_size: int = 16,
     ) -> np.ndarray:
         """Returns the vectors of texts.
@@ -94,6 +97,8 @@ class SentenceEncoder:
           normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
             recorded in the model's directory, or else False.
           layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
+          prompt: a text to put before each text, or before the first text of a pair. Default: the model's, if any.
+          prompt_name: the name of a prompt in the model's directory, such as "query".
           batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
 
         Returns:
@@ -104,6 +109,11 @@ class SentenceEncoder:
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
+        prompts = {None: config.prompt, **dict(config.prompts)}
+        if prompt_name not in prompts:
+            raise InputError(f"there is no prompt {prompt_name!r}. Use one of {list(prompts)[1:]}.", "prompt_name")
+        config = config.replace(truncate_first=bool(normalize))
+        config = config.with_prompt(prompts[prompt_name] if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [
@@ -112,7 +122,7 @@ class SentenceEncoder:
         if not texts:
             raise InputError("x has no texts. Give some.")
         features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
+            [bert.tokenizer.pack(config.prompt + text["text"], text.get("text_b"), longest) for text in texts]
         )
         report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(longest, compiled=False)

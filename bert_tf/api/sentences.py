@@ -95,16 +95,18 @@ class ClassifierOptions(LongDocuments, frozen=True):
     """
 
     multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
-    class_weights: Annotated[str | dict[str, float], about("Class weights in the training loss.")] = ""
+    class_weights: Annotated[
+        str | dict[str | int | bool | float, float], about("Class weights in the training loss.")
+    ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
 
 
 class Classifier(_TextEstimator):
     """Classifies texts or pairs of texts.
 
-    Examples are texts, or pairs of texts (tuples). Labels are strings, integers or bools. If `labels` are strings, an
-    integer is an index into them. With `multi_label=True`, each example has a list of labels, which may be empty, or
-    a list with a 0 or 1 for each of `labels`.
+    Examples are texts, pairs of texts (tuples), or rows of a table with the columns `text` and, for pairs, `text_b`.
+    Labels are strings, integers, whole floats or bools. If `labels` are strings, an integer is an index into them. With
+    `multi_label=True`, each example has a list of labels, which may be empty, or a row of 0 and 1 for the classes.
 
         classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
         classifier.fit(texts, labels, validation_split=0.1)
@@ -125,16 +127,23 @@ class Classifier(_TextEstimator):
     def _problem(self) -> str:
         return self._PROBLEMS[self._options.multi_label]
 
+    @property
+    def _sklearn_type(self) -> str | None:
+        return None if self._options.multi_label else "classifier"
+
     def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         weights = self._options.class_weights
         if not isinstance(weights, str):
-            weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
+            weights = {in_memory.label(self._name_of(label), ""): weight for label, weight in weights.items()}
         threshold = str(self._options.label_threshold)
         if not threshold and self._options.multi_label and not self._trained_checkpoint and self._tuned_before:
             threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
         return super()._data_config(table, **data).replace(class_weights=weights, label_threshold=threshold)
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
+        has_names = self._labels or self._trained_checkpoint or self._tuned_before
+        if labels and self._options.multi_label and isinstance(labels[0], Mapping) and not has_names:
+            self._labels = list(labels[0])
         is_named = not self._options.multi_label or self._labels or self._trained_checkpoint
         if labels and not is_named and all(_are_flags(value) and len(value) >= 2 for value in labels):
             raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
@@ -147,6 +156,8 @@ class Classifier(_TextEstimator):
     def _label(self, value: Any, place: str) -> Any:
         if not self._options.multi_label:
             return super()._label(self._name_of(value), place)
+        if isinstance(value, Mapping):
+            value = self._flagged(value, place)
         if not isinstance(value, list | tuple):
             raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
         classes = list(map(str, self._labels or ()))
@@ -157,9 +168,19 @@ class Classifier(_TextEstimator):
             raise InputError(f"{place} has a label twice: {', '.join(found)}. {_NAME_THE_COLUMNS}")
         return found
 
+    def _flagged(self, row: Mapping[Any, Any], place: str) -> list[Any]:
+        """Returns the classes whose columns are 1 in a row of a table. Columns without names are in order."""
+        classes = list(self._labels or self._labels_now())
+        if list(row) == list(range(len(classes))):
+            row = dict(zip(classes, row.values(), strict=True))
+        if not _are_flags(list(row.values())) or set(map(str, row)) != set(map(str, classes)):
+            columns, expected = (", ".join(map(repr, names)) for names in (row, classes))
+            raise InputError(f"{place} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
+        return [label for label, is_there in row.items() if is_there]
+
     def _name_of(self, value: Any) -> Any:
         """Returns a class by its index in `labels`, as in Hugging Face's data sets; returns other values unchanged."""
-        names = self._labels or []
+        names, value = self._labels or [], in_memory.whole(value)
         is_number = type(value) is int and 0 <= value < len(names)  # True and False are also instances of int
         return names[value] if is_number and isinstance(names[value], str) and str(value) not in names else value
 
@@ -178,6 +199,11 @@ class Classifier(_TextEstimator):
     def labels(self) -> list[Any]:
         """The classes in their original type, in the order of the columns of `predict_proba`."""
         return list(map(self._typed, self._labels_now()))
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes, under scikit-learn's name."""
+        return np.array(self.labels)
 
     def _labels_before(self) -> list[str]:
         if self._labels:
@@ -225,6 +251,7 @@ class Regressor(_TextEstimator):
     """
 
     _PROBLEMS = ("regression",)
+    _sklearn_type = "regressor"
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """Returns the number predicted for each example, [num_examples].
@@ -242,7 +269,8 @@ class Regressor(_TextEstimator):
 class MultipleChoice(RowEstimator):
     """Selects the ending that best continues a prompt (paper, section 4.4).
 
-    Examples are pairs (prompt, list of endings), all with the same number of endings. Labels are indices of endings.
+    Examples are pairs (prompt, list of endings), or rows of a table with the columns `prompt` and `endings`, or
+    `prompt`, `ending0`, `ending1`... Labels are indices of endings.
     """
 
     _ARCHITECTURE = architectures.CHOICE
@@ -254,6 +282,9 @@ class MultipleChoice(RowEstimator):
         table = []
         for number, example in enumerate(examples):
             place = f"example {number}"
+            if isinstance(example, Mapping):
+                names = sorted((name for name in example if name.startswith("ending")), key=lambda x: (len(x), x))
+                example = example.get("prompt"), example.get("endings", [example[name] for name in names])
             if not isinstance(example, list | tuple) or len(example) != 2 or not isinstance(example[1], list | tuple):
                 raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (prompt, list of endings).")
             endings = [in_memory.text(ending, f"ending {i} of {place}") for i, ending in enumerate(example[1])]

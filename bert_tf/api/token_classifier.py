@@ -1,6 +1,6 @@
 """Token classification: a tag for each word, and named entities."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
-from bert_tf.tasks.tagging import schemes
+from bert_tf.tasks.tagging import schemes, tagged_tables
 
 
 class TaggedEntity(NamedTuple):
@@ -45,9 +45,9 @@ class TokenClassifierOptions(Settings, frozen=True):
 class TokenClassifier(RowEstimator):
     """Tags words and finds entities in sentences (paper, section 5.3).
 
-    Examples are lists of words. Labels are lists of tags, one for each word: entity tags in any scheme ("B-PER",
-    "I-PER", "O"), or plain tags, such as parts of speech. The argument `labels` of `from_pretrained` has the entity
-    types ("PER") or the tags. Default: the tags of the training data.
+    Examples are lists of words, or rows of a table with a column `words` or `tokens`. Labels are lists of tags, one for
+    each word: entity tags in any scheme ("B-PER", "I-PER", "O"), or plain tags, such as parts of speech. The argument
+    `labels` of `from_pretrained` has the entity types ("PER") or the tags. Default: the tags of the training data.
 
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
     """
@@ -56,11 +56,14 @@ class TokenClassifier(RowEstimator):
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
     _HAS_LABELS = True
+    _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
         table = []
         for number, words in enumerate(examples):
             place = f"sentence {number}"
+            if isinstance(words, Mapping):
+                words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
                 raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
             tags = ["O"] * len(words) if labels is None else labels[number]
@@ -77,12 +80,21 @@ class TokenClassifier(RowEstimator):
     def _data_config(self, table: Rows, **data: Any) -> DataConfig:
         is_training = bool(data.get("train_file"))
         scheme = self._options.tag_scheme if is_training else self._scheme
-        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, **data)
+        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes, **data)
+
+    @property
+    def _own_classes(self) -> tuple[str, ...] | None:
+        """The classes of the trained or the initial model, if they are not the IOB2 tags of its types."""
+        if self._tuned_before is None or self._scheme == schemes.PLAIN:
+            return None
+        classes = _usual(output_layers.recorded_classes(self._tuned_before) or ())
+        has_iob2 = sorted(classes) == sorted(output_layers.tag_classes(_types(classes)))
+        return classes if classes and not has_iob2 else None
 
     @property
     def _given_types(self) -> Sequence[str] | None:
-        labels = self._labels
-        return _types(labels) if labels and all(schemes.TAG.fullmatch(str(label)) for label in labels) else labels
+        labels = self._labels and _usual(list(map(str, self._labels)))
+        return _types(labels) if labels and all(map(schemes.TAG.fullmatch, labels)) else self._labels
 
     @property
     def _scheme(self) -> str:
@@ -107,12 +119,13 @@ class TokenClassifier(RowEstimator):
                 f"from_pretrained(): the output layer of {self._tuned_before.path} does not name its classes. Set "
                 "id2label in config.json, or pass reset_head=True and call fit()."
             )
-        return list(tags) if self._scheme == schemes.PLAIN else sorted(_types(tags))
+        return list(tags) if self._scheme == schemes.PLAIN else sorted(_types(_usual(tags)))
 
     @property
     def labels(self) -> list[str]:
         """The tags, in the order of the columns of `predict_proba`."""
-        return list(output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN))
+        default = output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN)
+        return list(self._own_classes or default)
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:
         """Returns the tag probabilities of each sentence's words, [num_words, num_tags], in the order of `labels`.
@@ -170,6 +183,10 @@ class TokenClassifier(RowEstimator):
                 sentences, features.by_sentence(tags), features.by_sentence(probabilities), strict=True
             )
         ]
+
+
+def _usual(tags: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(schemes.spelling(tags), tags))
 
 
 def _types(tags: Sequence[str]) -> list[str]:

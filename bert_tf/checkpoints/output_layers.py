@@ -49,10 +49,23 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
         settings = run_directory.recorded(source.path)
         labels = settings.get("labels") or None
         has_types = settings.get("task") == TAGGING
-        return labels and tag_classes(labels, is_plain=not has_types or settings.get("tag_scheme") == "plain")
+        is_plain = not has_types or settings.get("tag_scheme") == "plain"
+        return labels and tuple(settings.get("tag_classes") or tag_classes(labels, is_plain))
     names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
     classes = tuple(str(names[number]) for number in sorted(names, key=int))
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
+
+
+def recorded_scale(run: Mapping[str, Any]) -> tuple[float, float]:
+    """Returns the mean and the standard deviation by which a run standardised its scores; 0 and 1 for other runs."""
+    mean, deviation = run.get("target_scale", (0.0, 1.0))
+    return mean, deviation
+
+
+def rescaled(name: str, array: np.ndarray, before: tuple[float, float], after: tuple[float, float]) -> np.ndarray:
+    """Returns the weights or the bias of a regression's output layer for scores with another mean and deviation."""
+    shift = (before[0] - after[0]) / after[1] if name == "output_bias" else 0.0
+    return array * np.float32(before[1] / after[1]) + np.float32(shift)
 
 
 def hf_config(source: CheckpointSource) -> dict[str, Any]:
@@ -66,6 +79,7 @@ def with_classes(
     variables: Mapping[str, tf.Variable],
     classes: Sequence[str] | None,
     flag_name: str = "--init_checkpoint",
+    scale: tuple[float, float] = (0.0, 1.0),
 ) -> CheckpointSource:
     """Returns a checkpoint with its output layer's rows in the model's order, and prints that the layer is reused.
 
@@ -74,6 +88,7 @@ def with_classes(
       variables: maps released names to the model's variables.
       classes: the names of the rows of the model's output layer; None if they have none.
       flag_name: the flag that gave the checkpoint, for messages.
+      scale: mean and deviation of the model's scores, for a regression.
 
     Raises:
       InputError: if the output layers have different sizes, or classes with different names.
@@ -96,19 +111,24 @@ def with_classes(
         how = f"; its rows have no names and are used in the order {', '.join(classes)}"
     say(f"The output layer of {source.path} is reused{how}.")
 
+    before = recorded_scale(run_directory.recorded(source.path) if source.kind != "hf" else {})
+
     def read(name: str) -> np.ndarray:
         array = source.read(name)
-        return array[order] if name in ("output_weights", "output_bias") else array
+        return rescaled(name, array[order], before, scale) if name in ("output_weights", "output_bias") else array
 
     return dataclasses.replace(source, read=read)
 
 
 def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """Returns the index of each wanted name, ignoring case if that is unique; None if the names differ."""
-    for key in (str, str.casefold):
-        places = {key(name): place for place, name in enumerate(names)}
-        if len(places) == len(names) and sorted(places) == sorted(map(key, wanted)):
-            return [places[key(name)] for name in wanted]
+    """Returns the index of each wanted name; None if the names differ.
+
+    If the result is unique, case is ignored, and so is the spelling of tags: "PER_B" is "B-PER", and "B" is "B-_".
+    """
+    for key in (str, str.casefold, lambda name: sorted(filter(None, re.split("[-_./:|]", name.casefold())))):
+        places = {str(key(name)): place for place, name in enumerate(names)}
+        if len(places) == len(names) and sorted(places) == sorted(str(key(name)) for name in wanted):
+            return [places[str(key(name))] for name in wanted]
     return None
 
 

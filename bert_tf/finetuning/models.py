@@ -109,6 +109,7 @@ class ClassifierModel(EncoderModel):
       outputs: C; 1 for regression.
       problem: "classification", "regression" or "multi_label".
       class_weights: the weight of each class in the training loss; None for equal weights.
+      target_scale: mean and standard deviation by which the targets of a regression are standardised.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score,
         and examples can have fewer choices (see `MultipleChoiceTask`).
       options: see `EncoderModel`.
@@ -120,11 +121,13 @@ class ClassifierModel(EncoderModel):
         outputs: int,
         problem: str = "classification",
         class_weights: Sequence[float] | None = None,
+        target_scale: tuple[float, float] = (0.0, 1.0),
         choices: int = 1,
         **options,
     ) -> None:
         super().__init__(config, **options)
         self.problem = problem
+        self.target_scale = target_scale
         self.choices = choices
         self.class_weights = None if class_weights is None else tf.constant(class_weights, tf.float32)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
@@ -168,7 +171,8 @@ class ClassifierModel(EncoderModel):
         if self.problem == "classification":
             return log_likelihood_loss(logits, labels)
         if self.problem == "regression":
-            return tf.square(logits[:, 0] - labels)
+            mean, deviation = self.target_scale
+            return tf.square(logits[:, 0] - (labels - mean) / deviation)
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -179,7 +183,8 @@ class ClassifierModel(EncoderModel):
         """Returns logits [B, C], losses [B], and probabilities [B, C] or, for regression, the score [B]."""
         outputs = {"logits": logits, "per_example_loss": self.per_example_loss(logits, labels)}
         if self.problem == "regression":
-            return outputs | {"score": logits[:, 0]}
+            mean, deviation = self.target_scale
+            return outputs | {"score": logits[:, 0] * deviation + mean}
         return outputs | {
             "probabilities": tf.nn.softmax(logits) if self.problem == "classification" else tf.sigmoid(logits)
         }

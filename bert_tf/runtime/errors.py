@@ -40,10 +40,8 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
     Raises:
       InputError: if the value has the wrong type or is out of bounds; the message names the location in it.
     """
-    is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
-    plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
     try:
-        return msgspec.convert(plain, kind, strict=strict)
+        return msgspec.convert(_plain(value), kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as error:
         problem, _, inside = str(error).partition(" - at `")
         inside = re.sub(r"^(key` in `)?\$\.?", "", inside.removesuffix("`"))
@@ -55,6 +53,13 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
         if is_inside:
             raise InputError(f"{problem}.", f"{place}, at {inside}" if inside else place) from None
         raise InputError(f"{place} is {value!r:.60}. {problem}.", place) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(key): part if isinstance(part, dict) else _plain(part) for key, part in value.items()}
+    is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
+    return value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:

@@ -9,17 +9,21 @@ program is killed, the next program that writes the same output reuses the tempo
 are random. After a kill, remove them yourself.)
 """
 
+import bz2
 import contextlib
 import errno
 import functools
 import glob
+import gzip
 import itertools
 import json
+import lzma
 import os
 import re
 import secrets
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO
 
@@ -31,6 +35,8 @@ from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import lock
 from bert_tf.runtime.outputs import target_of as target_of
 from bert_tf.runtime.remote import is_remote as is_remote
+
+_DECOMPRESS = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}
 
 
 def resolved(path: str) -> str:
@@ -238,16 +244,34 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     return found
 
 
-def read_text(path: str, flag_name: str) -> str:
-    """Reads a UTF-8 or UTF-16 text file without its byte-order mark. Line ends of CR only become LF.
+def read_bytes(path: str, flag_name: str) -> bytes:
+    """Reads a file, and unpacks it if it is compressed.
 
     Raises:
-      InputError: if the file is missing, empty, compressed, or contains invalid bytes; the message names their line.
+      InputError: if the file is missing, empty or damaged, or is an archive.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
-    if name := first_bytes.compression(data):
+    name = first_bytes.compression(data)
+    if name and name not in _DECOMPRESS:
         raise InputError(f"{flag_name}: {path} is {name} data. Unpack the file, or save the spreadsheet as CSV.")
+    try:
+        return _DECOMPRESS[name](data) if name else data
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{flag_name}: {path} can't be unpacked ({error}). Download it again.") from None
+
+
+def read_text(path: str, flag_name: str) -> str:
+    """Reads a UTF-8 or UTF-16 text file, which may be compressed, without its byte-order mark.
+
+    Line ends of CR only become LF.
+
+    Raises:
+      InputError: if the file is missing, empty, not text, or contains invalid bytes; the message names their line.
+    """
+    data = read_bytes(path, flag_name)
+    if name := first_bytes.table(data):
+        raise InputError(f"{flag_name}: {path} is a {name} table. Use a text file.")
     encoding = first_bytes.encoding(data)
     try:
         text = data.decode(encoding)

@@ -1,6 +1,7 @@
-"""Detects compression and text encoding from the first bytes of a file, regardless of its name."""
+"""Detects compression, text encoding and tables from the beginning of a file, regardless of its name."""
 
 import codecs
+import csv
 import re
 
 # Patterns of the first bytes of compressed files.
@@ -11,13 +12,25 @@ _MAGIC = {
     rb"\x28\xb5\x2f\xfd": "zstandard",
     rb"PK\x03\x04": "zip",
 }
-# The number of bytes that the functions below need.
+# Patterns of the first bytes of tables. datasets writes streams.
+_TABLES = {rb"PAR1": "Parquet", rb"ARROW1": "Arrow", rb"\xff\xff\xff\xff": "Arrow stream"}
+# The number of bytes that the functions for bytes need.
 LENGTH = 10
+# The number of characters, and of lines, that show the format of a text.
+SEEN, _SEEN_LINES = 1 << 16, 20
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+_JSON = re.compile(r'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
+_COLUMN_NAME = re.compile(r"[^\W\d]\w*([ #-]+\w*){0,2}")
 
 
 def compression(first: bytes) -> str:
     """Returns the name of the compression of a file that begins with these bytes; "" if there is none."""
     return next((name for magic, name in _MAGIC.items() if re.match(magic, first)), "")
+
+
+def table(first: bytes) -> str:
+    """Returns "Parquet", "Arrow" or "Arrow stream" for a table that begins with these bytes; "" for other files."""
+    return next((name for magic, name in _TABLES.items() if re.match(magic, first)), "")
 
 
 def encoding(first: bytes) -> str:
@@ -31,3 +44,27 @@ def encoding(first: bytes) -> str:
     if len(start) == 2 and start.count(0) == 1:
         return "utf-16-be" if start[0] == 0 else "utf-16-le"
     return "utf-8-sig"
+
+
+def format_of(first: bytes) -> str:
+    """Returns the compression, the table, the encoding or the format of lines that the first bytes show; "" if none."""
+    is_utf16 = encoding(first) != "utf-8-sig"
+    lines = "UTF-16" if is_utf16 else format_of_lines(first[:SEEN].decode(errors="ignore"))
+    return compression(first) or table(first) or lines
+
+
+def format_of_lines(text: str) -> str:
+    """Returns the format that the first lines of a text show: "JSON", "a table with commas" or similar; "" if none.
+
+    A table has a line of names, then lines with the same number of cells. Some of these cells can't be names.
+    """
+    if _JSON.match(text):
+        return "JSON"
+    lines = [line for line in text[:SEEN].splitlines() if line.strip()][:_SEEN_LINES]
+    for name, delimiter in DELIMITERS.items() if len(lines) > 1 else ():
+        header, *rows = csv.reader(lines, delimiter=delimiter)
+        is_header = len(header) > 1 and all(map(_COLUMN_NAME.fullmatch, header)) and len(set(header)) == len(header)
+        others = [cell for row in rows for cell in row if not cell.isidentifier()]
+        if is_header and others and all(len(row) == len(header) for row in rows[:-1] or rows):
+            return f"a table with {name}s"
+    return ""

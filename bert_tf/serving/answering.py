@@ -10,6 +10,8 @@ from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 TEXT_INPUTS = ("text_a", "text_b")
 # The inputs of multiple choice: a text, and a list of texts.
 CHOICE_INPUTS = ["prompt", "endings"]
+# The methods with which PyArrow, polars, pandas, datasets and TensorFlow return plain lists.
+_TO_LIST = ("to_pylist", "to_dicts", "to_list")
 _MAX_ID = (1 << 31) - 1
 
 
@@ -20,15 +22,18 @@ class Field(NamedTuple):
     is_list: bool = False
 
 
-def records(table: Any, name: str) -> list[dict[str, Any]]:
-    """Returns the rows of a pandas table as dictionaries.
+def records(values: Any, name: str) -> Any:
+    """Returns the rows of a table as dictionaries, or the values of a column as a list; other objects are unchanged.
 
     Raises:
       InputError: if several columns have the same name.
     """
-    if not table.columns.is_unique:
-        raise InputError(f"{name} has columns with the same name: {list(table.columns)}. Rename them.")
-    return table.to_dict("records")
+    if hasattr(values, "itertuples"):  # a pandas.DataFrame
+        if not values.columns.is_unique:
+            raise InputError(f"{name} has columns with the same name: {list(values.columns)}. Rename them.")
+        return values.to_dict("records")
+    method = next((method for method in _TO_LIST if hasattr(values, method)), None)
+    return getattr(values, method)() if method else values
 
 
 class AnsweringModel(abc.ABC):
@@ -99,8 +104,8 @@ class AnsweringModel(abc.ABC):
         """Answers examples. Examples of similar length share a batch.
 
         Args:
-          examples: mappings with the fields `inputs`, or strings if there is only one input; or a pandas.DataFrame with
-            columns of these names.
+          examples: mappings with the fields `inputs`, or strings if there is only one input; or a table of pandas,
+            polars, PyArrow or datasets with columns of these names.
           batch_size: number of examples per batch.
 
         Returns:
@@ -109,8 +114,7 @@ class AnsweringModel(abc.ABC):
         Raises:
           InputError: if an example can't be used; the message has its index. Also if `examples` is a single example.
         """
-        if hasattr(examples, "itertuples"):  # a pandas.DataFrame
-            examples = records(examples, "examples")
+        examples = records(examples, "examples")
         if is_no_list(examples):
             raise InputError(f"examples is {_abbreviated(examples)}. Pass a list of examples.")
         require_whole("batch_size", batch_size, 1)

@@ -97,8 +97,9 @@ class ServedEncoder(tf.Module):
         return self._outputs(batch) | self._tokens(batch) | {"truncated": truncated}
 
     def _sentence_vectors(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch, truncated = self._texts.read(text_a)
+        batch, truncated = self._texts.read(tf.strings.join([self._vector_config.prompt, text_a]))
         width = self._encoder.config.hidden_size * len(self._vector_config.layers)
+        width = min(width, self._vector_config.truncate_dim or width)
         vectors = in_parts(lambda part: vectors_of(self._encoder, part, self._vector_config), batch, width)
         return {"vectors": vectors, "truncated": truncated}
 
@@ -153,11 +154,13 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     found = sentence_vectors.find(model_dir, "--model_dir")
     loaded = pretrained.load_model(found.path, dtype="float32")
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
-    max_seq_length = config.max_seq_length or found.max_seq_length or loaded.config.max_position_embeddings
+    longest = loaded.config.max_position_embeddings
+    max_seq_length = config.max_seq_length or min(found.max_seq_length or longest, longest)
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
     encoder = InferenceEncoder(loaded.encoder, config.dtype, loaded.masked_lm("--model_dir"))
-    served = ServedEncoder(encoder, tokenizer, max_seq_length, found.config)
+    vectors = found.config.with_prompt(found.config.prompt, tokenizer)
+    served = ServedEncoder(encoder, tokenizer, max_seq_length, vectors)
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)

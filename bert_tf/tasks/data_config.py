@@ -15,7 +15,7 @@ TEXT, TAGGING = "text", "ner"
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 PROBLEMS = ("classification", "regression", "multi_label")
 # The tagging schemes; see `tagging.schemes`.
-TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "plain")
+TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain")
 # How layers are combined in feature-based tagging.
 COMBINATIONS = ("concat", "weighted_sum")
 
@@ -50,6 +50,7 @@ class DataConfig(Settings, frozen=True):
       class_weights: see `TextTask`.
       delimiter: see `tables.read_table`.
       dev_fraction: for data without a dev file.
+      tag_classes: see `TaggingTask`.
       selection_metric: None for the task's default.
     """
 
@@ -70,7 +71,8 @@ class DataConfig(Settings, frozen=True):
         tuple[str, ...] | None, about("Classes or entity types. Default: those in the training file.")
     ] = None
     class_weights: Annotated[
-        str, about("Your own data: class weights in the training loss: 'balanced' or 'class=weight,...'.")
+        str | dict[str, float],
+        about("Your own data: class weights in the training loss: 'balanced' or 'class=weight,...'."),
     ] = ""
     delimiter: Annotated[str, about("Your own data: cell delimiter, such as ';' or 'tab'. Default: detected.")] = AUTO
     documents: LongDocuments = TRUNCATED
@@ -81,6 +83,7 @@ class DataConfig(Settings, frozen=True):
         str, about("Multi-label: lowest probability of a label. Default: 0.5. 'tune': best F1 on the dev set.")
     ] = ""
     tag_scheme: Annotated[Literal[(AUTO, *TAG_SCHEMES)], about("Tagging: tagging scheme. auto detects it.")] = AUTO
+    tag_classes: tuple[str, ...] | None = None
     word_column: Annotated[
         str, about("Tagging: column of the words, as a name or a 1-based number. Default: detected.")
     ] = ""

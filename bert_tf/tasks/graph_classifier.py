@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
@@ -209,6 +209,10 @@ def _exportable_classifier(
 ) -> Exportable:
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
+    for name in ("output_weights", "output_bias"):  # the scores are in the units of the training data
+        variable = getattr(model.head, name)
+        scale = output_layers.recorded_scale(run.settings)
+        variable.assign(output_layers.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
     threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
     documents = LongDocuments.recorded(run.settings)
     texts = TextReader(run.tokenizer, run.max_seq_length, documents=documents)

@@ -1,6 +1,6 @@
 """The scores of all tasks, computed by scikit-learn, SciPy and seqeval.
 
-Each function takes predictions and labels, and returns named scores between -1 and 1.
+Each function takes predictions and labels, and returns named scores. Except for errors, they are between -1 and 1.
 """
 
 from collections.abc import Sequence
@@ -89,6 +89,12 @@ def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[st
         "pearson": float(stats.pearsonr(predictions, labels).statistic),
         "spearman": float(stats.spearmanr(predictions, labels).statistic),
     }
+
+
+def errors(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Returns the mean absolute error and the root of the mean squared error, in the units of the labels."""
+    differences = predictions.astype(np.float64) - labels
+    return {"mae": float(np.mean(np.abs(differences))), "rmse": float(np.sqrt(np.mean(differences**2)))}
 
 
 def entity_scores(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -120,7 +120,7 @@ class MultipleChoiceTask(SentenceTask):
             prompt, label_column = row["sent1" if self.name == "swag" else "prompt"], "label"
         has_label = split != "test" or label_column in (row.columns or range(len(row.cells)))
         label = row[label_column] if has_label else None
-        label = label.strip() if isinstance(label, str) else label
+        label = sentence_features.whole_number(label.strip()) if isinstance(label, str) else label
         if split == "test" and label not in numbers:
             label = None
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):

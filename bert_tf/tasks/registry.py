@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, text
+from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables, text
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -50,7 +51,7 @@ def build_task(
     """
     task = _build(config, model_dir, do_train, feature_based)
     if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
-        task.output_names = {"test": os.path.splitext(os.path.basename(config.test_file))[0]}
+        task.output_names = {"test": tables.split_name(config.test_file)[0]}
     if config.dev_fraction:
         if config.dev_file:
             raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
@@ -92,21 +93,31 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
             label_threshold=config.label_threshold,
             documents=config.documents,
         )
-        if not do_train and config.label_threshold in ("", text.TUNE):
-            text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(model_dir))
+        folder = "" if do_train else run_directory.folder_of_model(model_dir)
+        if folder and config.label_threshold in ("", text.TUNE):
+            text_task.label_threshold = run_directory.label_threshold(folder)
+        if folder:
+            text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
         return text_task
     if name == TAGGING:
         paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
-        scheme = config.tag_scheme
+        scheme, run = config.tag_scheme, _recorded_run(model_dir)
         if recorded and scheme == schemes.AUTO:
-            scheme = run_directory.recorded(run_directory.folder_of_model(model_dir)).get("tag_scheme", scheme)
+            scheme = run.get("tag_scheme", scheme)
         layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
+        layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
         if feature_based:
             return FeatureTaggingTask(paths, feature_based, *options, **layout)
         return TaggingTask(paths, *options, **layout)
     return MultipleChoiceTask(
         name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
     )
+
+
+def _recorded_run(model_dir: str) -> Mapping[str, Any]:
+    """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
+    folder = run_directory.folder_of_model(model_dir)
+    return run_directory.recorded(folder) if files.exists(folder) else {}
 
 
 def _check_settings(config: DataConfig, name: str) -> None:

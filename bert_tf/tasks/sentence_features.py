@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -122,6 +123,19 @@ def all_labels_or_none(examples: list[Any], source: tables.Source) -> list[Any]:
     reason = f"{missing} rows have no known label" if missing else "all rows have the same label"
     say(f"{tables.name_of(source)}: predictions are not scored, because {reason}.")
     return [dataclasses.replace(example, label=None) for example in examples]
+
+
+def whole_number(label: str) -> str:
+    """Returns a whole number without its fraction ("1" for "1.0"); other labels are unchanged.
+
+    Programs write a column of integers with a missing value as 1.0.
+    """
+    return label.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0*", label) else label
+
+
+def by_value(label: str) -> tuple[bool, float, str]:
+    """Returns the sort key of a class. Numbers are ordered by value, before other classes."""
+    return not is_number(label), float(label) if is_number(label) else 0.0, label
 
 
 def is_number(text: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -147,7 +148,10 @@ class SentenceTask(ReportingTask):
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores and the mean loss."""
-        scores = self.metric(self.predictions(outputs), features.document_values("label_ids"))
+        predictions, labels = self.predictions(outputs), features.document_values("label_ids")
+        scores = self.metric(predictions, labels)
+        if self.labels is None:
+            scores |= metrics.errors(predictions, labels)
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
@@ -180,6 +184,8 @@ class SentenceTask(ReportingTask):
         columns = split.outputs["score"][:, None] if self.labels is None else split.outputs["probabilities"]
         with files.replacing(path) as writer:
             if not original_format:
-                writer.write("\t".join(self.labels or ["score"]) + "\n")
+                # A class may contain tabs and line ends, which would end its column.
+                names = (re.sub(r"[\t\r\n]", " ", label) for label in self.labels or ["score"])
+                writer.write("\t".join(names) + "\n")
             writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]

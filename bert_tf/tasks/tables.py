@@ -1,16 +1,18 @@
-"""Reads the rows of TSV, CSV and JSON-lines files with line numbers, and writes such files."""
+"""Reads the rows of TSV, CSV, JSON, Parquet and Arrow files with line numbers, and writes such files."""
 
 import csv
 import dataclasses
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import extras, files, first_bytes, json_files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
@@ -20,10 +22,11 @@ Cell = str | tuple[str, ...] | dict[str, Any] | None
 Source = str | Sequence[Mapping[str, Any]]
 
 ON_BAD_ROW = ("error", "skip")
-SUFFIXES = (".tsv", ".csv", ".jsonl")
+_JSON = (".jsonl", ".json", ".ndjson")
+_COMPRESSED = (".gz", ".bz2", ".xz")
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 # --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
 AUTO = "auto"
-_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # The largest number of bad rows to print. Others are only counted.
 _MAX_PRINTED = 10
 
@@ -35,14 +38,14 @@ class Row:
     Attributes:
       path: the file; "" for an example in memory.
       line: the 1-based number of the row's first line, or of an example in memory.
-      cells: the values of the row.
+      cells: the values of the row, as the file or the user gives them.
       columns: maps names to indices; empty without a header.
       problem: the reason why the row can't be used; "" if it can.
     """
 
     path: str
     line: int
-    cells: Sequence[Cell]
+    cells: Sequence[Any]
     columns: Mapping[str, int]
     problem: str = ""
 
@@ -52,16 +55,21 @@ class Row:
         return f"{self.path}, line {self.line}" if self.path else f"example {self.line - 1}"
 
     def __getitem__(self, column: str | int) -> Cell:
-        """Returns the cell of a column, by name or index (counted from the end if negative).
+        """Returns the cell of a column, by name or index (counted from the end if negative). See `read_json`.
 
         Raises:
           InputError: if the row is too short.
         """
         try:
-            return self.cells[self.columns[column] if isinstance(column, str) else column]
+            return _cell(self.cells[self.columns[column] if isinstance(column, str) else column])
         except LookupError:
             name = column if isinstance(column, str) else column + 1
             raise InputError(f"{self.where}: there is no column {name!r}. Add it to the row.") from None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The unchanged values by column."""
+        return dict(zip(self.columns, self.cells, strict=True))
 
 
 class SkippedRow(Exception):
@@ -165,7 +173,13 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     """
     columns: Mapping[str, int] = {}
     width = 0
-    for number, line in enumerate(files.read_text(path, "--data_dir").split("\n"), start=1):
+    text = files.read_text(path, "--data_dir")
+    found = first_bytes.format_of_lines(text)
+    if found == "JSON" or (found and not has_header) or (found not in ("", "a table with tabs") and not same_width):
+        raise InputError(
+            f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
+        )
+    for number, line in enumerate(text.split("\n"), start=1):
         line = line.removesuffix("\r")
         if not line:
             continue
@@ -193,9 +207,9 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     """
     csv.field_size_limit(sys.maxsize)  # texts may be long
     text = files.read_text(path, "--data_dir")
-    delimiter = _detected(text, needed) if delimiter == AUTO else _DELIMITERS.get(delimiter, delimiter)
+    delimiter = _detected(text, needed) if delimiter == AUTO else DELIMITERS.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *_DELIMITERS))}.")
+        raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *DELIMITERS))}.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     columns: Mapping[str, int] = {}
     width = line = 0
@@ -214,23 +228,28 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
 
 def _detected(text: str, needed: Sequence[str]) -> str:
     """Returns the delimiter of a quoted table. See `read_csv`."""
-    for delimiter in _DELIMITERS.values():
+    for delimiter in DELIMITERS.values():
         header = next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), [])
         if {cell.strip() for cell in header} >= set(needed):
             return delimiter
     return ","
 
 
-def read_jsonl(path: str) -> Iterator[Row]:
-    """Yields the rows of a file with one JSON object per line.
+def read_json(path: str) -> Iterator[Row]:
+    """Yields the rows of a file with one JSON object per line, or with a list of objects.
 
     Numbers and booleans are converted to text, null to a missing cell (in a list: to an empty text), and a list to a
     tuple of texts. A row with half of a surrogate pair, which is not valid UTF-8, can't be used.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8, or a list is not valid JSON.
     """
-    for number, line in enumerate(files.read_text(path, "--data_dir").split("\n"), start=1):
+    text = files.read_text(path, "--data_dir")
+    if re.match(r"\s*\[\s*\{", text):
+        rows = json_files.read(path, "--data_dir", list[dict[str, Any]])
+        yield from (_row(path, number, values) for number, values in enumerate(rows, start=1))
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -245,8 +264,33 @@ def read_jsonl(path: str) -> Iterator[Row]:
             yield Row(path, number, (), {}, "the line is not a JSON object. Use {...}.")
 
 
+def read_arrow(path: str, format_name: str) -> Iterator[Row]:
+    """Yields the rows of a Parquet or Arrow file. If the file has names for integer classes, the cells are names.
+
+    Raises:
+      InputError: if PyArrow is not installed, or the file is damaged.
+    """
+    purpose = f"{path}: {format_name} data"
+    arrow, parquet, ipc = (extras.require(f"pyarrow{part}", purpose) for part in ("", ".parquet", ".ipc"))
+    data = arrow.BufferReader(files.read_bytes(path, "--data_dir"))
+    read = {"Parquet": parquet.read_table, "Arrow": lambda data: ipc.open_file(data).read_all()}
+    try:
+        table = read.get(format_name, lambda data: ipc.open_stream(data).read_all())(data)
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} can't be read as {format_name} ({error}). Download it again.") from None
+    described = json.loads((table.schema.metadata or {}).get(b"huggingface", "{}")).get("info", {}).get("features", {})
+    for number, values in enumerate(table.to_pylist(), start=1):
+        for column, kind in described.items():
+            names = dict(enumerate((kind.get("feature") or kind).get("names", ())))
+            cells = values[column] if isinstance(values[column], list) else [values[column]]
+            if names:
+                named = [names.get(cell, cell) for cell in cells]
+                values[column] = named if isinstance(values[column], list) else named[0]
+        yield _row(path, number, values)
+
+
 def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
-    return Row(path, number, [_json_cell(value) for value in values.values()], {x: i for i, x in enumerate(values)})
+    return Row(path, number, list(values.values()), {name: i for i, name in enumerate(values)})
 
 
 def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
@@ -255,23 +299,43 @@ def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> 
     With a delimiter, the file is read by `read_csv`, regardless of its suffix.
 
     Raises:
-      InputError: see `read_tsv`, `read_csv` and `read_jsonl`; also if the suffix is unknown.
+      InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
     """
     if not isinstance(source, str):
         return (_row("", number, values) for number, values in enumerate(source, start=1))
-    path = source
-    suffix = os.path.splitext(path)[1].lower()
-    if delimiter != AUTO:
-        if suffix == ".jsonl":
-            raise InputError(f"--delimiter is {delimiter!r}, but {path} is JSON lines. Omit the flag.")
+    path, found = source, format_of(source)
+    if delimiter != AUTO and found not in (".tsv", ".csv", ""):
+        raise InputError(f"--delimiter is {delimiter!r}, but {path} has no cells with delimiters. Omit the flag.")
+    if delimiter != AUTO or found == ".csv":
         return read_csv(path, needed, delimiter)
-    if suffix == ".tsv":
+    if found == ".tsv":
         return read_tsv(path, has_header=True, needed=needed, same_width=True)
-    if suffix == ".csv":
-        return read_csv(path, needed)
-    if suffix == ".jsonl":
-        return read_jsonl(path)
+    if found in _JSON:
+        return read_json(path)
+    if found:
+        return read_arrow(path, found)
     raise InputError(f"{path}: unknown file format. Use a name that ends with {', '.join(SUFFIXES)}.")
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Returns the name of a file without directory and suffix, and the suffix before the suffix of the compression."""
+    name, suffix = os.path.splitext(os.path.basename(path))
+    return split_name(name) if suffix.lower() in _COMPRESSED else (name, suffix.lower())
+
+
+def format_of(path: str) -> str:
+    """Returns the format of a table: a suffix, "Parquet" or "Arrow"; "" if it is not a table.
+
+    The content decides if it is Parquet or Arrow, or if the suffix is not one of a table.
+    """
+    suffix = split_name(path)[1]
+    with files.open_file(files.require_file(path, "--data_dir"), "rb") as reader:
+        if found := first_bytes.table(reader.read(first_bytes.LENGTH)):
+            return found
+    if suffix in (".tsv", ".csv", *_JSON):
+        return suffix
+    found = first_bytes.format_of_lines(files.read_text(path, "--data_dir"))
+    return {"JSON": ".jsonl", "a table with tabs": ".tsv", "": ""}.get(found, ".csv")
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -299,7 +363,7 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if missing:
         raise InputError(
             f"{path}, line {line}: the column {missing[0]!r} is missing. Found: {', '.join(map(repr, columns))}. "
-            "Pass your column's name with a flag such as --text_column, or the cell separator with --delimiter."
+            "Rename your column, or with --task_name=text pass its name (--text_column) or the separator (--delimiter)."
         )
     repeated = [name for name in needed if names.count(name) > 1]
     if repeated:
@@ -311,9 +375,13 @@ def _width_problem(width: int, expected: int) -> str:
     return "" if width == expected else f"the row has {width} columns, but the header has {expected}. Correct the row."
 
 
-def _json_cell(value: object) -> Cell:
+def _cell(value: object) -> Cell:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
-        return tuple("" if x is None else x if isinstance(x, str) else json.dumps(x) for x in value)
-    return value if isinstance(value, dict) else json.dumps(value)
+        return tuple("" if x is None else x if isinstance(x, str) else _text(x) for x in value)
+    return value if isinstance(value, dict) else _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, default=str).strip('"')  # a date of a Parquet file has no JSON

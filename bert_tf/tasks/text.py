@@ -49,7 +49,7 @@ class TextTask(SentenceTask):
       problem: "classification", "regression" or "multi_label".
       labels: the classes; None to use those in the training file.
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
-        "balanced", or "class=weight,...".
+        "balanced", or "class=weight,...", or a dictionary.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
       delimiter: the cell delimiter of the files; see `tables.read_table`.
       label_threshold: with several labels, lowest probability of a predicted one; "tune" for the best F1 on the dev
@@ -69,7 +69,7 @@ class TextTask(SentenceTask):
         *,
         problem: str = "classification",
         labels: Sequence[str] | None = None,
-        class_weights: str = "",
+        class_weights: str | Mapping[str, float] = "",
         on_bad_row: str = "error",
         delimiter: str = tables.AUTO,
         label_threshold: str = "",
@@ -131,9 +131,7 @@ class TextTask(SentenceTask):
             raise InputError(f"{self._training_set}: no row has a label. Add labels.")
         if len(labels) < 2 and self.problem == "classification":
             raise InputError(f"{self._training_set}: every row has the label {min(labels)!r}. Use two classes or more.")
-        return tuple(
-            sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
-        )
+        return tuple(sorted(labels, key=sentence_features.by_value))
 
     @property
     def _training_set(self) -> str:
@@ -151,9 +149,10 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | columns | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Also returns the class weights, and the column of the row weights if there is one."""
+        """Also returns the class weights, the column of the row weights, and the scale of scores, if there are any."""
         weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
-        return self.input_settings() | {"class_weights": self._class_weights} | weights
+        scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
+        return self.input_settings() | {"class_weights": self._class_weights} | weights | scale
 
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
@@ -191,7 +190,7 @@ class TextTask(SentenceTask):
             if isinstance(cell, dict):
                 raise InputError(f"{row.where}: the labels are an object. Use a list of labels.")
             parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
-            labels = tuple(part.strip() for part in parts if part.strip())
+            labels = tuple(self._class(part.strip()) for part in parts if part.strip())
             for label in labels:
                 self._check_class(label, row)
             if len(set(labels)) < len(labels):
@@ -200,8 +199,16 @@ class TextTask(SentenceTask):
         label = _text(row, self.columns.label, "label").strip()
         if not label:
             raise InputError(f"{row.where}: the label is empty. Add it.")
+        if self.problem == "classification":
+            label = self._class(label)
         self._check_class(label, row)
         return label
+
+    def _class(self, label: str) -> str:
+        """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
+        whole, given = sentence_features.whole_number(label), self._labels or ()
+        known = {} if label in given else {sentence_features.whole_number(name): name for name in given}
+        return label if label in given else known.get(whole, whole)
 
     def _check_class(self, label: str, row: Row) -> None:
         """Raises an InputError if the label of a new class looks like a missing value or a number."""
@@ -243,7 +250,14 @@ class TextTask(SentenceTask):
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
-        return super().build_model(config, class_weights=self.weights(), **options)
+        scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
+        return super().build_model(config, class_weights=self.weights(), **scale, **options)
+
+    @functools.cached_property
+    def target_scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the training scores, which are standardised in training."""
+        scores = [float(example.label) for example in self.examples("train")]
+        return float(np.mean(scores)), float(np.std(scores)) or 1.0
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the threshold with the best F1, and uses it from then on."""
@@ -261,25 +275,28 @@ class TextTask(SentenceTask):
         if self._class_weights == BALANCED:
             labels = [example.label for example in self.examples("train")]
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
-        weights = dict.fromkeys(self.labels, 1.0)
-        for part in re.sub(r"(=[^=,]*),", r"\1\n", self._class_weights).split("\n"):  # a class may contain commas
-            label, _, weight = part.rpartition("=")
-            if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
-                classes = ", ".join(self.labels)
+        given, weights = self._class_weights, dict.fromkeys(self.labels, 1.0)
+        if isinstance(given, str):  # a class may contain commas
+            parts = re.sub(r"(=[^=,]*),", r"\1\n", given).split("\n")
+            given = {label: weight for label, _, weight in (part.rpartition("=") for part in parts)}
+        for label, weight in given.items():
+            known = self._class(label)
+            if known not in weights or not sentence_features.is_number(str(weight)) or not float(weight) > 0:
+                classes, part = ", ".join(self.labels), f"{label}={weight}"
                 raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes} and numbers above 0.")
-            weights[label] = float(weight)
+            weights[known] = float(weight)
         return list(weights.values())
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes test_results.tsv, and test_predictions in the test file's format.
+        """Writes test_results.tsv, and test_predictions in the test file's format (JSON lines for JSON and Parquet).
 
         test_predictions has the id, the texts, the file's other columns, and either the label and the probability of
         each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
         """
         written = super().write_predictions(output_dir, split, original_format)
         source, outputs = self.paths[split.name], split.outputs
-        name, suffix = self.output_names.get(split.name, split.name), os.path.splitext(source)[1].lower()
-        path = os.path.join(output_dir, f"{name}_predictions{suffix}")
+        name, suffix = self.output_names.get(split.name, split.name), tables.split_name(source)[1]
+        path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
         others = self._other_cells(source)
         rows = []
         for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(outputs), strict=True)):

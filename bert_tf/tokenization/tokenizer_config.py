@@ -32,6 +32,7 @@ from bert_tf.tokenization.vocabulary import (
     vocabulary_record,
 )
 
+SENTENCE_CONFIG_FILE = "sentence_bert_config.json"
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # Classes of any tokenizer, which `tokenizer.json` defines.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -95,7 +96,13 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
         value = value.get("content") if isinstance(value, dict) else value  # a token with its own settings
         if not (has_json and name == "tokenizer_class" and value in _GENERIC_CLASSES):
             _require(path, name, value, allowed)
-    return _rules_of_tokenizer_json(tokenizer_json) | values if has_json else values
+    rules = _rules_of_tokenizer_json(tokenizer_json) | values if has_json else values
+    sentence_config = os.path.join(folder, SENTENCE_CONFIG_FILE)
+    if rules.get("do_lower_case") is False and files.exists(sentence_config):
+        # sentence-transformers converts to lower case before this tokenizer, which keeps accents.
+        lowers = json_files.read(sentence_config, "--vocab_file", _Settings).get("do_lower_case", False)
+        rules |= {"do_lower_case": lowers, "strip_accents": bool(rules.get("strip_accents"))}
+    return rules
 
 
 def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:

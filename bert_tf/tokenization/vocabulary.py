@@ -212,11 +212,15 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     first). White space around tokens and all carriage returns are removed. A blank line is the token "".
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8, or has several columns.
     """
     vocab: collections.OrderedDict[str, int] = collections.OrderedDict()
     for index, token in enumerate(_lines(vocabulary_text(vocab_file))):
         vocab[token] = index
+    if re.search(r"\S[ \t,;]\S", first := next(iter(vocab))):
+        raise InputError(
+            f"--vocab_file: {vocab_file}, line 1: {first!r} is not one token. Keep only the tokens' column."
+        )
     return vocab
 
 

@@ -57,7 +57,7 @@ def restore_or_initialize(
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
-        source = output_layers.with_classes(source, variables, model.classes)
+        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         if not checkpoints.has_pooler(source):
             may_be_fresh += f"|{checkpoints.POOLER}.*"
@@ -69,6 +69,10 @@ def restore_or_initialize(
         return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
     leave_out_unused_pooler(model, None)
     return None
+
+
+def _scale(model: TrainableModel) -> tuple[float, float]:
+    return getattr(model, "target_scale", (0.0, 1.0))  # only regressions have one
 
 
 def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
@@ -126,6 +130,6 @@ def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoi
     leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
     if not own:
-        source = output_layers.with_classes(source, variables, model.classes)
+        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
     say(str(checkpoints.restore(variables, source, may_be_fresh="")))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

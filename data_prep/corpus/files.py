@@ -18,11 +18,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.runtime import files, outputs
+from bert_tf.runtime import files, first_bytes, outputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Sidecar
-from data_prep.corpus.lines import INPUT_FLAG, PARQUET_MAGIC, decompressor, read_lines
+from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
 INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
 HELP_INPUT_FORMAT = "Format of the text. jsonl: one JSON object per line; auto: detect it in each file."
@@ -223,10 +223,12 @@ def _size_and_sample(path: str) -> tuple[int, str]:
 
 def _format(path: str) -> str:
     with files.open_file(path, "rb") as reader:
-        if reader.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
-            return "parquet"
+        table = first_bytes.table(reader.read(first_bytes.LENGTH))
+    if table == "Parquet":
+        return "parquet"
     first_json = first_other = is_cut = None
-    for number, (offset, line) in enumerate(itertools.islice(read_lines(path), _SEEN_LINES), 1):
+    lines = list(itertools.islice(read_lines(path), _SEEN_LINES))
+    for number, (offset, line) in enumerate(lines, 1):
         if offset > _SEEN_BYTES:
             break
         line = line.strip()
@@ -246,7 +248,14 @@ def _format(path: str) -> str:
             f"{INPUT_FLAG}: {path}: line {first_other} is not a JSON object. Write one object per line, or pass "
             "--input_format=text."
         )
-    return "jsonl" if first_json or (is_cut and not first_other) else "text"
+    if first_json or (is_cut and not first_other):
+        return "jsonl"
+    if found := table or first_bytes.format_of_lines("\n".join(line.decode(errors="ignore") for _, line in lines)):
+        raise InputError(
+            f"{INPUT_FLAG}: {path} is {found}. Write it as JSON lines or Parquet, and pass --text_column. To read its "
+            "lines as text, pass --input_format=text."
+        )
+    return "text"
 
 
 def _is_json_object(line: bytes) -> bool:

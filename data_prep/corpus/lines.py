@@ -22,7 +22,6 @@ _CHUNK = 1 << 17
 _BOM = b"\xef\xbb\xbf"
 # UTF-16 with a byte-order mark, or without one but starting with two ASCII characters.
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
-PARQUET_MAGIC = b"PAR1"
 _ROWS_AT_A_TIME = 256
 # Compared by name, because older versions of pyarrow lack some of these types.
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")

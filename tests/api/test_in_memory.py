@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -40,7 +41,7 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     column = in_memory.as_list(np.array(TEXTS)[:, np.newaxis], "x")
     assert [in_memory.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
-    assert in_memory.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+    assert in_memory.as_list(pairs, "x") == [{"question": text, "answer": text} for text in TEXTS]
     assert in_memory.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
 
 
@@ -82,8 +83,6 @@ def test_batches_of_two_are_no_pairs():
         ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
         ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is not UTF-8 at byte 0"),
-        (pd.DataFrame({"text": TEXTS, "label": LABELS}), LABELS, "x has the column 'label'"),
-        (FRAME, FRAME["class"], "x contains the label column 'class'"),
     ],
 )
 def test_bad_data_are_named(pretrained, x, y, message):
@@ -137,8 +136,126 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
             read()
 
 
-@pytest.mark.parametrize("frame", [FRAME.assign(label="x"), {"text": TEXTS}, "a day"])
+@pytest.mark.parametrize("frame", [FRAME.set_axis(["a", "b"], axis=1).assign(c="x"), {"text": TEXTS}, "a day"])
 def test_sentences_are_no_tables(pretrained, frame):
     encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    with pytest.raises(InputError, match=r"x has the column .label.|x is "):
+    with pytest.raises(InputError, match=r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is "):
         encoder.encode(frame)
+
+
+class Polars:
+    """A table of polars, which need not be installed."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def to_dicts(self):
+        return self._rows
+
+
+def tables_of(rows):
+    """A table of each library, and as a data set of TensorFlow."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return [rows, pd.DataFrame(rows), pa.table(columns), Polars(rows)]
+
+
+def read(tasks, estimator, x, y=None):
+    """The examples that `fit` trains on."""
+    estimator.fit(x, y, num_train_steps=1)
+    return tasks.pop().examples("train")
+
+
+def test_columns_of_tables_are_matched_by_name(pretrained, tasks):
+    rows = [{"label": "pos", "text_b": "b", "text": "a"}, {"label": "neg", "text_b": "c", "text": "a"}]
+    for table in tables_of(rows):
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+        found = read(tasks, estimator, table)
+        assert [(x.text_a, x.text_b, x.label) for x in found] == [("a", "b", "pos"), ("a", "c", "neg")]
+    for x, y in ((FRAME, FRAME["class"]), (FRAME.assign(label=LABELS), LABELS)):
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+        assert [(x.text_a, x.text_b, x.label) for x in read(tasks, estimator, x, y)[:1]] == [(TEXTS[0], None, "pos")]
+    for columns in (["premise", "hypothesis"], ["sentence", "label", "id"], ["text_b", "label", "other"]):
+        with pytest.raises(InputError, match="Name the text 'text', and a second one 'text_b'"):
+            in_memory.text_columns(dict.fromkeys(columns, "a"), "example 0")
+    assert in_memory.text_columns({"sentence": "a", "label": "x"}, "") == {"text": "a"}
+
+
+def test_tables_of_every_task_have_names(pretrained, tasks):
+    tags = [{"tags": ["B-X"], "tokens": ["a"]}, {"tags": ["O"], "tokens": ["b"]}]
+    choices = [{"label": 1, "endings": ["a", "b"], "prompt": "p"}]
+    listed = [{"label": 1, "ending1": "b", "ending0": "a", "prompt": "p"}]
+    for rows in tables_of(tags):
+        found = read(tasks, bert_tf.TokenClassifier.from_pretrained(pretrained, max_seq_length=16), rows)
+        assert [(x.words, x.tags) for x in found] == [(("a",), ("B-X",)), (("b",), ("O",))]
+    for rows in (*tables_of(choices), *tables_of(listed)):
+        found = read(tasks, bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16), rows)
+        assert [(x.prompt, x.endings, x.label) for x in found] == [("p", ("a", "b"), "1")]
+    scores = [{"label": 2.5, "text": "a"}, {"label": 1.0, "text": "b"}]
+    for rows in tables_of(scores):
+        found = read(tasks, bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16), rows)
+        assert [(x.text_a, float(x.label)) for x in found] == [("a", 2.5), ("b", 1.0)]
+
+
+FLAGS = pd.DataFrame({"bad": [0, 1, 1], "good": [1.0, 0.0, 1.0]})
+
+
+def test_columns_of_flags_are_the_classes_by_name(pretrained, tasks):
+    def labels(y, **options):
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, multi_label=True, **options)
+        found = [set(example.label) for example in read(tasks, estimator, TEXTS[:3], y)]
+        return found, estimator._labels
+
+    right = [{"good"}, {"bad"}, {"good", "bad"}]
+    assert labels(FLAGS) == (right, ["bad", "good"])
+    for table in (FLAGS, FLAGS[["good", "bad"]], pa.Table.from_pandas(FLAGS), FLAGS == 1):
+        assert labels(table, labels=["good", "bad"])[0] == right
+    unnamed = FLAGS[["good", "bad"]].set_axis(range(2), axis=1)
+    assert labels(unnamed, labels=["good", "bad"])[0] == right
+    for table, message in ((FLAGS.set_axis(["x", "y"], axis=1), "'x', 'y'. Use"), (FLAGS * 2, "columns of 0 and 1")):
+        with pytest.raises(InputError, match=message):
+            labels(table, labels=["good", "bad"])
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        ([-1, 1, 0], ["-1", "0", "1"]),
+        ([10.0, -2.0, 3.0], ["-2", "3", "10"]),
+        (np.array([True, False, True]), ["False", "True"]),
+        (np.array([2.0, 1.0, 2.0], np.float32), ["1", "2"]),
+        (pd.Series([1, 0, 1], dtype="Int64"), ["0", "1"]),
+        (["10", "9", "x"], ["9", "10", "x"]),
+    ],
+)
+def test_classes_are_ordered_by_value(pretrained, tasks, y, expected):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    estimator.fit(TEXTS[:3], y, num_train_steps=1)
+    assert list(tasks.pop().labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "y"),
+    [
+        (None, {0: 1, 1: 3}, [0, 1, 0]),
+        (None, {np.int64(0): np.float32(1), np.int64(1): np.float32(3)}, np.array([0, 1, 0])),
+        (None, {0.0: 1, 1.0: 3}, [0.0, 1.0, 0.0]),
+        (None, {-1: 1, 1: 3}, [-1, 1, -1]),
+        (None, {False: 1, True: 3}, [False, True, False]),
+        (None, {"a,=b": 1, "b": 3}, ["a,=b", "b", "b"]),
+        (["neg", "pos"], {0: 1, 1: 3}, ["neg", "pos", "neg"]),
+        ([0.0, 1.0], {0: 1, 1: 3}, [0, 1, 0]),
+        (pd.Index([0, 1]), {"0": 1, "1": 3}, [0, 1, 0]),
+    ],
+)
+def test_class_weights_accept_what_labels_accept(pretrained, tasks, labels, weights, y):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, labels, max_seq_length=16, class_weights=weights)
+    estimator.fit(TEXTS[:3], y, num_train_steps=1)
+    assert tasks.pop().weights() == [1.0, 3.0]
+
+
+def test_the_threshold_may_be_any_number(pretrained, tasks):
+    for threshold in (0.25, np.float32(0.25), np.float64(0.25), "0.25"):
+        options = {"multi_label": True, "label_threshold": threshold}
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **options)
+        estimator.fit(TEXTS[:2], [["a"], ["b"]], num_train_steps=1)
+        assert tasks.pop().label_threshold == 0.25

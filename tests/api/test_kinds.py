@@ -11,6 +11,8 @@ from bert_tf import convert_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
 from tests import programs
 from tests.api.tiny import LEARN, TEXTS, weights_of
 from tests.conftest import assert_close
@@ -48,12 +50,18 @@ def test_tags(pretrained, tmp_path):
         (["NOUN", "VERB", "ADJ"], ["NOUN", "VERB", "ADJ"]),
         (["I-PER", "O", "B-PER"], ["O", "B-PER", "I-PER"]),
         (["LABEL_0", "LABEL_1", "LABEL_2"], None),
+        (["PER-I", "O", "PER-B"], ["O", "B-PER", "I-PER"]),
+        (["i_per", "b_per", "O"], ["O", "B-per", "I-per"]),
+        (["B", "I", "O"], ["O", "B-_", "I-_"]),
+        (["O", "S-PER", "B-PER", "I-PER", "E-PER"], ["O", "S-PER", "B-PER", "I-PER", "E-PER"]),
+        (["O", "PER_S", "PER_B", "PER_M", "PER_E"], ["O", "S-PER", "B-PER", "M-PER", "E-PER"]),
+        (["O", "I-PER", "I-LOC"], ["O", "I-PER", "I-LOC"]),
     ],
 )
 def test_tags_of_models_from_elsewhere(pretrained, tmp_path, names, labels):
     shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
     config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
-    weights = {variable.path: variable.numpy() for variable in TokenModel(config, 3).variables}
+    weights = {variable.path: variable.numpy() for variable in TokenModel(config, len(names)).variables}
     settings = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(names))}
     convert_checkpoint.write_hf(str(tmp_path), weights, config, settings)
     tagger = bert_tf.TokenClassifier.from_pretrained(tmp_path, max_seq_length=16)
@@ -62,7 +70,42 @@ def test_tags_of_models_from_elsewhere(pretrained, tmp_path, names, labels):
             tagger.predict([["a", "day"]])
     else:
         assert tagger.labels == labels
-        assert set(tagger.predict([["a", "day"]])[0]) <= set(names)
+        assert set(tagger.predict([["a", "day"]])[0]) <= set(labels)
+
+
+def test_a_tagger_with_single_and_last_words_is_used_and_trained_further(pretrained, tmp_path):
+    shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
+    names = ["E-A", "O", "B-A", "S-A", "I-A"]
+    config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
+    weights = {variable.path: variable.numpy() for variable in TokenModel(config, 5).variables}
+    settings = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(names))}
+    sentences = [["a", "fine"], ["day", "here"]]
+
+    def written(bias):
+        convert_checkpoint.write_hf(
+            str(tmp_path), weights | {"output_bias": np.array(bias, np.float32)}, config, settings
+        )
+        return bert_tf.TokenClassifier.from_pretrained(tmp_path, max_seq_length=16)
+
+    tagger = written([0, 0, 0, 50, 0])
+    assert tagger.predict(sentences) == [["S-A", "S-A"]] * 2
+    assert [entity[:4] for entity in tagger.predict_entities(sentences)[0]] == [("A", "a", 0, 1), ("A", "fine", 1, 2)]
+    assert tagger.evaluate(sentences, [["S-A", "S-A"], ["U-A", "O"]])["f1"] == pytest.approx(2 * 3 / 4 / 1.75)
+    tagger.fit(sentences, [["S-A", "O"], ["B-A", "E-A"]], epochs=1, batch_size=2, learning_rate=1e-9)
+    assert tagger.labels == names
+    tagger.save(tmp_path / "saved")
+    tagger.export(tmp_path / "exported")
+    loaded = bert_tf.TokenClassifier.load(tmp_path / "saved")
+    assert loaded.predict(sentences) == [["S-A", "S-A"]] * 2
+    (answer, _) = bert_tf.export.load(tmp_path / "exported").predict([{"text_a": "a fine"}, {"text_a": "day"}])
+    assert answer["entities"] == ["a", "fine"]
+
+
+def test_a_directory_that_does_not_exist_is_not_searched_on_the_hub(pretrained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for config in (DataConfig("ner", train_file=[{}]), DataConfig("text", problem="regression", test_file=[{}])):
+        for do_train in (False, True):
+            assert registry.build_task(config, "runs/new", do_train).name == config.task_name
 
 
 def test_tags_name_their_types(pretrained):

@@ -122,8 +122,88 @@ def test_a_model_without_the_layers_is_named(pretrained, given, found):
         bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS, **given)
 
 
-def test_a_prompt_is_reported(folder, capsys):
-    values = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    write(folder / "config_sentence_transformers.json", values)
-    bert_tf.SentenceEncoder.from_pretrained(folder)
-    assert "'query: '" in capsys.readouterr().err
+PROMPTS = {"prompts": {"query": "here ", "document": ""}, "default_prompt_name": "query"}
+
+
+def test_prompts_are_applied_by_default_by_name_and_everywhere(folder, tmp_path):
+    plain = bert_tf.SentenceEncoder.from_pretrained(folder).encode
+    write(folder / "config_sentence_transformers.json", PROMPTS | {"truncate_dim": 5, "__version__": {}})
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 8})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    after = [f"here {text}" for text in TEXTS]
+    vectors = encoder.encode(TEXTS)
+    assert vectors.shape == (3, 5)
+    assert_close(vectors, encoder.encode(after, prompt=""), 1e-6)
+    assert_close(encoder.encode(TEXTS[2:], prompt="a "), plain(["a day"])[:, :5], 1e-6)
+    assert_close(encoder.encode(TEXTS[2:], prompt_name="document"), plain(["day"])[:, :5], 1e-6)
+    assert_close(encoder.encode([("day", "words")], prompt="a "), encoder.encode([("a day", "words")], prompt=""), 1e-6)
+    renormalised = encoder.encode(TEXTS, normalize=True)
+    assert_close(renormalised, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    with pytest.raises(InputError, match=r"there is no prompt 'passage'. Use one of ..query., .document"):
+        encoder.encode(TEXTS, prompt_name="passage")
+
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={folder}", "--max_seq_length=8"]
+    programs.run("extract_features.py", *flags, f"--output_file={tmp_path}/vectors.jsonl", "--pooling=auto")
+    lines = [json.loads(line)["vector"] for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
+    assert_close(np.array(lines), vectors, 1e-5)
+    export.export_run(folder, tmp_path / "exported")
+    served = export.load(tmp_path / "exported", "sentence_vectors")
+    assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_pooling_may_leave_out_the_prompt(folder, pooling):
+    write(folder / "config_sentence_transformers.json", PROMPTS)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 8})
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    output = encoder.bert.encoder(*encoder.bert.tokenizer(["here a fine day"], return_tensors="tf").values())
+    states = output.sequence_output[0, 2:].numpy()  # after [CLS] and the prompt
+    expected = {"mean": states.mean(axis=0), "max": states.max(axis=0), "cls": states[0]}[pooling]
+    assert_close(encoder.encode(["a fine day"])[0], expected / np.linalg.norm(expected), 1e-5)
+
+
+def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(folder):
+    texts = ["A Fine DAY", "a fine day"]
+    write(folder / "tokenizer_config.json", {"do_lower_case": False, "model_max_length": 6})
+    assert np.abs(np.subtract(*bert_tf.SentenceEncoder.from_pretrained(folder).encode(texts))).max() > 1e-4
+    write(folder / "sentence_bert_config.json", {"do_lower_case": True})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    assert_close(*encoder.encode(texts), 1e-6)
+    assert encoder.max_seq_length == 6
+    assert encoder.bert.tokenizer.tokenize("\u00c4") == encoder.bert.tokenizer.tokenize("\u00e4")
+    assert not encoder.bert.tokenizer.rules["strip_accents"]
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "name"),
+    [
+        ("config_sentence_transformers.json", {"backend_dtype": "int8"}, "backend_dtype"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
+        ("sentence_bert_config.json", {"query_expansion": {"length": 3}}, "query_expansion"),
+        ("1_Pooling/config.json", {"pooling_mode": "mean", "weights": [1]}, "weights"),
+    ],
+)
+def test_unknown_settings_are_refused_by_name(folder, file, values, name):
+    write(folder / file, values)
+    with pytest.raises(InputError, match=f"{file}: the setting '{name}' is .* may change the vectors"):
+        bert_tf.SentenceEncoder.from_pretrained(folder)
+
+
+def test_the_files_of_sentence_transformers_6_are_read(folder):
+    write(
+        folder / "sentence_bert_config.json",
+        {
+            "transformer_task": "feature-extraction",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+            "module_output_name": "token_embeddings",
+        },
+    )
+    unset = {"default_prompt_name": None, "prompts": {"document": "", "query": ""}, "similarity_fn_name": "cosine"}
+    write(folder / "config_sentence_transformers.json", unset | {"model_type": "SentenceTransformer"})
+    write(
+        folder / "1_Pooling" / "config.json", {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
+    )
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    assert encoder.config == VectorConfig("cls", True, prompts=(("document", ""), ("query", "")))

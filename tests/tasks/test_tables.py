@@ -1,3 +1,13 @@
+import bz2
+import datetime
+import decimal
+import gzip
+import json
+import lzma
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
@@ -13,6 +23,65 @@ def test_one_table_in_three_formats(write):
         rows = list(tables.read_table(path, ("text", "label")))
         assert [(row["text"], row["label"]) for row in rows] == [('say "hi', "x"), ("b", "y")]
         assert tuple(row.line for row in rows) == lines
+
+
+COLUMNS = {"text": ["a", "b"], "label": [1, 0], "words": [["x", "y"], []], "none": [None, "z"]}
+RECORDS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+
+
+def arrow_stream(path, table):
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+FORMATS = {
+    "a.parquet": lambda path, table: pa.parquet.write_table(table, path),
+    "a.arrow": arrow_stream,
+    "a.feather": lambda path, table: pa.feather.write_feather(table, path, compression="uncompressed"),
+    "parquet_without_a_name": lambda path, table: pa.parquet.write_table(table, path),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tables_of_arrow_have_the_cells_of_json(tmp_path, name):
+    path, described = (
+        str(tmp_path / name),
+        {"label": {"names": ["neg", "pos"]}, "words": {"feature": {"dtype": "string"}}},
+    )
+    for metadata, labels in (({}, ["1", "0"]), ({"info": {"features": described}}, ["pos", "neg"])):
+        FORMATS[name](path, pa.table(COLUMNS).replace_schema_metadata({"huggingface": json.dumps(metadata)}))
+        rows = list(tables.read_table(path, ()))
+        assert [row["label"] for row in rows] == labels
+        assert [[row[name] for name in ("text", "words", "none")] for row in rows] == [
+            ["a", ("x", "y"), None],
+            ["b", (), "z"],
+        ]
+    FORMATS[name](path, pa.table({"day": [datetime.date(2020, 1, 2)], "number": [decimal.Decimal("1.50")]}))
+    (row,) = tables.read_table(path, ())
+    assert (row["day"], row["number"]) == ("2020-01-02", "1.50")
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"can't be read as (Parquet|Arrow)"):
+        list(tables.read_table(path, ()))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_lists_of_records_are_read(write, name, indent):
+    rows = list(tables.read_table(write(name, json.dumps(RECORDS, indent=indent)), ("text",)))
+    assert [(row["text"], row["label"], row["words"], row.line) for row in rows] == [
+        ("a", "1", ("x", "y"), 1),
+        ("b", "0", (), 2),
+    ]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.tsv.bz2", "a.jsonl.xz", "a.csv"])
+def test_compressed_tables_are_read(tmp_path, compress, name):
+    text = {"csv": "text,label\na,x\n", "tsv": "text\tlabel\na\tx\n", "jsonl": '{"text": "a", "label": "x"}\n'}
+    (tmp_path / name).write_bytes(compress(text[name.split(".")[1]].encode()))
+    (row,) = tables.read_table(str(tmp_path / name), ("text", "label"))
+    assert (row["text"], row["label"]) == ("a", "x")
 
 
 def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
@@ -32,7 +101,7 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
     for delimiter in ("", "::", "\n", '"'):
         with pytest.raises(InputError, match="--delimiter is "):
             cells("a.csv", "text;label\na;x\n", delimiter)
-    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a\.jsonl is JSON lines"):
+    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a\.jsonl has no cells with delimiters"):
         cells("a.jsonl", "{}\n", ";")
     with pytest.raises(InputError, match=r"line 1: the column 'text' is missing. Found: 'text;label'.*--delimiter"):
         cells("a.tsv", "text;label\na;x\n")
@@ -47,7 +116,7 @@ def test_csv_cells_may_span_lines_and_several_columns_may_have_no_name(write):
 
 
 def test_cells_of_json_are_converted_to_text(write):
-    (row,) = tables.read_jsonl(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
+    (row,) = tables.read_json(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
     assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
 
 
@@ -110,6 +179,6 @@ def test_written_tables_are_read_again(tmp_path, name):
 
 def test_half_a_surrogate_pair_is_a_bad_row(write):
     path = write("a.jsonl", r'{"t": "\ud83d\ude00"}' + "\n" + r'{"t": "a \ud83d"}' + "\n" + r'{"t": ["\udc00"]}' + "\n")
-    whole, *bad = tables.read_jsonl(path)
+    whole, *bad = tables.read_json(path)
     assert (whole["t"], whole.problem) == ("\U0001f600", "")
     assert all("a text has half of a surrogate pair" in row.problem for row in bad)

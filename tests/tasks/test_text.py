@@ -80,6 +80,35 @@ def test_given_classes_keep_their_order_and_may_be_numbers(write):
     assert [example.label for example in task.examples("train")] == ["1.5", "0.5"]
 
 
+def test_classes_that_are_numbers_are_ordered_and_matched_by_value(write):
+    train = "text,label\n" + "".join(f"a,{label}\n" for label in ("10", "-1.0", "2", "-1", "x", "+3"))
+    task = task_of(write, train, name="train.csv", others={"dev": "text,label\na,2.0\nb,-1\nc,10.00\n"})
+    assert task.labels == ("-1", "2", "+3", "10", "x")
+    assert [example.label for example in task.examples("dev")] == ["2", "-1", "10"]
+    task = task_of(write, "text\tlabel\na\t1\nb\t2.0\n", labels=["1.0", "2"], class_weights="1=3,2.0=4")
+    assert [example.label for example in task.examples("train")] == ["1.0", "2"]
+    assert task.weights() == [3.0, 4.0]
+    task = task_of(write, "text\tlabel\na\t1.0,2\nb\t3\n", problem="multi_label")
+    assert task.labels == ("1", "2", "3")
+
+
+def test_classes_with_tabs_do_not_break_the_header(write, tmp_path):
+    task = task_of(write, 'text,label\na,"x\ty"\nb,"z\nw"\n', name="train.csv", others={"test": "text\na\n"})
+    outputs = {"logits": np.array([[2.0, 1.0]]), "probabilities": np.array([[0.75, 0.25]])}
+    assert task.labels == ("x\ty", "z\nw")
+    task.write_predictions(str(tmp_path), SplitOutputs("test", task.examples("test"), outputs, None))
+    assert (tmp_path / "test_results.tsv").read_text() == "x y\tz w\n0.75\t0.25\n"
+
+
+def test_predictions_of_other_tables_are_json_lines(write, tmp_path):
+    task = task_of(write, "text,label\na,x\nb,y\n", name="train.csv")
+    task.paths["test"] = write("march.json.gz", '[{"text": "a", "n": 1}]')
+    outputs = {"logits": np.array([[2.0, 1.0]]), "probabilities": np.array([[0.75, 0.25]])}
+    assert task.labels
+    task.write_predictions(str(tmp_path), SplitOutputs("test", task.examples("test"), outputs, None))
+    assert json.loads((tmp_path / "test_predictions.jsonl").read_text())["label"] == "x"
+
+
 def test_regression(write, tokenizer):
     task = task_of(write, "text,label\na,-1.5\nb,3e1\n", name="train.csv", problem="regression")
     assert task.featurize(task.examples("train"), tokenizer, 8).per_example["label_ids"].tolist() == [-1.5, 30.0]

@@ -104,6 +104,13 @@ def test_vocabularies_that_the_programs_refuse(write, text, message):
         vocabulary.check_vocab_file(write("vocab.txt", text))
 
 
+@pytest.mark.parametrize("separator", ["\t", " ", ","])
+def test_a_vocabulary_with_counts_is_refused(write, separator):
+    path = write("vocab.txt", "".join(f"{token}{separator}7\n" for token in ("[PAD]", "[UNK]", "a")))
+    with pytest.raises(InputError, match=r"line 1: '\[PAD\].+7' is not one token. Keep only the tokens"):
+        tokenization.FullTokenizer(path)
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [

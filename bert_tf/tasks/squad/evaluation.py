@@ -10,9 +10,9 @@ from typing import Any
 
 from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.program import say, say_once
 from bert_tf.tasks.squad.predictions import SquadPredictions
-from bert_tf.tasks.squad.questions import paragraphs, question_name
+from bert_tf.tasks.squad.questions import name_ids, paragraphs
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 # The value for a missing answer, which differs from all right answers.
@@ -21,10 +21,10 @@ _WRONG = "\uffff"
 Articles = Sequence[Mapping[str, Any]]
 
 
-def has_answers(articles: Articles) -> bool:
+def has_answers(articles: Articles, version_2_with_negative: bool) -> bool:
     """Returns whether the file has the right answer to any question, so it can be evaluated."""
     return any(
-        question.get("answers") or question.get("is_impossible")
+        question.get("answers") or (version_2_with_negative and question.get("is_impossible"))
         for _, questions in paragraphs(articles)
         for question in questions
     )
@@ -50,7 +50,7 @@ def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_n
         added.
 
     Raises:
-      InputError: if a question's right answers are unknown, or no question was answered (2.0).
+      InputError: if no question has a right answer (1.1), or none was answered (2.0).
     """
     if not version_2_with_negative:
         return evaluate_v1(articles, predictions.answers)
@@ -63,13 +63,9 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
     If there are questions without an entry, `missing` is their number.
 
     Raises:
-      InputError: if a question has no right answer.
+      InputError: if no question has a right answer.
     """
-    questions = _questions(articles)
-    for qas_id, right in questions.items():
-        if not right:
-            where = question_name("--predict_file", qas_id)
-            raise InputError(f"{where} has no right answer (SQuAD 2.0). Set --version_2_with_negative=True.")
+    articles, questions = _scored(articles, version_2_with_negative=False)
     if not questions:
         raise InputError("--predict_file has no questions to evaluate. Add some.")
     results = official_evaluator(False).evaluate(articles, answers)
@@ -94,9 +90,9 @@ def evaluate_v2(
       and average precisions (`pr_exact_ap`...) are added.
 
     Raises:
-      InputError: if a question's answers are unknown, no question has an entry, or an answered one has no odds.
+      InputError: if no question has an entry, or an answered one has no odds.
     """
-    questions = _questions(articles)
+    articles, questions = _scored(articles, version_2_with_negative=True)
     if not questions.keys() & answers.keys():
         raise InputError("--predict_file: no question has an answer. Use answers to this file.")
     counted = _count_missing(questions, answers)
@@ -140,13 +136,20 @@ def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> di
     return best
 
 
-def _questions(articles: Articles) -> dict[str, list[str]]:
-    """Returns the right answers to each question."""
-    found = {}
+def _scored(articles: Articles, version_2_with_negative: bool) -> tuple[Articles, dict[str, list[str]]]:
+    """Returns the "data" of the questions with known right answers, and the answers. Warns about the other questions.
+
+    In SQuAD 2.0, an empty list of answers is a right answer.
+    """
+    scored, found, others = [], {}, []
     for _, questions in paragraphs(articles):
         for question in questions:
-            if "answers" not in question:
-                where = question_name("--predict_file", question["id"])
-                raise InputError(f"{where} has no 'answers'. Add them, or remove all answers from the file.")
-            found[question["id"]] = [answer["text"] for answer in question["answers"]]
-    return found
+            answers = question.get("answers", [] if question.get("is_impossible") else None)
+            if answers or (version_2_with_negative and answers is not None):
+                scored.append({"paragraphs": [{"qas": [{"id": question["id"], "answers": answers}]}]})
+                found[question["id"]] = [answer["text"] for answer in answers]
+            else:
+                others.append(question["id"])
+    if others:
+        say_once(f"Warning: {len(others)} questions have no right answer and are not scored: {name_ids(others)}.")
+    return scored, found

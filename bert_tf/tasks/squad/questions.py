@@ -1,18 +1,21 @@
 """Reads SQuAD files, 1.1 and 2.0, like the original code, and reports the questions that can't be used.
 
 A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}`. Only 2.0 has `is_impossible`. A file to predict need not have `answers`.
+"is_impossible"}]}]}]}`. A file may have questions of both versions: a question without `is_impossible` is impossible if
+its list of answers is empty. A file to predict need not have `answers`.
 """
 
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from absl import logging
 
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
+from bert_tf.runtime.errors import check
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.squad.rules import SquadConfig
 
 # The original white space in a context, which excludes the no-break space and the ideographic space.
@@ -156,12 +159,13 @@ def read_squad(input_file: str | list[Article], is_training: bool, config: Squad
         file. With `fix_answer_offsets`, an answer at another position is used (the nearest one).
 
     Raises:
-      InputError: if the file is not JSON in SQuAD's format, is of the other version, an id occurs twice, a training
-        question does not have exactly one answer, or no question can be used.
+      InputError: if the file is not JSON in SQuAD's format, an id occurs twice, a training question does not have
+        exactly one answer (or none, in SQuAD 2.0), or no question can be used.
     """
     flag = _file_flag(is_training)
     articles = load_articles(input_file, flag) if isinstance(input_file, str) else input_file
-    _check_versions(articles, config.version_2_with_negative, flag)
+    if is_training:
+        _check_versions(articles, config.version_2_with_negative, flag)
     data = _read(articles, is_training, config)
     if not data.examples:
         raise InputError("\n".join([f"{flag}: there is no usable question. Add some.", *data.report()]))
@@ -172,13 +176,17 @@ def load_articles(input_file: str, what: str) -> list[Article]:
     """Reads a file's "data", and checks its format and the ids.
 
     Args:
-      input_file: the JSON file.
+      input_file: the JSON file, or a table with the columns id, question, context and answers, as of datasets.
       what: its name in messages, for example `--predict_file`.
 
     Raises:
       InputError: if the file is not in SQuAD's format, or an id occurs twice.
     """
-    articles = json_files.read(input_file, what, _File)["data"]
+    if _is_table(input_file):
+        rows = tables.read_table(input_file, ("question", "context"))
+        articles = check(tables.convert_rows(rows, _article, input_file, "error"), list[Article], what)
+    else:
+        articles = json_files.read(input_file, what, _File)["data"]
     seen: set[str] = set()
     for _, questions in paragraphs(articles):
         for question in questions:
@@ -186,6 +194,20 @@ def load_articles(input_file: str, what: str) -> list[Article]:
                 raise InputError(f"{what}: {input_file}: the id {question['id']!r} occurs twice. Rename one of them.")
             seen.add(question["id"])
     return articles
+
+
+def _is_table(path: str) -> bool:
+    found = tables.format_of(path)
+    text = files.read_text(path, "--predict_file") if found.startswith(".json") else '"question"'
+    return bool(found) and '"question"' in text and '"qas"' not in text
+
+
+def _article(row: tables.Row) -> dict[str, Any]:
+    """Returns a row of a table as an article with one question. Its answers may be one object with lists."""
+    values = row.values | {"id": str(row.values.get("id", row.line))}
+    if isinstance(answers := values.get("answers"), dict):
+        values["answers"] = [dict(zip(answers, part, strict=True)) for part in zip(*answers.values(), strict=True)]
+    return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}
 
 
 def paragraphs(articles: Iterable[Article]) -> Iterator[tuple[str, list[_Question]]]:
@@ -204,14 +226,19 @@ def _file_flag(is_training: bool) -> str:
     return "--train_file" if is_training else "--predict_file"
 
 
+def is_impossible(question: _Question) -> bool:
+    """Returns whether a question has no answer. Without `is_impossible`, this is so if its list of answers is empty."""
+    return question.get("is_impossible", question.get("answers") == [])
+
+
 def _check_versions(articles: list[Article], version_2_with_negative: bool, what: str) -> None:
     for _, questions in paragraphs(articles):
         for question in questions:
-            where = question_name(what, question["id"])
-            if not version_2_with_negative and question.get("is_impossible"):
-                raise InputError(f"{where} is impossible (SQuAD 2.0). Set --version_2_with_negative=True.")
-            if version_2_with_negative and "answers" in question and "is_impossible" not in question:
-                raise InputError(f"{where} has no 'is_impossible' (SQuAD 1.1). Set --version_2_with_negative=False.")
+            if not version_2_with_negative and is_impossible(question):
+                where = question_name(what, question["id"])
+                raise InputError(
+                    f"{where} is impossible or has no answer (SQuAD 2.0). Set --version_2_with_negative=True."
+                )
 
 
 def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> SquadData:
@@ -221,7 +248,7 @@ def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> Sq
         word_of_character = _word_of_character(context) if is_training else []
         for question in questions:
             example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
-            if is_training and config.version_2_with_negative and question.get("is_impossible"):
+            if is_training and config.version_2_with_negative and is_impossible(question):
                 example.is_impossible, example.orig_answer_text = True, ""
                 example.start_position = example.end_position = -1
             elif is_training:

@@ -137,7 +137,7 @@ class SquadTask(Task):
         if not self._predict_file:
             raise InputError("--predict_file is required. Pass the questions to answer.")
         data = self._read(self._predict_file, is_training=False)
-        if has_answers(data.articles):
+        if has_answers(data.articles, self.config.version_2_with_negative):
             official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
         return data
 
@@ -264,7 +264,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     paths = paths[: 2 + is_version_2]
     predictions.write(*paths)
     say(f"Wrote {', '.join(paths)}.")
-    if not has_answers(run.task.articles):
+    if not has_answers(run.task.articles, is_version_2):
         say("The file has no right answers, so the answers are not evaluated.")
         return {}
     results = evaluate(run.task.articles, predictions, is_version_2)

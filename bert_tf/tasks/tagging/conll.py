@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Source
+from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Entity, entities_of
 
 DOCUMENT_START = "-DOCSTART-"
@@ -41,7 +43,7 @@ class Sentence:
     Attributes:
       path: the file; "" for a sentence in memory.
       words: the words, as written in the file.
-      tags: the tags, as written in the file; None if tags were not read.
+      tags: the tags in their usual spelling (see `schemes.spelling`); None if tags were not read.
       lines: the 1-based line number of each word.
       document: the index of the document, if the file marks the starts of documents; None otherwise.
       problem: the reason why the sentence can't be used; "" if it can.
@@ -96,11 +98,17 @@ def read_sentences(
       InputError: if the file is missing, empty or not UTF-8, or has no such column.
     """
     is_plain = scheme == PLAIN
+    path = ""
+    if isinstance(source, str) and is_table(source):
+        path = source
+        source = list(tagged_tables.read_tagged(path, columns.word, columns.tag, has_tags, report))
     if not isinstance(source, str):
         start = 1
+        usual = str if is_plain else schemes.spelling(tag for example in source for tag in example["tags"])
         for number, example in enumerate(source):
-            cells = list(zip(example["words"], example["tags"], strict=True))
-            yield _sentence("", list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
+            cells = list(zip(example["words"], map(usual, example["tags"]), strict=True))
+            sentence = _sentence(path, list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
+            yield dataclasses.replace(sentence, line=example.get("line", sentence.line))
             start += len(cells) + 1
         return
     lines = _lines(source)
@@ -110,13 +118,22 @@ def read_sentences(
     layout = _layout(source, lines, groups, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
     report(f"{source}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
+    read = [cells[layout.tag] for _, rows in groups for _, cells in rows if len(cells) == layout.width]
+    usual = schemes.spelling(read) if has_tags and not is_plain else str
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
             rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
         if layout.has_header and not position:
             rows = rows[1:]
+        for _, cells in rows if has_tags else ():
+            cells[min(layout.tag, len(cells) - 1)] = usual(cells[min(layout.tag, len(cells) - 1)])
         if rows:
             yield _sentence(source, rows, layout.width, (layout.word, layout.tag), has_tags, is_plain, document)
+
+
+def is_table(path: str) -> bool:
+    """Returns whether a file is a table with another format than columns of words and tags."""
+    return tables.format_of(path) not in ("", ".tsv")
 
 
 Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
@@ -273,8 +290,8 @@ def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bo
         return "the row has one column for the word and the tag. Add a tag to the word."
     if tag >= 0 and not (cells[tag].strip() if is_plain else TAG.fullmatch(cells[tag])):
         return (
-            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L- or U- followed by a type, or pass the tags' "
-            "column (--tag_column) or scheme (--tag_scheme)."
+            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "
+            "tags' column (--tag_column) or scheme (--tag_scheme)."
         )
     return ""
 
@@ -284,11 +301,13 @@ def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
 
     Args:
       path: the new file.
-      source: the file to copy.
+      source: the file to copy. From a table, only the words are written.
       tags: maps line numbers to the tags to append. Other lines are copied unchanged.
     """
+    sentences = read_sentences(source, has_tags=False) if is_table(source) else ()
+    lines = [word for sentence in sentences for word in (*sentence.words, "")] or _lines(source)
     with files.replacing(path) as writer:
-        for number, line in enumerate(_lines(source), start=1):
+        for number, line in enumerate(lines, start=1):
             if number in tags:
                 line = line.rstrip(" \t")
                 line += ("\t" if "\t" in line else " ") + tags[number]

@@ -51,7 +51,7 @@ class ServedTagger(tf.Module):
       encoder: the encoder.
       head: the output layer.
       tokenizer: the model's tokenizer.
-      classes: the classes: plain tags, or O, and B- and I- of each entity type.
+      classes: the classes: plain tags, or the tags of each entity type in any scheme.
       is_plain: whether the tags are plain. Then neighbouring words with the same tag other than O form an entity, if O
         is one of the tags.
       max_seq_length: longer texts are split into several windows.
@@ -77,7 +77,10 @@ class ServedTagger(tf.Module):
         self._kinds = tf.constant(kinds)
         # The index of each class's type, 0 if it is not part of an entity, and whether it continues an entity.
         self._kind_of_class = tf.constant([kinds.index(kind) * has_entities for kind in types])
-        self._is_inside = tf.constant([has_entities and tag != "O" and (is_plain or tag[0] == "I") for tag in classes])
+        self._is_inside = tf.constant(
+            [has_entities and tag != "O" and (is_plain or tag[0] in "IMEL") for tag in classes]
+        )
+        self._is_last = tf.constant([not is_plain and tag[0] in "ELSUW" for tag in classes])
         self._tags = tf.constant(list(classes))
         self._room = max_seq_length - 2
 
@@ -200,7 +203,8 @@ class ServedTagger(tf.Module):
         kind, is_inside = tf.gather(self._kind_of_class, tags), tf.gather(self._is_inside, tags)
         follows = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(tags)]
         same_kind = tf.concat([[False], kind[1:] == kind[:-1]], axis=0)[: tf.size(tags)]
-        continues = is_inside & follows & same_kind
+        after_last = tf.concat([[False], tf.gather(self._is_last, tags)[:-1]], axis=0)[: tf.size(tags)]
+        continues = is_inside & follows & same_kind & ~after_last
         first = tf.where((kind > 0) & ~continues)[:, 0]  # [E]
         number = tf.range(tf.size(tags, out_type=tf.int64))
         breaks = tf.concat([tf.boolean_mask(number, ~continues), tf.shape(tags, out_type=tf.int64)], axis=0)
@@ -286,7 +290,7 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
 def exportable(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
     is_plain = run.settings.get("tag_scheme") == PLAIN
-    tags = tag_classes(run.labels, is_plain)
+    tags = run.settings.get("tag_classes") or tag_classes(run.labels, is_plain)
     model = TokenModel(run.config, len(tags), causal=run.causal)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, tags, is_plain, run.max_seq_length)

@@ -7,20 +7,33 @@ Entities are spans of words with a type. The following schemes can be read and w
     iob1    I-PER O   O   I-LOC  I-LOC     (B- only directly after an entity of the same type)
     bioes   S-PER O   O   B-LOC  E-LOC
     bilou   U-PER O   O   B-LOC  L-LOC
+    bmes    S-PER O   O   B-LOC  E-LOC     (M- inside of longer entities)
+    bmewo   W-PER O   O   B-LOC  E-LOC     (the same with W- for one word)
     plain   PER   O   O   LOC    LOC       (or tags that are not entities, such as parts of speech)
+
+Tags may be spelled in other ways: B_PER, b-per, PER-B, or B without a type. They are read as B-PER, or as B-_.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from seqeval.metrics.sequence_labeling import get_entities
+
+from bert_tf.runtime.errors import InputError
 
 AUTO, PLAIN = "auto", "plain"
 # The type, the first word and the last word of an entity.
 Entity = tuple[str, int, int]
 
-TAG = re.compile(r"O|[BIESLU]-.+")
-_TO_BIOES = {"L": "E", "U": "S"}
+# The prefixes of the first word, the inner words, the last word and a single word of an entity.
+_LETTERS = {"iob2": "BIIB", "iob1": "IIII", "bioes": "BIES", "bilou": "BILU", "bmes": "BMES", "bmewo": "BMEW"}
+TAG = re.compile(r"O|[BIESLUMW]-.+")
+_TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
+_OTHER_SPELLINGS = (
+    re.compile("(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)", re.IGNORECASE),
+    re.compile("(?P<kind>.+)[-_./:|](?P<letter>[BIESLUMW])", re.IGNORECASE),
+    re.compile("(?P<letter>[BIESLUMW])(?P<kind>)", re.IGNORECASE),
+)
 
 
 def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
@@ -32,22 +45,66 @@ def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
     """
     if is_plain:
         return get_entities([tag if tag == "O" else f"I-{tag}" for tag in tags])
-    return get_entities([_TO_BIOES.get(tag[:1], tag[:1]) + tag[1:] for tag in tags])
+    return get_entities(list(map(as_bioes, tags)))
 
 
-def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
+def as_bioes(tag: str) -> str:
+    """Returns a tag with the prefix of BIOES."""
+    return _TO_BIOES.get(tag[:1], tag[:1]) + tag[1:]
+
+
+def spelling(tags: Iterable[str]) -> Callable[[str], str]:
+    """Returns the function that converts the tags of a data set to their usual spelling, such as "B-PER" for "per_b".
+
+    Tags have another spelling if most of them fit it, more than fit the usual one, with B or I. Tags that don't fit are
+    unchanged.
+    """
+    found = set(tags) - {"O", "o"}
+    fitting = len(list(filter(TAG.fullmatch, found)))
+    for other in _OTHER_SPELLINGS:
+        matches = [match for match in map(other.fullmatch, found) if match]
+        is_common = 2 * len(matches) > len(found) if matches and matches[0]["kind"] else len(matches) == len(found)
+        if is_common and len(matches) > fitting and any(match["letter"] in "BbIi" for match in matches):
+
+            def usual(tag: str, other: re.Pattern = other) -> str:
+                match = other.fullmatch(tag)
+                return f"{match['letter'].upper()}-{match['kind'] or '_'}" if match else "O" if tag == "o" else tag
+
+            return usual
+    return lambda tag: "O" if tag == "o" and fitting else tag
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
     """Returns the scheme of the tags of some sentences, one of `data_config.TAG_SCHEMES`.
 
     Tags are plain if none has a prefix. If entities begin with I-, and B- occurs only where IOB1 requires it, the
     scheme is IOB1. Otherwise it is IOB2 with mistakes.
+
+    Args:
+      sentences: the tags of each sentence.
+      place: the source of the sentences, for messages.
+
+    Raises:
+      InputError: if the tags have unknown prefixes.
     """
     tagged = [row for row in sentences if all(row)]  # an empty tag is a problem of its sentence
+    usual = spelling(tag for row in tagged for tag in row)
+    tagged = [list(map(usual, row)) for row in tagged]
     tags = {tag for row in tagged for tag in row} - {"O"}
     prefixes = {tag[0] for tag in tags if TAG.fullmatch(tag)}
     if tags and not prefixes:
+        has_o = any("O" in row for row in tagged)
+        parts = [re.split("[-_./:|]", tag, maxsplit=1) for tag in tags]
+        prefixes, kinds = ({part[end] for part in parts} for end in (0, -1))
+        if has_o and len(kinds) < len(tags) and 2 * len(tags) > len(prefixes) * len(kinds):  # all types have the same
+            raise InputError(
+                f"the tags {', '.join(sorted(tags)[:4])} have unknown prefixes. Use B-, I-, E-, S-, L-, U-, M- or W-, "
+                "or pass --tag_scheme=plain if each tag is a class.",
+                place,
+            )
         return PLAIN
-    if prefixes & set("ESLU"):
-        return "bilou" if prefixes & set("LU") else "bioes"
+    if prefixes - set("BI"):
+        return scheme_of_prefixes(prefixes)
     begins_inside = begins_after_other = False
     for row in tagged:
         last: Entity = ("", -2, -2)
@@ -60,6 +117,11 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     return "iob1" if begins_inside and not begins_after_other else "iob2"
 
 
+def scheme_of_prefixes(prefixes: set[str]) -> str:
+    """Returns the scheme of prefixes: the scheme that has all of them, or else one with the most of them."""
+    return max(_LETTERS, key=lambda scheme: (len(prefixes & set(_LETTERS[scheme])), -len(set(_LETTERS[scheme]))))
+
+
 def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     """Returns the tags of a sentence's entities.
 
@@ -69,13 +131,12 @@ def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
       scheme: one of `data_config.TAG_SCHEMES` except plain.
     """
     tags = ["O"] * length
+    begin, inside, last, single = _LETTERS[scheme]
     last_kind, last_end = "", -2
     for kind, start, end in entities:
-        tags[start : end + 1] = [f"I-{kind}"] * (end + 1 - start)
-        if scheme != "iob1" or (last_kind == kind and last_end == start - 1):
-            tags[start] = f"B-{kind}"
-        if scheme in ("bioes", "bilou"):
-            single, last = "SE" if scheme == "bioes" else "UL"
-            tags[end] = f"{single if start == end else last}-{kind}"
+        letters = begin + inside * (end - start - 1) + last if end > start else single
+        if scheme == "iob1" and last_kind == kind and last_end == start - 1:
+            letters = "B" + letters[1:]
+        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
         last_kind, last_end = kind, end
     return tags

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.checkpoints import output_layers
 from bert_tf.config import BertConfig
@@ -31,10 +30,13 @@ from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.tokenization import FullTokenizer
 
 # Common file names, and the file names of published data sets.
+_PUBLISHED = {
+    "train": ("train.txt", "train.conll", "eng.train", "wnut17train.conll"),
+    "dev": ("dev.txt", "dev.conll", "valid.txt", "eng.testa", "emerging.dev.conll"),
+    "test": ("test.txt", "test.conll", "eng.testb", "emerging.test.annotated"),
+}
 FILE_NAMES = {
-    "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
-    "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
-    "test": ("test.txt", "test.conll", "test.tsv", "eng.testb", "emerging.test.annotated"),
+    split: (*names, *(f"{split}{suffix}" for suffix in tables.SUFFIXES)) for split, names in _PUBLISHED.items()
 }
 
 
@@ -48,6 +50,7 @@ class TaggingTask(ReportingTask):
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
       scheme: one of `data_config.TAG_SCHEMES`, or "auto" to detect it in the training file.
       columns: the columns of the files.
+      classes: the tags that the model predicts, if they are not the IOB2 tags of the types.
     """
 
     name = output_layers.TAGGING
@@ -60,6 +63,7 @@ class TaggingTask(ReportingTask):
         on_bad_row: str = "error",
         scheme: str = schemes.AUTO,
         columns: Columns = conll.DETECTED,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.paths = dict(paths)
         self.use_documents = use_documents
@@ -67,6 +71,7 @@ class TaggingTask(ReportingTask):
         self._types = None if types is None else tuple(types)
         self._scheme = scheme
         self.columns = columns
+        self._classes = None if classes is None else tuple(classes)
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property
@@ -82,7 +87,7 @@ class TaggingTask(ReportingTask):
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
         """The model's classes; see `output_layers.tag_classes`."""
-        return output_layers.tag_classes(self.labels, self.is_plain)
+        return self._classes or output_layers.tag_classes(self.labels, self.is_plain)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -96,9 +101,13 @@ class TaggingTask(ReportingTask):
             return self._scheme if self._scheme != schemes.AUTO else "iob2"
         # Any text can be a plain tag.
         sentences = conll.read_sentences(source, True, schemes.PLAIN, self.columns)
-        found = schemes.detect_scheme(sentence.tags for sentence in sentences)
+        found = schemes.detect_scheme((sentence.tags for sentence in sentences), tables.name_of(source))
         say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
         return found
+
+    @functools.cached_property
+    def _scheme_of_classes(self) -> str:
+        return schemes.scheme_of_prefixes({tag[0] for tag in self.tags} - {"O"})
 
     @property
     def is_plain(self) -> bool:
@@ -166,6 +175,7 @@ class TaggingTask(ReportingTask):
     def input_settings(self) -> dict[str, Any]:
         """Returns the labels, whether they are plain tags, and whether documents are used."""
         scheme = {"tag_scheme": schemes.PLAIN} if self.is_plain else {}
+        scheme |= {"tag_classes": list(self._classes)} if self._classes else {}
         return {"labels": list(self.labels), "use_documents": self.use_documents, **scheme}
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
@@ -236,7 +246,10 @@ class TaggingTask(ReportingTask):
             return [0] * len(sentence.words)
         if self.is_plain:
             return [self._numbers[tag] for tag in sentence.tags]
-        return [self._numbers[tag] for tag in schemes.tags_of(sentence.entities(), len(sentence.words), "iob2")]
+        tags = schemes.tags_of(sentence.entities(), len(sentence.words), self._scheme_of_classes)
+        if unknown := set(tags) - self._numbers.keys():
+            raise InputError(f"{sentence.where}: the model has no class {unknown.pop()!r}. Use a new output layer.")
+        return [self._numbers[tag] for tag in tags]
 
     def build_model(self, config: BertConfig, **options) -> TokenModel:
         """Returns a model with one class per tag for each token."""
@@ -254,7 +267,7 @@ class TaggingTask(ReportingTask):
         }
         if not self.has_entities:
             return scores
-        tags = np.array([f"I-{tag}" if self.is_plain and tag != "O" else tag for tag in self.tags])
+        tags = np.array([f"I-{tag}" if self.is_plain and tag != "O" else schemes.as_bioes(tag) for tag in self.tags])
         rows = ([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))
         return metrics.entity_scores(*rows) | scores
 
@@ -281,7 +294,8 @@ class TaggingTask(ReportingTask):
         for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
             written = predicted
             if not self.is_plain:
-                written = schemes.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
+                entities = schemes.entities_of(predicted, is_plain=False)
+                written = schemes.tags_of(entities, len(sentence.words), self.scheme)
             line_tags |= zip(sentence.lines, written, strict=True)
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
         conll.write_predictions(path, self.paths[split.name], line_tags)

@@ -4,6 +4,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
+from bert_tf.tasks.squad import evaluation
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
 from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, read_null_threshold
 from tests.conftest import golden_json, golden_path
@@ -134,13 +135,23 @@ def test_other_files_are_no_predictions(write, content, message):
 
 
 def test_what_can_not_be_evaluated_is_named():
-    with pytest.raises(InputError, match="question 'q' has no right answer"):
-        squad.evaluate_v1(one_question(), {"q": "x"})
-    with pytest.raises(InputError, match="no questions to evaluate"):
-        squad.evaluate_v1([], {})
+    for articles in ([], one_question()):
+        with pytest.raises(InputError, match="no questions to evaluate"):
+            squad.evaluate_v1(articles, {"q": "x"})
     with pytest.raises(InputError, match="no question has an answer"):
         squad.evaluate_v2(one_question("x"), {"other": "x"})
-    articles = one_question("x")
-    del articles[0]["paragraphs"][0]["qas"][0]["answers"]
-    with pytest.raises(InputError, match="question 'q' has no 'answers'"):
-        squad.evaluate_v1(articles, {"q": "x"})
+
+
+def test_questions_without_right_answers_are_left_out_and_counted(capsys):
+    def data(**questions):
+        return [{"paragraphs": [{"context": "", "qas": [{"id": name} | keys for name, keys in questions.items()]}]}]
+
+    right = {"answers": [{"text": "x"}]}
+    articles = data(a=right, b={"answers": []}, c={}, d={"is_impossible": True}, e=right)
+    answers = {"a": "x", "b": "", "c": "y", "d": "", "e": "z"}
+    assert squad.evaluate_v1(articles, answers) == {"exact_match": 50.0, "f1": 50.0}
+    assert "3 questions have no right answer and are not scored: b, c, d." in capsys.readouterr().err
+    scores = squad.evaluate_v2(articles, answers)
+    assert (scores["exact"], scores["total"], scores["NoAns_total"]) == (75.0, 4, 2)
+    assert "1 questions have no right answer and are not scored: c." in capsys.readouterr().err
+    assert not evaluation.has_answers(data(d={"is_impossible": True}), version_2_with_negative=False)

@@ -1,5 +1,7 @@
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
@@ -150,7 +152,7 @@ def test_files_of_another_shape_are_refused(write, content, message):
     ("entry", "message"),
     [
         (question("x", answer=None), "question 'x': 'answers'"),
-        ({**question("x"), "answers": []}, "question 'x': 'answers'"),
+        ({**question("x"), "answers": []}, "question .x. is impossible or has no answer .*negative=True"),
         ({**question("x"), "answers": question()["answers"] * 3}, "question 'x': 'answers'"),
         ({**question("x"), "answers": ["911"]}, r"answers\[0\]: "),
         (question("x", start=True), r"answers\[0\]\.answer_start: "),
@@ -162,19 +164,51 @@ def test_training_questions_need_one_answer(squad_file, entry, message):
         squad.read_squad(squad_file(entry), is_training=True)
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_the_other_version_is_refused_but_not_by_the_function_of_the_original(squad_file, is_training):
-    impossible = squad_file({**question("x", answer=None), "answers": [], "is_impossible": True})
-    with pytest.raises(InputError, match=r"question 'x' is impossible.*--version_2_with_negative=True"):
-        squad.read_squad(impossible, is_training)
-    if is_training:
-        with pytest.raises(ValueError, match="question 'x' is impossible"):
-            original.read_squad_examples(impossible, is_training)
-    else:
-        assert len(original.read_squad_examples(impossible, is_training)) == 1
-        assert len(original.read_squad_examples(squad_file(question()), is_training, version_2_with_negative=True)) == 1
-    with pytest.raises(InputError, match=r"question 'q1' has no 'is_impossible'.*--version_2_with_negative=False"):
-        squad.read_squad(squad_file(question()), is_training, squad.SquadConfig(version_2_with_negative=True))
+VERSION_2 = squad.SquadConfig(version_2_with_negative=True)
+
+
+@pytest.mark.parametrize("marked", [{"is_impossible": True}, {}])
+def test_questions_of_both_versions_are_read_together(squad_file, marked):
+    impossible = {**question("x", answer=None), "answers": [], **marked}
+    path = squad_file(question("a"), impossible, {**question("b"), "is_impossible": False})
+    for read in (squad.read_squad, original.read_squad_examples):
+        with pytest.raises(ValueError, match=r"question 'x' is impossible or has no .*--version_2_with_negative=True"):
+            read(path, is_training=True)
+    as_advised = squad.read_squad(path, is_training=True, config=VERSION_2).examples
+    assert [(example.qas_id, example.is_impossible) for example in as_advised] == [
+        ("a", False),
+        ("x", True),
+        ("b", False),
+    ]
+    assert len(original.read_squad_examples(path, True, version_2_with_negative=True)) == 3
+    for config in (VERSION_2, squad.SquadConfig()):
+        assert len(squad.read_squad(path, is_training=False, config=config).examples) == 3
+    assert len(squad.read_squad(squad_file(question()), is_training=True, config=VERSION_2).examples) == 1
+
+
+def test_tables_of_questions_are_read(write, tmp_path):
+    answers = {"text": ["He"], "answer_start": [0]}
+    rows = [
+        {"id": "a", "context": "He sat.", "question": "Who?", "answers": answers},
+        {"id": "b", "context": "He sat.", "question": "Why?", "answers": {"text": [], "answer_start": []}},
+    ]
+    listed = [{**rows[0], "answers": [{"text": "He", "answer_start": 0}]}, {**rows[1], "answers": []}]
+    parquet = str(tmp_path / "train.parquet")
+    pa.parquet.write_table(pa.Table.from_pylist(rows), parquet)
+    paths = [
+        parquet,
+        write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)),
+        write("a.json", json.dumps(rows)),
+        write("b.json", json.dumps(listed, indent=1)),
+    ]
+    for path in paths:
+        examples = squad.read_squad(path, is_training=True, config=VERSION_2).examples
+        assert [(x.qas_id, x.question_text, x.orig_answer_text, x.is_impossible) for x in examples] == [
+            ("a", "Who?", "He", False),
+            ("b", "Why?", "", True),
+        ]
+    (example,) = squad.read_squad(write("q.csv", "question,context\nWho?,He sat.\n"), is_training=False).examples
+    assert (example.qas_id, example.question_text, example.context) == ("2", "Who?", "He sat.")
 
 
 def test_ids_must_differ(squad_file):

@@ -72,6 +72,8 @@ SCHEMES = {
     "iob1": "I-A I-A B-A O I-B I-A",
     "bioes": "B-A E-A S-A O S-B S-A",
     "bilou": "B-A L-A U-A O U-B U-A",
+    "bmes": "B-A E-A S-A O S-B S-A",
+    "bmewo": "B-A E-A W-A O W-B W-A",
 }
 
 
@@ -80,7 +82,9 @@ def test_entities_are_the_same_in_all_schemes(write, scheme):
     tags = SCHEMES[scheme].split()
     (sentence,) = read(write, "".join(f"w {tag}\n" for tag in tags))
     assert sentence.entities() == [("A", 0, 1), ("A", 2, 2), ("B", 4, 4), ("A", 5, 5)]
-    assert schemes.detect_scheme([sentence.tags]) == scheme
+    longer = schemes.tags_of([("A", 0, 2)], 3, scheme)
+    assert schemes.entities_of(longer, is_plain=False) == [("A", 0, 2)]
+    assert schemes.detect_scheme([sentence.tags, longer]) == scheme
     assert schemes.tags_of(sentence.entities(), 6, scheme) == tags
 
 
@@ -96,6 +100,42 @@ def test_entities_are_the_same_in_all_schemes(write, scheme):
 )
 def test_schemes_are_detected(rows, scheme):
     assert schemes.detect_scheme(rows) == scheme
+
+
+SPELLINGS = {
+    "B_A I_A O B_B": "B-A I-A O B-B",
+    "b-a i-a o b-b": "B-a I-a O B-b",
+    "A-B A-I O B-B": "B-A I-A O B-B",
+    "A/b A/i o B/b": "B-A I-A O B-B",
+    "人名_B 人名_M 人名_E O": "B-人名 M-人名 E-人名 O",
+    "B-x_y I-x_y o": "B-x_y I-x_y O",
+    "B I O B": "B-_ I-_ O B-_",
+    "b m e s": "B-_ M-_ E-_ S-_",
+    "n v b a": "n v b a",
+    "NN VB O": "NN VB O",
+    "A_B A_I O ODD A_B B_I": "B-A I-A O ODD B-A I-B",
+}
+
+
+@pytest.mark.parametrize("tags", SPELLINGS)
+def test_other_spellings_of_tags_are_read(write, tags):
+    expected = SPELLINGS[tags].split()
+    scheme = "plain" if tags == SPELLINGS[tags] else "bmes" if "M-" in SPELLINGS[tags] else "iob2"
+    assert schemes.detect_scheme([tags.split()]) == scheme
+    text = "".join(f"w {tag}\n" for tag in tags.split())
+    for source in (write("a.txt", text), [{"words": ["w"] * len(expected), "tags": tags.split()}]):
+        (sentence,) = conll.read_sentences(source, True, scheme)
+        assert list(sentence.tags) == expected
+        assert ("'ODD'" in sentence.problem) == ("ODD" in tags)
+
+
+def test_unknown_prefixes_are_not_taken_as_types():
+    for tags in (["X-PER", "Y-PER", "O"], ["begin_LOC", "O", "in_LOC"]):
+        with pytest.raises(InputError, match=r"unknown prefixes.*--tag_scheme=plain"):
+            schemes.detect_scheme([tags])
+    few_nerd = ["person-actor", "person-other", "location-GPE", "location-other", "art-film", "event-war", "O"]
+    for tags in (few_nerd, ["PER-x", "LOC-x", "NN-y"]):  # types with subtypes, and nothing outside of entities
+        assert schemes.detect_scheme([tags]) == "plain"
 
 
 def test_neighbours_of_a_plain_type_are_one_entity():
