@@ -91,4 +91,6 @@ def _dataset(
         mask = sample["input_mask"]
         for name, x in row_counts.inputs(mask, Shape(mask.size, mask.shape[1]), size).items():
             signature[name] = tf.TensorSpec([*x.shape[:-1], None], x.dtype)
-    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
+    # TensorFlow never releases the function that it gets here, so the function must not refer to the examples.
+    once = [parts()]
+    return tf.data.Dataset.from_generator(once.pop, output_signature=signature).prefetch(2)
