@@ -35,7 +35,9 @@ class ExtractionConfig(Settings, frozen=True):
 
 _CONFIG = program_flags.SettingsFlags(ExtractionConfig, input_file=None, output_file=None)
 _MODEL = program_flags.SettingsFlags(ModelFiles)
-_DEVICES = program_flags.SettingsFlags(DistributionConfig, only=["use_tpu", "master", "num_tpu_cores"])
+_DEVICES = program_flags.SettingsFlags(
+    DistributionConfig, only=["use_tpu", "tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "master"]
+)
 
 
 def main() -> None:

@@ -128,7 +128,7 @@ def write_hf(
     import safetensors.numpy
 
     from bert_tf.checkpoints import variable_names
-    from bert_tf.checkpoints.formats import SAFETENSORS_FILE
+    from bert_tf.checkpoints.formats import SAFETENSORS_FILE, with_checksum
     from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
     from bert_tf.tasks import architectures
@@ -148,7 +148,7 @@ def write_hf(
         values["classifier_dropout"] = CLASSIFIER_DROPOUT
         values |= architectures.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
     with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
-        writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
+        writer.write(with_checksum(safetensors.numpy.save(stored, metadata={"format": "pt", "crc32": "00000000"})))
     files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))
 
 

@@ -1,13 +1,26 @@
 """Converts keyword arguments to settings."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from bert_tf.runtime.errors import check
+from bert_tf.runtime.errors import check, spelled
 from bert_tf.runtime.settings import Settings, flags_of
 
 # Keras's names of two settings.
 _NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
+# What flags have before the names of settings.
+_PREFIX = re.compile("^(random|adam|export)_")
+# The arguments that replace a flag of the programs, if they have other names.
+_ARGUMENTS = _NAMES_IN_KERAS | {
+    "train_file": "x",
+    "dev_file": "validation_data",
+    "do_eval": "validation_data",
+    "dev_fraction": "validation_split",
+    "do_train": "fit()",
+    "init_checkpoint": "path",
+    "export_dir": "folder",
+}
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -31,6 +44,17 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
     for name in arguments:
         if name not in known:
             shown = dict.fromkeys(_NAMES_IN_KERAS.get(field.name, field.name) for field in settings.values())
+            if name == "num_labels":
+                raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
     return config.from_flags(values, config)
+
+
+def _as_arguments(message: str) -> str:
+    """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
+    return re.sub(r"--(\w+)", lambda flag: _ARGUMENTS.get(flag[1]) or _PREFIX.sub("", flag[1]), message)
+
+
+# Makes the messages of a function name arguments instead of flags.
+with_arguments = spelled(_as_arguments)

@@ -10,11 +10,12 @@ import tensorflow as tf
 
 from bert_tf import sentence_vectors
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import with_arguments
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.runtime.errors import require_path
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences import packing
@@ -38,6 +39,7 @@ class SentenceEncoder:
       config: the defaults of `encode`.
     """
 
+    @with_arguments
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
@@ -50,6 +52,7 @@ class SentenceEncoder:
         return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
 
     @classmethod
+    @with_arguments
     def from_pretrained(
         cls,
         path: str | os.PathLike[str],
@@ -75,6 +78,7 @@ class SentenceEncoder:
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         return cls(bert, max_seq_length or found.max_seq_length, found.config)
 
+    @with_arguments
     def encode(
         self,
         x: Any,
@@ -87,7 +91,7 @@ class SentenceEncoder:
         """Returns the vectors of texts.
 
         Args:
-          x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
+          x: one text, or texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
           pooling: "mean" or "max" over the hidden states of all tokens, including [CLS] and [SEP]; "cls": the hidden
             state of [CLS]; "pooled": the pooler's output, which was trained with next sentence prediction. Default:
             as recorded in the model's directory, or else "mean".
@@ -97,31 +101,36 @@ class SentenceEncoder:
           batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
 
         Returns:
-          float32 [num_texts, hidden_size * number of layers], in the order of the texts.
+          float32 [num_texts, hidden_size * number of layers], in the order of the texts; without the first axis if x is
+          one text.
 
         Raises:
-          InputError: if there are no texts, or the model can't compute such vectors.
+          InputError: if a text can't be used, or the model can't compute such vectors.
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [
-            in_memory.text_columns(value, f"text {number}") for number, value in enumerate(in_memory.as_list(x, "x"))
+            in_memory.text_columns(value, f"text {number}")
+            for number, value in enumerate([x] if isinstance(x, str) else in_memory.as_list(x, "x"))
         ]
-        if not texts:
-            raise InputError("x has no texts. Give some.")
-        features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
+        features = FeatureSet.from_sequences(  # without texts, the vector of an empty one has the size of the result
+            [bert.tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts or [{"text": ""}]]
         )
         report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(longest, compiled=False)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors = compute(batch).numpy()
-            found = np.zeros((len(texts), vectors.shape[1]), np.float32) if found is None else found
+            found = np.zeros((len(features), vectors.shape[1]), np.float32) if found is None else found
             found[numbers] = vectors[: len(numbers)]
-        return found
+        return found[0] if isinstance(x, str) else found[: len(texts)]
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m]."""
+        a, b = (x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12) for x in (a, b))
+        return a @ b.T
 
     @functools.cached_property
     def _encoder(self) -> InferenceEncoder:

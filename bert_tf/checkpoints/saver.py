@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.runtime import files
+from bert_tf.runtime.errors import without_node
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 
@@ -254,8 +255,9 @@ class CheckpointSaver(contextlib.AbstractContextManager):
                 self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
-                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). Free some "
-                "disk space and run the program again to resume from the last checkpoint."
+                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} "
+                f"({without_node(error)}). Free some disk space and run the program again to resume from the last "
+                "checkpoint."
             ) from None
         self._saved_step = step
 

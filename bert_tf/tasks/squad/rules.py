@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.
@@ -88,7 +89,16 @@ class SquadConfig(Settings, frozen=True):
         """
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
-            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Lower it.")
+            raise InputError(
+                f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Use shorter "
+                "questions or longer sequences."
+            )
+        longest = text_room(self.doc_stride, self.max_seq_length)
+        if longest <= self.max_query_length:
+            say_once(
+                f"Warning: --doc_stride={self.doc_stride}: windows do not overlap if a question has "
+                f"{max(longest, 0)} tokens or more. Use a smaller --doc_stride."
+            )
 
 
 class AnswerConfig(Settings, frozen=True):

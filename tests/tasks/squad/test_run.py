@@ -274,10 +274,6 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
 
 
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="--predict_file is required"):
-        run_on(folder, tmp_path, None).prepare([PREDICT_SPLIT])
-    with pytest.raises(InputError, match="--train_file is required"):
-        train(run_on(folder, tmp_path, None))
     with pytest.raises(InputError, match="only 32"):
         run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
     for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"max_answer_length": 0}, {"answer_text": "exact"}):
@@ -325,8 +321,8 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     ("given", "message"),
     [
         ([], "^error: .*--do_train, --do_predict, --interactive, --do_export or --evaluate_file"),
-        (["--evaluate_file=p.json", "--do_train"], "--evaluate_file .* --do_train"),
-        (["--evaluate_file=p.json"], "--predict_file is required"),
+        (["--evaluate_file=p.json", "--predict_file=q.json", "--do_export"], "--evaluate_file .* --do_export"),
+        (["--evaluate_file=p.json"], "--evaluate_file is used only with --predict_file"),
         (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
     ],
 )
