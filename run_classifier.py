@@ -69,11 +69,8 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
     files.check_output_folder(config.training.output_dir, "--output_dir")
-    data = _DATA.config()
-    for name in ("train_file", "dev_file", "test_file"):
-        if path := getattr(data, name):
-            files.require_file(path, f"--{name}")
-    return config, data, features
+    program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
+    return config, _DATA.config(), features
 
 
 def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:

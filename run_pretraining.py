@@ -38,6 +38,7 @@ def main() -> None:
     program.require_one("do_train", "do_eval", "do_export")
     config = _CONFIG.config(flags=program.flag_values())
     files.check_output_folder(config.training.output_dir, "--output_dir")
+    program.require_files("vocab_file", "bert_config_file")
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
     from bert_tf.checkpoints import pretrained

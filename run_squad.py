@@ -63,10 +63,10 @@ def main() -> None:
     if step.evaluate_file and others:
         raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
     files.check_output_folder(config.training.output_dir, "--output_dir")
-    for path in step.train_file if config.do_train else ():
-        files.require_file(path, "--train_file")
-    if config.do_predict or step.evaluate_file:
-        files.require_file(step.predict_file, "--predict_file")
+    read = {"train_file": config.do_train, "predict_file": config.do_predict or step.evaluate_file}
+    program.require_files(*(name for name in read if read[name]), "vocab_file", "bert_config_file", "evaluate_file")
+    squad_config.check_lengths()
+    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     from bert_tf.checkpoints import pretrained, run_directory
     from bert_tf.export import export_run
     from bert_tf.finetuning.run import FinetuningRun
@@ -79,7 +79,6 @@ def main() -> None:
     if step.evaluate_file:
         evaluate_file(task, step.evaluate_file, output_dir)
         return
-    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
     if export_config is not None:
         start = run_directory.recorded_bilstm(config.model.init_checkpoint)

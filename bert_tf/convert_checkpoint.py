@@ -68,16 +68,16 @@ def convert(
       InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
         the model.
     """
-    from bert_tf import checkpoints, sentence_vectors
-    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
-    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
-    from bert_tf.tasks import architectures
-
     require_choice("--format", target_format, FORMATS)
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     added_tokens = token_list(added_tokens, "--added_tokens")
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
+    from bert_tf import checkpoints, sentence_vectors
+    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
+    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
+    from bert_tf.tasks import architectures
+
     source = checkpoints.open_checkpoint(source_path, "--input")
     if run_directory.is_causal(source.path):
         raise InputError(

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
@@ -59,7 +63,7 @@ def stub(tmp_path_factory):
                     "--gradient_accumulation_steps=3",
                     "--train_batch_size=32: a replica's 32 examples are not a multiple",
                 ),
-                ("true", "unknown argument 'true'. Write flags as --name=value, or as --name or --noname"),
+                ("true", "unknown argument 'true'. Write --name=value, --name or --noname"),
             )
         ),
         *((f"{program} {OUT} --num_train_epochs=0", "--num_train_epochs is 0.0") for program in (CLASSIFIER, SQUAD)),
@@ -160,6 +164,19 @@ def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokeniz
         workflow.finetune(made.task, made.settings, run=made)
 
 
+def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
+    checkpoint = pretrained_model(tmp_path)
+    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
+    for folder, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
+        made = run(do_train=False, output_dir=str(tmp_path / folder), init_checkpoint=checkpoint)
+        message = f"^{flag}: .* was not fine-tuned for this task .no output_weights.[.] Add --do_train"
+        with pytest.raises(InputError, match=message):
+            workflow.finetune(made.task, made.settings, run=made)
+    made = run(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)  # the advice
+    with pytest.raises(AssertionError, match="tokenized"):
+        workflow.finetune(made.task, made.settings, run=made)
+
+
 def test_what_is_probably_wrong_is_a_warning(capsys):
     for rate, is_warned in ((2.0, True), (optimization.HIGHEST_LEARNING_RATE, False)):
         OptimizerConfig(learning_rate=rate)
@@ -167,7 +184,7 @@ def test_what_is_probably_wrong_is_a_warning(capsys):
     for stride, longest in ((200, None), (300, 81), (384, 0)):
         SquadConfig(doc_stride=stride, max_query_length=81 + (stride == 300)).check_lengths()
         warned = capsys.readouterr().err
-        expected = f"--doc_stride={stride}: windows do not overlap if a question has {longest} tokens or more. Use a"
+        expected = f"--doc_stride={stride}: windows do not overlap if questions have {longest} or more tokens. Use a"
         assert (expected in warned) == (longest is not None)
 
 
@@ -201,10 +218,6 @@ def test_python_s_messages_name_arguments(tmp_path, settings, fit, message):
 
 
 def pretrained_model(folder):
-    from bert_tf import checkpoints
-    from bert_tf.config import BertConfig
-    from bert_tf.encoder import BertEncoder
-
     config, _ = programs.write_model_files(folder)
     encoder = BertEncoder(BertConfig.from_json_file(config))
     weights = {variable.path: np.array(variable) for variable in encoder.weights}

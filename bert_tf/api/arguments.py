@@ -53,7 +53,7 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
 
 def _as_arguments(message: str) -> str:
     """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
-    return re.sub(r"--(\w+)", lambda flag: _ARGUMENTS.get(flag[1]) or _PREFIX.sub("", flag[1]), message)
+    return re.sub(r"(?<![\w-])--(\w+)", lambda flag: _ARGUMENTS.get(flag[1]) or _PREFIX.sub("", flag[1]), message)
 
 
 # Makes the messages of a function name arguments instead of flags.

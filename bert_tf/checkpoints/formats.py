@@ -24,7 +24,7 @@ from bert_tf.runtime.files import InputError
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 _HF_SUFFIXES = (".safetensors", SHARDS_FILE)
 # The checksum of all other bytes, in the header of the safetensors files that this project writes.
-_CRC = re.compile(rb'"crc32":"(\w{8})"')
+_CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 

@@ -67,10 +67,7 @@ class OptimizerConfig(Settings, frozen=True):
         super().__post_init__()
         second = self.second_schedule
         if self.learning_rate > HIGHEST_LEARNING_RATE:
-            say_once(
-                f"Warning: --learning_rate={self.learning_rate} is so high that training will probably diverge. "
-                "For BERT, use 1e-5 to 1e-3."
-            )
+            say_once(f"Warning: --learning_rate={self.learning_rate} will probably diverge. Use 1e-5 to 1e-3 for BERT.")
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "

@@ -121,6 +121,16 @@ def require_utf8(name: str, what: str) -> None:
         raise InputError(f"{what} {name!a} contains bytes that are not UTF-8. Rename it.")
 
 
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """Adds the name of a file to errors of the system that have none. Also a decorator of functions."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
 def without_node(error: BaseException) -> str:
     """Returns the message of an error of TensorFlow without the names of its nodes and operations."""
     return _TENSORFLOW_NODE.sub("", str(error))

@@ -20,7 +20,7 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime import errors
+from bert_tf.runtime import errors, files
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
@@ -93,15 +93,13 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
         status = 0
-        sys.stdout.write, sys.stdout.flush = _with_name(sys.stdout.write), _with_name(sys.stdout.flush)
+        for name in ("write", "flush"):
+            setattr(sys.stdout, name, errors.named(_OUTPUT)(getattr(sys.stdout, name)))
         try:
             for argument in sys.argv[1:]:
                 errors.require_utf8(argument, "the argument")
             if len(arguments) > 1 and not takes_names:
-                raise errors.InputError(
-                    f"unknown argument {arguments[1]!r}. Write flags as --name=value, or as --name or --noname if the "
-                    "value is true or false."
-                )
+                raise errors.InputError(f"unknown argument {arguments[1]!r}. Write --name=value, --name or --noname.")
             main(*arguments[1:])
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
@@ -133,19 +131,6 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     app.run(run_main)
 
 
-def _with_name(method: Callable) -> Callable:
-    """Returns a method of standard output whose errors name it."""
-
-    def called(*arguments: object) -> object:
-        try:
-            return method(*arguments)
-        except OSError as error:
-            error.filename = _OUTPUT
-            raise
-
-    return called
-
-
 def require_together(needed: Mapping[str, str]) -> None:
     """Refuses flags that have no effect without another flag.
 
@@ -163,6 +148,14 @@ def require_together(needed: Mapping[str, str]) -> None:
                 raise errors.InputError(
                     f"--{given[0]} is used only with --{other}. Pass --{other} too, or omit --{given[0]}."
                 )
+
+
+def require_files(*names: str) -> None:
+    """Checks the input files that flags name, if they are given. See `files.require_file`."""
+    for name in names:
+        value = flags.FLAGS[name].value
+        for path in value if isinstance(value, list) else filter(None, [value]):
+            files.require_file(path, f"--{name}")
 
 
 def require_one(*names: str) -> None:

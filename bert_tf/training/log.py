@@ -11,6 +11,7 @@ from typing import TypedDict
 import tensorflow as tf
 
 from bert_tf.runtime import files, json_files, reporting
+from bert_tf.runtime.errors import named
 from bert_tf.runtime.program import say
 from bert_tf.training.settings import TrainingConfig
 
@@ -197,7 +198,7 @@ class MetricsLog:
           values: the metrics by name.
         """
         line = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
-        with files.open_file(self.path, "a") as writer:
+        with named(self.path), files.open_file(self.path, "a") as writer:
             writer.write(json.dumps(line) + "\n")
 
 

@@ -128,9 +128,7 @@ def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weight
     source = checkpoints.open_checkpoint(own or init_checkpoint, flag_name)
     if output_weights and output_weights not in source.shapes:
         raise InputError(
-            f"{source.path} was not fine-tuned for this task: it has no {output_weights}. Add --do_train, or pass a "
-            "fine-tuned model.",
-            flag_name,
+            f"{flag_name}: {source.path} was not fine-tuned for this task (no {output_weights}). Add --do_train."
         )
     return source
 

@@ -89,16 +89,11 @@ class SquadConfig(Settings, frozen=True):
         """
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
-            raise InputError(
-                f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Use shorter "
-                "questions or longer sequences."
-            )
-        longest = text_room(self.doc_stride, self.max_seq_length)
-        if longest <= self.max_query_length:
-            say_once(
-                f"Warning: --doc_stride={self.doc_stride}: windows do not overlap if a question has "
-                f"{max(longest, 0)} tokens or more. Use a smaller --doc_stride."
-            )
+            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Change one.")
+        shortest = max(0, text_room(self.doc_stride, self.max_seq_length))
+        if shortest <= self.max_query_length:
+            problem = f"windows do not overlap if questions have {shortest} or more tokens"
+            say_once(f"Warning: --doc_stride={self.doc_stride}: {problem}. Use a smaller --doc_stride.")
 
 
 class AnswerConfig(Settings, frozen=True):

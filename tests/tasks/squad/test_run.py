@@ -114,6 +114,19 @@ def test_a_trained_model_finds_the_answers(folder):
     assert predict(run)["f1"] == 100.0
 
 
+def test_a_trained_model_answers_with_other_windows(folder, tmp_path, capsys):
+    init = {"init_checkpoint": str(folder / "run")}
+    run = run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=16, doc_stride=3, max_query_length=5, **init)
+    finetune(run.task, run.settings.replace(do_predict=True), run=run)
+    changes = "doc_stride was 128, and is 3 now; max_query_length was 4, and is 5 now; max_seq_length was 24, and is 16"
+    assert f"have changed: {changes} now.\n" in capsys.readouterr().err
+    assert set(answers_of(tmp_path).values()) == {"x"}
+    run = run_on(folder, tmp_path, folder / "dev2.json", version_2=True, **init)
+    with pytest.raises(InputError, match=r"(?s)version_2_with_negative was .*pass --allow_changed_settings"):
+        run.check_model()
+    run.with_settings(run.settings.replace(allow_changed_settings=True)).check_model()
+
+
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
     run = run_on(
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
@@ -168,7 +181,8 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
 
     capsys.readouterr()
     again, stored_again = predict_with()
-    assert f"Using the threshold {threshold}" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"Using the threshold {threshold}" in shown and f"The no-answer threshold is {threshold} (--null" in shown
     assert again["f1"] == pytest.approx(scores["best_f1"])
     assert stored_again == stored
     assert json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"] == threshold
