@@ -37,15 +37,13 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per batch.
 
 def main() -> None:
     """Answers the lines of the input."""
+    program.require_files("input_file")
     if _OUTPUT_FILE.value:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
         files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
     keep_packed_weights()
     model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)
-    if _INPUT_FILE.value:
-        lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
-    else:
-        lines = sys.stdin.buffer
+    lines = files.open_file(_INPUT_FILE.value, "rb") if _INPUT_FILE.value else sys.stdin.buffer
     input_bytes = files.size(_INPUT_FILE.value) if _INPUT_FILE.value else 0
     with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:
         failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value, input_bytes)

@@ -57,7 +57,7 @@ def stub(tmp_path_factory):
             (f"{program} {OUT} {flags}", message)
             for program in (CLASSIFIER, SQUAD, PRETRAINING)
             for flags, message in (
-                ("--use_tpu", "--tpu_name: missing. On a TPU VM, pass --tpu_name=local"),
+                ("--use_tpu", "--tpu_name: missing. Pass local on a TPU VM"),
                 ("--distribution_strategy=tpu", "--tpu_name: missing"),
                 (
                     "--gradient_accumulation_steps=3",
@@ -77,9 +77,20 @@ def stub(tmp_path_factory):
         (f"run_squad.py {OUT} --do_predict", "--do_predict is used only with --predict_file"),
         (f"run_squad.py {OUT} --do_predict --predict_file={{new}}", "--predict_file: there is no file '{new}'"),
         (f"run_squad.py {OUT} --do_train --train_file={{file}},{{new}}", "--train_file: there is no file '{new}'"),
+        (f"run_pretraining.py --do_train --input_file={{new}} {OUT}", "--input_file: '{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --eval_input_file={{new}}", "--eval_input_file: '{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --vocab_file={{new}}", "--vocab_file: there is no file '{new}'"),
+        ("-m bert_tf.predict --model=x --input_file={new}", "--input_file: there is no file '{new}'"),
+        (
+            "extract_features.py --input_file={new} --init_checkpoint=x --output_file=y",
+            "--input_file: there is no file",
+        ),
+        (f"{SQUAD} {OUT} --max_seq_length=64", "--max_query_length=64: --max_seq_length=64 leaves no room for text"),
+        (f"{SQUAD} {OUT} --do_export", "--export_dir is required"),
+        ("-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf", "--output: /proc: no files can be"),
         (
             "extract_features.py --input_file={file} --init_checkpoint=x --output_file={new} --use_tpu",
-            "--tpu_name: missing. On a TPU VM, pass --tpu_name=local",
+            "--tpu_name: missing. Pass local on a TPU VM",
         ),
         (
             "extract_features.py --input_file={file} --init_checkpoint=x --output_file=/proc/x",
@@ -169,7 +180,7 @@ def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
     for folder, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
         made = run(do_train=False, output_dir=str(tmp_path / folder), init_checkpoint=checkpoint)
-        message = f"^{flag}: .* was not fine-tuned for this task .no output_weights.[.] Add --do_train"
+        message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
         with pytest.raises(InputError, match=message):
             workflow.finetune(made.task, made.settings, run=made)
     made = run(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)  # the advice
@@ -196,7 +207,7 @@ def test_what_is_probably_wrong_is_a_warning(capsys):
         ({}, {"batch_size": 8, "gradient_accumulation_steps": 3}, "^batch_size=8: .* gradient_accumulation_steps=3"),
         ({"freeze_layers": 9}, {}, "^freeze_layers=9: the model has only 1 layers"),
         ({"max_seq_length": 5000}, {}, "^max_seq_length is 5000, but"),
-        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. On a TPU VM, pass tpu_name=local"),
+        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. Pass local on a TPU VM"),
         ({}, {"validation_split": 0.5, "selection_metric": "f1"}, r"^selection_metric: text has no f1\. Use accuracy"),
         ({}, {"selection_metric": "bleu"}, "^selection_metric is 'bleu'. Expected one of accuracy, f1, "),
         ({"output_dir": "/proc/x"}, {}, "^output_dir: /proc: no files can be created"),
@@ -229,6 +240,9 @@ def test_python_s_messages_name_the_right_call(tmp_path, capsys):
     folder = pretrained_model(tmp_path)
     with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):
         bert_tf.Classifier.load(tmp_path / "nope")
+    for load, name in ((bert_tf.load_model, "load_model"), (bert_tf.FillMask, "FillMask")):
+        with pytest.raises(InputError, match=rf"^{name}\(\): there is no checkpoint 'nope'"):
+            load("nope")
     with pytest.raises(TypeError, match="omit num_labels"):
         bert_tf.Classifier.from_pretrained(folder, num_labels=2)
     with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):

@@ -165,12 +165,7 @@ class Estimator(RunFolder, abc.ABC):
         run, flags = recorded["resume_settings"], recorded.get("flags", {})
         if run.get("task") is None or not cls.fits(run["task"], run.get("problem")):
             architecture, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
-            others = {
-                architectures.TOKENS: "TokenClassifier",
-                architectures.CHOICE: "MultipleChoice",
-                architectures.SPAN: "QuestionAnswerer",
-            }
-            other = others.get(architecture, "Regressor" if problem == "regression" else "Classifier")
+            other = "Regressor" if problem == "regression" else architectures.CLASSES[architecture]
             use = f"{other}.load()" if run.get("task") else f"{cls.__name__}.from_pretrained()"
             raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
         if "feature_layers" in run:

@@ -45,11 +45,7 @@ class DistributionConfig(Settings, frozen=True):
         for name, value in (values | {"use_tpu": False, "master": None}).items():
             msgspec.structs.force_setattr(self, name, value)
         if strategy == "tpu" and not self.tpu_name:
-            raise InputError(
-                "missing. On a TPU VM, pass --tpu_name=local. For a slice with several hosts, pass its name or grpc:// "
-                "address.",
-                "--tpu_name",
-            )
+            raise InputError("--tpu_name: missing. Pass local on a TPU VM, or the TPU's name or grpc:// address.")
 
     def check_tf_config(self) -> None:
         """Checks that TF_CONFIG matches the strategy. Does not import TensorFlow, which takes seconds.

@@ -1,4 +1,4 @@
-"""Releases custom gradients together with their graphs."""
+"""Makes TensorFlow release custom gradients together with their graphs. Import this module before tracing graphs."""
 
 import weakref
 from collections.abc import Callable
@@ -27,6 +27,4 @@ class _GradientRegistry(registry.Registry):
             weakref.finalize(candidate, self._registry.pop, name)
 
 
-def release_with_graphs() -> None:
-    """Makes TensorFlow release each custom gradient together with the graph that it belongs to."""
-    ops.gradient_registry.__class__ = _GradientRegistry
+ops.gradient_registry.__class__ = _GradientRegistry

@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from bert_tf.distribution import gradients, workers
+from bert_tf.distribution import gradients as gradients
+from bert_tf.distribution import workers
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -68,7 +69,6 @@ def _warn_of_lost_onednn() -> None:
 
 _quieten_tensorflow()
 _warn_of_lost_onednn()
-gradients.release_with_graphs()
 
 
 def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> tf.distribute.Strategy:

@@ -80,10 +80,8 @@ def _check_folder(folder: str, flag_name: str) -> None:
     try:
         os.rmdir(tempfile.mkdtemp(dir=folder))
     except OSError as error:
-        raise InputError(
-            f"{folder}: no files can be created ({error.strerror}). Change its permissions, or use another directory.",
-            flag_name,
-        ) from None
+        message = f"{folder}: no files can be created ({error.strerror}). Use another directory."
+        raise InputError(message, flag_name) from None
 
 
 def _identity(path: str) -> object:

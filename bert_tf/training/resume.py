@@ -127,9 +127,7 @@ def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weight
     flag_name = "--output_dir" if own else "--init_checkpoint"
     source = checkpoints.open_checkpoint(own or init_checkpoint, flag_name)
     if output_weights and output_weights not in source.shapes:
-        raise InputError(
-            f"{flag_name}: {source.path} was not fine-tuned for this task (no {output_weights}). Add --do_train."
-        )
+        raise InputError(f"{flag_name}: {source.path} was not fine-tuned for this task. Add --do_train.")
     return source
 
 
