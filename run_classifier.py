@@ -69,6 +69,8 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
     files.check_output_folder(config.training.output_dir, "--output_dir")
+    if features.folder:
+        files.check_output_folder(features.folder, "--features_dir")
     program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
     return config, _DATA.config(), features
 

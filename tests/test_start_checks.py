@@ -13,10 +13,10 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import workflow
-from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import settings as optimization
-from bert_tf.optimization.settings import OptimizerConfig
+from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import METRICS, DataConfig
@@ -80,6 +80,10 @@ def stub(tmp_path_factory):
         (f"run_pretraining.py --do_train --input_file={{new}} {OUT}", "--input_file: '{new}' matches no file"),
         (f"{PRETRAINING} {OUT} --eval_input_file={{new}}", "--eval_input_file: '{new}' matches no file"),
         (f"{PRETRAINING} {OUT} --vocab_file={{new}}", "--vocab_file: there is no file '{new}'"),
+        (
+            f"run_classifier.py --task_name=ner {OUT} --do_train --feature_layers=-1 --features_dir={{file}}",
+            "--features_dir: {file} is not a directory",
+        ),
         ("-m bert_tf.predict --model=x --input_file={new}", "--input_file: there is no file '{new}'"),
         (
             "extract_features.py --input_file={new} --init_checkpoint=x --output_file=y",
@@ -189,9 +193,17 @@ def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run
 
 
 def test_what_is_probably_wrong_is_a_warning(capsys):
-    for rate, is_warned in ((2.0, True), (optimization.HIGHEST_LEARNING_RATE, False)):
-        OptimizerConfig(learning_rate=rate)
-        assert (f"Warning: --learning_rate={rate}" in capsys.readouterr().err) == is_warned
+    second = SecondSchedule(1, 2.25)
+    for make, rate in (
+        (lambda: OptimizerConfig(learning_rate=2.0), 2.0),
+        (lambda: OptimizerConfig(num_train_steps=2, second_schedule=second), 2.25),
+        (lambda: FinetuningConfig(trials=TrialsConfig(sweep=True, sweep_learning_rates=(1e-3, 2.5))), 2.5),
+        (lambda: OptimizerConfig(learning_rate=optimization.HIGHEST_LEARNING_RATE), None),
+    ):
+        make()
+        warned = capsys.readouterr().err
+        assert warned.count("Warning: ") == (rate is not None)
+        assert rate is None or f"Warning: training with the learning rate {rate} will probably diverge" in warned
     for stride, longest in ((200, None), (300, 81), (384, 0)):
         SquadConfig(doc_stride=stride, max_query_length=81 + (stride == 300)).check_lengths()
         warned = capsys.readouterr().err
@@ -248,7 +260,7 @@ def test_python_s_messages_name_the_right_call(tmp_path, capsys):
     with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
         bert_tf.Classifier.from_pretrained(folder).predict(["a"])
     bert_tf.Classifier.from_pretrained(folder, max_seq_length=8, learning_rate=3.5)
-    assert "Warning: learning_rate=3.5" in capsys.readouterr().err
+    assert "the learning rate 3.5 will" in capsys.readouterr().err
     encoder = bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=8)
     with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
         bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=5000)

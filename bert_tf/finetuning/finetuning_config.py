@@ -146,6 +146,8 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
             self.training.check_batch()
         for size in self.trials.sweep_batch_sizes if self.trials.sweep else ():
             self.training.replace(train_batch_size=size).check_batch(name="sweep_batch_sizes")
+        for rate in self.trials.sweep_learning_rates if self.trials.sweep else ():
+            self.training.optimizer.replace(learning_rate=rate)  # warns
 
     def check_model(self, config: BertConfig) -> None:
         """Checks that a model has as many positions and layers as the settings need.

@@ -66,8 +66,9 @@ class OptimizerConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         second = self.second_schedule
-        if self.learning_rate > HIGHEST_LEARNING_RATE:
-            say_once(f"Warning: --learning_rate={self.learning_rate} will probably diverge. Use 1e-5 to 1e-3 for BERT.")
+        for rate in (self.learning_rate, second.learning_rate if second else 0.0):
+            if rate > HIGHEST_LEARNING_RATE:
+                say_once(f"Warning: training with the learning rate {rate} will probably diverge. Use 1e-5 to 1e-3.")
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "
