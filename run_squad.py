@@ -63,8 +63,8 @@ def main() -> None:
     if step.evaluate_file and others:
         raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
     files.check_output_folder(config.training.output_dir, "--output_dir")
-    read = {"train_file": config.do_train, "predict_file": config.do_predict or step.evaluate_file}
-    program.require_files(*(name for name in read if read[name]), "vocab_file", "bert_config_file", "evaluate_file")
+    read = [_FILES[name] for name in _FILES if program.flag_values()[name]]
+    program.require_files(*read, "vocab_file", "bert_config_file", "evaluate_file")
     squad_config.check_lengths()
     export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     from bert_tf.checkpoints import pretrained, run_directory
