@@ -248,6 +248,21 @@ def pretrained_model(folder):
     return str(folder)
 
 
+def test_python_s_messages_name_changed_arguments(tmp_path):
+    checkpoint, out = pretrained_model(tmp_path), str(tmp_path / "out")
+
+    def fit(**settings):
+        classifier = bert_tf.Classifier.from_pretrained(checkpoint, max_seq_length=8, output_dir=out)
+        classifier.fit(["a", "b"] * 4, ["a", "b"] * 4, num_train_steps=1, **settings)
+
+    fit(batch_size=8, learning_rate=1e-4)
+    message = r"(?s)^output_dir: .* batch_size was 8, and is 4 now.* pass allow_changed_settings to use the new ones"
+    with pytest.raises(InputError, match=message) as raised:
+        fit(batch_size=4)
+    assert "--" not in str(raised.value) and "train_batch_size" not in str(raised.value)
+    fit(batch_size=4, allow_changed_settings=True)  # the advice
+
+
 def test_python_s_messages_name_the_right_call(tmp_path, capsys):
     folder = pretrained_model(tmp_path)
     with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):

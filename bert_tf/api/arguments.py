@@ -53,7 +53,13 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
 
 def _as_arguments(message: str) -> str:
     """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
-    return re.sub(r"(?<![\w-])--(\w+)", lambda flag: _ARGUMENTS.get(flag[1]) or _PREFIX.sub("", flag[1]), message)
+
+    def argument(written: re.Match) -> str:
+        name = written[0].removeprefix("--")
+        return _ARGUMENTS.get(name) or _PREFIX.sub("", name)
+
+    message = message.replace("run the program again", "try again")
+    return re.sub(r"(?<![\w-])(--\w+|train_batch_size|num_train_epochs)", argument, message)
 
 
 # Makes the messages of a function name arguments instead of flags.
