@@ -195,15 +195,18 @@ def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run
 def test_what_is_probably_wrong_is_a_warning(capsys):
     second = SecondSchedule(1, 2.25)
     for make, rate in (
-        (lambda: OptimizerConfig(learning_rate=2.0), 2.0),
-        (lambda: OptimizerConfig(num_train_steps=2, second_schedule=second), 2.25),
-        (lambda: FinetuningConfig(trials=TrialsConfig(sweep=True, sweep_learning_rates=(1e-3, 2.5))), 2.5),
+        (lambda: OptimizerConfig(learning_rate=2.0), "learning_rate=2.0"),
+        (lambda: OptimizerConfig(num_train_steps=2, second_schedule=second), "second_learning_rate=2.25"),
+        (
+            lambda: FinetuningConfig(trials=TrialsConfig(sweep=True, sweep_learning_rates=(1e-3, 2.5))),
+            "sweep_learning_rates=2.5",
+        ),
         (lambda: OptimizerConfig(learning_rate=optimization.HIGHEST_LEARNING_RATE), None),
     ):
         make()
         warned = capsys.readouterr().err
         assert warned.count("Warning: ") == (rate is not None)
-        assert rate is None or f"Warning: training with the learning rate {rate} will probably diverge" in warned
+        assert rate is None or f"Warning: --{rate}: training will probably diverge" in warned
     for stride, longest in ((200, None), (300, 81), (384, 0)):
         SquadConfig(doc_stride=stride, max_query_length=81 + (stride == 300)).check_lengths()
         warned = capsys.readouterr().err
@@ -275,7 +278,7 @@ def test_python_s_messages_name_the_right_call(tmp_path, capsys):
     with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
         bert_tf.Classifier.from_pretrained(folder).predict(["a"])
     bert_tf.Classifier.from_pretrained(folder, max_seq_length=8, learning_rate=3.5)
-    assert "the learning rate 3.5 will" in capsys.readouterr().err
+    assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
     encoder = bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=8)
     with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
         bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=5000)

@@ -9,6 +9,7 @@ from msgspec import Meta
 from bert_tf.config import BertConfig, BiLstmConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
+from bert_tf.optimization.settings import warn_of_rate
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
@@ -147,7 +148,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         for size in self.trials.sweep_batch_sizes if self.trials.sweep else ():
             self.training.replace(train_batch_size=size).check_batch(name="sweep_batch_sizes")
         for rate in self.trials.sweep_learning_rates if self.trials.sweep else ():
-            self.training.optimizer.replace(learning_rate=rate)  # warns
+            warn_of_rate("sweep_learning_rates", rate)
 
     def check_model(self, config: BertConfig) -> None:
         """Checks that a model has as many positions and layers as the settings need.

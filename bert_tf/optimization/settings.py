@@ -12,6 +12,12 @@ OPTIMIZERS = ("adamw", "lamb")
 CLIPPINGS = ("global", "per_replica")
 
 
+def warn_of_rate(name: str, rate: float) -> None:
+    """Prints a warning if a learning rate, which a flag gave, is too high."""
+    if rate > HIGHEST_LEARNING_RATE:
+        say_once(f"Warning: --{name}={rate}: training will probably diverge. For BERT, use 1e-5 to 1e-3.")
+
+
 class SecondSchedule(Settings, frozen=True):
     """A schedule that begins at a later step, such as LAMB's second pre-training phase (You et al., 2020).
 
@@ -66,9 +72,9 @@ class OptimizerConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         second = self.second_schedule
-        for rate in (self.learning_rate, second.learning_rate if second else 0.0):
-            if rate > HIGHEST_LEARNING_RATE:
-                say_once(f"Warning: training with the learning rate {rate} will probably diverge. Use 1e-5 to 1e-3.")
+        warn_of_rate("learning_rate", self.learning_rate)
+        if second:
+            warn_of_rate("second_learning_rate", second.learning_rate)
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "

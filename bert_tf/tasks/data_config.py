@@ -16,15 +16,8 @@ TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAG
 PROBLEMS = ("classification", "regression", "multi_label")
 # The scores that can select models, of all tasks; see `metrics`.
 METRICS = (
-    "accuracy",
-    "f1",
-    "macro_f1",
-    "micro_f1",
-    "matthews_correlation",
-    "pearson",
-    "spearman",
-    "precision",
-    "recall",
+    *("accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman"),
+    *("precision", "recall"),
 )
 # The tagging schemes; see `tagging.schemes`.
 TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "plain")
