@@ -1,5 +1,6 @@
 """Converts keyword arguments to settings."""
 
+import inspect
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -62,5 +63,15 @@ def _as_arguments(message: str) -> str:
     return re.sub(r"(?<![\w-])(--\w+|train_batch_size|num_train_epochs)", argument, message)
 
 
-# Makes the messages of a function name arguments instead of flags.
-with_arguments = spelled(_as_arguments)
+class NamesArguments:
+    """Base of classes whose public methods name arguments instead of flags in their messages."""
+
+    def __init_subclass__(cls) -> None:
+        """Converts the messages of the class's own methods."""
+        convert = spelled(_as_arguments)
+        for name, member in list(vars(cls).items()):
+            is_public = name == "__init__" or not name.startswith("_")
+            if is_public and isinstance(member, classmethod):
+                setattr(cls, name, classmethod(convert(member.__func__)))
+            elif is_public and inspect.isfunction(member):
+                setattr(cls, name, convert(member))

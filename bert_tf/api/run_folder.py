@@ -1,7 +1,6 @@
 """The run directory of everything that trains from Python, and operations on its trained model."""
 
 import contextlib
-import inspect
 import os
 import re
 import tempfile
@@ -13,7 +12,7 @@ import keras
 from msgspec import Meta
 
 from bert_tf import checkpoints
-from bert_tf.api.arguments import with_arguments
+from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
@@ -26,7 +25,7 @@ from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
 
 
-class RunFolder:
+class RunFolder(NamesArguments):
     """A sequence of training runs from Python.
 
     Each call of `fit` starts a new run from the weights of the previous one. The first run is in `output_dir`, the
@@ -46,15 +45,6 @@ class RunFolder:
         run_directory.TUNED_FILE,
         TOKENIZER_CONFIG_FILE,
     )
-
-    def __init_subclass__(cls) -> None:
-        """Makes the messages of all public methods name arguments instead of flags."""
-        for name, member in list(vars(cls).items()):
-            is_public = name == "__init__" or not name.startswith("_")
-            if is_public and isinstance(member, classmethod):
-                setattr(cls, name, classmethod(with_arguments(member.__func__)))
-            elif is_public and inspect.isfunction(member):
-                setattr(cls, name, with_arguments(member))
 
     def __init__(self, output_dir: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None) -> None:
         self.output_dir = os.fspath(output_dir or self._temporary_folder())
@@ -99,7 +89,6 @@ class RunFolder:
         """Returns the lines of metrics.jsonl: the metrics of the last training run, with step and time."""
         return log.read_metrics(self._folder)
 
-    @with_arguments
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the trained model to a new directory, completely or not at all. `load` and all programs can read it.
 
@@ -119,7 +108,6 @@ class RunFolder:
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
-    @with_arguments
     def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts. See `bert_tf.export.export_run`.
 

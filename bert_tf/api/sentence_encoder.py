@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import sentence_vectors
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import with_arguments
+from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.finetuning import feature_sets
@@ -24,7 +24,7 @@ from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
 
 
-class SentenceEncoder:
+class SentenceEncoder(NamesArguments):
     """Computes a vector for each text or pair of texts.
 
         encoder = bert_tf.SentenceEncoder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
@@ -39,7 +39,6 @@ class SentenceEncoder:
       config: the defaults of `encode`.
     """
 
-    @with_arguments
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
@@ -52,7 +51,6 @@ class SentenceEncoder:
         return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
 
     @classmethod
-    @with_arguments
     def from_pretrained(
         cls,
         path: str | os.PathLike[str],
@@ -78,7 +76,6 @@ class SentenceEncoder:
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         return cls(bert, max_seq_length or found.max_seq_length, found.config)
 
-    @with_arguments
     def encode(
         self,
         x: Any,
