@@ -39,8 +39,9 @@ def main() -> None:
     config = _CONFIG.config(flags=program.flag_values())
     files.check_output_folder(config.training.output_dir, "--output_dir")
     program.require_files("vocab_file", "bert_config_file")
-    for data in filter(None, [*config.phases, config.held_out_data]):
-        files.expand_patterns(data.input_file, data.flag_name)
+    if config.distribution.distribution_strategy != "multi_worker":  # other workers must see the error
+        for data in filter(None, [*config.phases, config.held_out_data]):
+            files.expand_patterns(data.input_file, data.flag_name)
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
     from bert_tf.checkpoints import pretrained

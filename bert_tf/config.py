@@ -305,7 +305,8 @@ class BertConfig(Settings, frozen=True):
           InputError: if the model has fewer layers.
         """
         if count > self.num_hidden_layers:
-            raise InputError(f"{flag_name}={count}: the model has only {self.num_hidden_layers} layers. Use fewer.")
+            message = f"{flag_name}={count}: the model has only {self.num_hidden_layers} layers. Use fewer."
+            raise InputError(message, flag_name)
 
     def check_segments(self, are_pairs: bool) -> None:
         """Checks that the model has an embedding for the second text of a pair.

@@ -130,7 +130,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     [
         (lambda at: bert_tf.Classifier.load(at), r"load\(\): .*Classifier\.from_pretrained\(\)"),
         (lambda at: bert_tf.Classifier.load(None), r"load\(\): None is not a path"),
-        (lambda at: bert_tf.load_model(None), r"load\(\): None is not a path"),
+        (lambda at: bert_tf.load_model(None), r"load_model\(\): None is not a path"),
         (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): None is not a path"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
@@ -212,7 +212,7 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
         )
         with pytest.raises(KeyboardInterrupt, match=r"stopped after step 1, which is saved\. Call fit\(\) again"):
             fit(stopped)
-    with pytest.raises(InputError, match=r"\n  train_batch_size was 8, and is 4 now\n.*allow_changed_settings"):
+    with pytest.raises(InputError, match=r"\n  batch_size was 8, and is 4 now\n.*allow_changed_settings"):
         fit(stopped, batch_size=4)
     fit(stopped)
     fit(whole)
