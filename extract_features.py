@@ -35,7 +35,9 @@ class ExtractionConfig(Settings, frozen=True):
 
 _CONFIG = program_flags.SettingsFlags(ExtractionConfig, input_file=None, output_file=None)
 _MODEL = program_flags.SettingsFlags(ModelFiles)
-_DEVICES = program_flags.SettingsFlags(DistributionConfig, only=["use_tpu", "master", "num_tpu_cores"])
+_DEVICES = program_flags.SettingsFlags(
+    DistributionConfig, only=["use_tpu", "tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores", "master"]
+)
 
 
 def main() -> None:
@@ -44,6 +46,7 @@ def main() -> None:
     if _CONFIG.given()["pooling"]:
         program.set_defaults({"layers": "-1"})
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()
+    program.require_files("input_file", "vocab_file", "bert_config_file")
     files.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
     from bert_tf import checkpoints, features, sentence_vectors
     from bert_tf.checkpoints import pretrained

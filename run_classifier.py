@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.runtime import program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.data_config import TAGGING, DataConfig, FeatureConfig, parse
@@ -18,7 +18,7 @@ _CONFIG = program_flags.SettingsFlags(FinetuningConfig, output_dir=None, num_wor
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 _EXPORT = program_flags.ExportFlags(is_step=True)
-_NEEDED = {"export_": "do_export", "sweep_": "sweep"}
+_NEEDED = {"export_": "do_export", "sweep_": "sweep", "reset_head": "do_train"}
 _NEEDED_BY_FEATURES = {
     "feature_combination": "feature_layers",
     "features_dir": "feature_layers",
@@ -31,11 +31,10 @@ _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 def main() -> None:
     """Runs the steps that the flags select."""
     config, data, features = read_settings()
+    program.require_one("do_train", "do_eval", "do_predict", "do_export")
     names, output_dir = parse(data.task_name), config.training.output_dir
     if config.original_format and TAGGING in names:
         raise InputError(f"--original_format: has no effect with --task_name={TAGGING}. Omit it.")
-    if config.reset_head and not config.do_train:
-        raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
         from bert_tf.checkpoints import pretrained, run_directory
@@ -69,6 +68,10 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     program.require_together(_NEEDED | ({} if features.layers else _NEEDED_BY_FEATURES))
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
+    files.check_output_folder(config.training.output_dir, "--output_dir")
+    if features.folder:
+        files.check_output_folder(features.folder, "--features_dir")
+    program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
     return config, _DATA.config(), features
 
 

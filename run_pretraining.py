@@ -8,7 +8,7 @@ from absl import flags
 from bert_tf import program_flags
 from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.runtime import program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError
 
 _CONFIG = program_flags.SettingsFlags(PretrainingConfig, NOT_IN_RUN_PRETRAINING, input_file=None, output_dir=None)
@@ -35,9 +35,13 @@ def main() -> None:
     """Runs the steps that the flags select."""
     program.set_defaults(RECIPES.get(_RECIPE.value, {}))
     program.require_together(_NEEDED)
+    program.require_one("do_train", "do_eval", "do_export")
     config = _CONFIG.config(flags=program.flag_values())
-    if not (config.do_train or config.do_eval or _EXPORT.do_export):
-        raise InputError("No step is selected. Pass --do_train, --do_eval or --do_export.")
+    files.check_output_folder(config.training.output_dir, "--output_dir")
+    program.require_files("vocab_file", "bert_config_file")
+    if config.distribution.distribution_strategy != "multi_worker":  # other workers must see the error
+        for data in filter(None, [*config.phases, config.held_out_data]):
+            files.expand_patterns(data.input_file, data.flag_name)
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
     from bert_tf.checkpoints import pretrained

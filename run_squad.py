@@ -24,7 +24,7 @@ from absl import logging
 
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
-from bert_tf.runtime import program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
@@ -38,16 +38,20 @@ _STEPS = program_flags.SettingsFlags(SquadSteps)
 _EXPORT = program_flags.ExportFlags(is_step=True)
 _NEEDED = {
     "export_": "do_export",
+    "reset_head": "do_train",
     "tune_null_threshold": "version_2_with_negative",
     "bilstm_units": "bilstm_layers",
 }
+_FILES = {"do_train": "train_file", "do_predict": "predict_file", "evaluate_file": "predict_file"}
+_OTHER_STEPS = ("do_train", "do_predict", "interactive", "do_export")
 _NEEDED_BY_ANSWERS = {"null_score_diff_threshold": "version_2_with_negative"}
 
 
 def main() -> None:
     """Runs the steps that the flags select."""
     # An export uses the SQuAD version of the finished run.
-    program.require_together(_NEEDED | ({} if _EXPORT.do_export else _NEEDED_BY_ANSWERS))
+    program.require_together(_NEEDED | ({} if _EXPORT.do_export else _NEEDED_BY_ANSWERS) | _FILES)
+    program.require_one(*_OTHER_STEPS, "evaluate_file")
     config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
     squad_config = _SQUAD.config(
         max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
@@ -55,16 +59,14 @@ def main() -> None:
     if squad_config.verbose_logging:
         logging.set_verbosity(logging.INFO)
     config.distribution.check_tf_config()
-    steps = {
-        "do_train": config.do_train,
-        "do_predict": config.do_predict,
-        "interactive": step.interactive,
-        "do_export": _EXPORT.do_export,
-    }
-    if not (any(steps.values()) or step.evaluate_file):
-        raise InputError(f"No step is selected. Pass {', '.join(f'--{name}' for name in steps)} or --evaluate_file.")
-    if config.reset_head and not config.do_train:
-        raise InputError("--reset_head: a new output layer must be trained. Add --do_train.")
+    others = [name for name in _OTHER_STEPS if program.flag_values()[name]]
+    if step.evaluate_file and others:
+        raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
+    files.check_output_folder(config.training.output_dir, "--output_dir")
+    read = [_FILES[name] for name in _FILES if program.flag_values()[name]]
+    program.require_files(*read, "vocab_file", "bert_config_file", "evaluate_file")
+    squad_config.check_lengths()
+    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     from bert_tf.checkpoints import pretrained, run_directory
     from bert_tf.export import export_run
     from bert_tf.finetuning.run import FinetuningRun
@@ -75,11 +77,8 @@ def main() -> None:
     output_dir = config.training.output_dir
     task = SquadTask(squad_config, step.train_file, step.predict_file, answer_config)
     if step.evaluate_file:
-        if others := [name for name, is_given in steps.items() if is_given]:
-            raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
         evaluate_file(task, step.evaluate_file, output_dir)
         return
-    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
     if export_config is not None:
         start = run_directory.recorded_bilstm(config.model.init_checkpoint)

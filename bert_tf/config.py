@@ -294,6 +294,20 @@ class BertConfig(Settings, frozen=True):
                 "positions (max_position_embeddings). Use a shorter length."
             )
 
+    def check_layers(self, count: int, flag_name: str) -> None:
+        """Checks that the model has a number of layers.
+
+        Args:
+          count: the number.
+          flag_name: the flag that gave it, for messages.
+
+        Raises:
+          InputError: if the model has fewer layers.
+        """
+        if count > self.num_hidden_layers:
+            message = f"{flag_name}={count}: the model has only {self.num_hidden_layers} layers. Use fewer."
+            raise InputError(message, flag_name)
+
     def check_segments(self, are_pairs: bool) -> None:
         """Checks that the model has an embedding for the second text of a pair.
 

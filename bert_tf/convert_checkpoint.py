@@ -68,16 +68,16 @@ def convert(
       InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
         the model.
     """
-    from bert_tf import checkpoints, sentence_vectors
-    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
-    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
-    from bert_tf.tasks import architectures
-
     require_choice("--format", target_format, FORMATS)
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     added_tokens = token_list(added_tokens, "--added_tokens")
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
+    from bert_tf import checkpoints, sentence_vectors
+    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
+    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
+    from bert_tf.tasks import architectures
+
     source = checkpoints.open_checkpoint(source_path, "--input")
     if run_directory.is_causal(source.path):
         raise InputError(
@@ -131,7 +131,7 @@ def write_hf(
     import safetensors.numpy
 
     from bert_tf.checkpoints import variable_names
-    from bert_tf.checkpoints.formats import SAFETENSORS_FILE
+    from bert_tf.checkpoints.formats import SAFETENSORS_FILE, with_checksum
     from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
     from bert_tf.tasks import architectures
@@ -151,7 +151,7 @@ def write_hf(
         values["classifier_dropout"] = CLASSIFIER_DROPOUT
         values |= architectures.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
     with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
-        writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
+        writer.write(with_checksum(safetensors.numpy.save(stored, metadata={"format": "pt", "crc32": "00000000"})))
     files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))
 
 

@@ -15,7 +15,7 @@ from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import require_whole
 
 # Added to the scores of masked positions, as in the original code (not minus infinity).
 MASKED_SCORE = -10000.0
@@ -228,11 +228,7 @@ class BertEncoder(BertLayer):
         Raises:
           InputError: if the encoder has fewer blocks.
         """
-        if layers > len(self.encoder.blocks):
-            raise InputError(
-                f"--freeze_layers={layers}: the model has only {len(self.encoder.blocks)} layers. Use fewer.",
-                "--freeze_layers",
-            )
+        self.config.check_layers(layers, "--freeze_layers")
         for part in (self.embeddings, *self.encoder.blocks[:layers]):
             part.trainable = False
 

@@ -12,7 +12,7 @@ from typing import Self, overload
 from absl import flags
 
 from bert_tf.runtime import program
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, require_whole, spelled
 from bert_tf.sequences import packing
 from bert_tf.tokenization.vocabulary import MASK, UNK
 
@@ -39,11 +39,11 @@ class FillMask:
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
         from bert_tf.checkpoints import pretrained
 
-        self.bert = pretrained.load_model(path, do_lower_case)
-        pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "fill_mask")
-        self.head = self.bert.masked_lm("fill_mask")
+        self.bert = pretrained.load_model(path, do_lower_case, caller="FillMask()")
+        pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "FillMask()")
+        self.head = self.bert.masked_lm("FillMask()")
         if self.head is None:
-            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head. Use a pre-trained model.")
+            raise InputError(f"FillMask(): {self.bert.source.path} has no masked-LM head. Use a pre-trained model.")
 
     @classmethod
     def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:
@@ -77,7 +77,7 @@ class FillMask:
           InputError: if `text` is not a text, has no [MASK], or has too many tokens for the model; if `top` is below 1;
             or if a target is not a single token.
         """
-        require_whole("fill_mask: top", top, 1)
+        require_whole("FillMask(): top", top, 1)
         ids = [self._target_id(target) for target in targets] or list(range(self.bert.config.vocab_size))
         texts = text if isinstance(text, list | tuple) else [text]
         found = [self._fill(self._encode(part), top, ids) for part in texts]
@@ -108,10 +108,10 @@ class FillMask:
     def _encode(self, text: str) -> list[int]:
         """Returns the ids of [CLS] text [SEP]. Each [MASK] is one token."""
         if not isinstance(text, str):
-            raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is not a text. Pass a str.")
+            raise InputError(f"FillMask(): {str(text)[:60]!r} ({type(text).__name__}) is not a text. Pass a str.")
         parts = text.split(MASK)
         if len(parts) == 1:
-            raise InputError(f"fill_mask: {text!r} has no {MASK}. Replace a word by it.")
+            raise InputError(f"FillMask(): {text!r} has no {MASK}. Replace a word by it.")
         vocab = self.bert.tokenizer.vocab
         ids = self.bert.tokenizer.encode(parts[0])
         for part in parts[1:]:
@@ -119,7 +119,7 @@ class FillMask:
         longest = self.bert.config.max_position_embeddings
         if len(ids) + 2 > longest:
             raise InputError(
-                f"fill_mask: the text has {len(ids)} tokens, but the model takes {longest - 2} at most. Shorten it."
+                f"FillMask(): the text has {len(ids)} tokens, but the model takes {longest - 2} at most. Shorten it."
             )
         return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])[0]
 
@@ -138,7 +138,8 @@ def cli() -> None:
     targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
 
     def main() -> None:
-        filler = FillMask(model.value)
+        with spelled(lambda message: message.replace("FillMask()", "--model")):
+            filler = FillMask(model.value)
         refused = 0
         for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)
@@ -151,7 +152,7 @@ def cli() -> None:
             for guesses in found:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
         if refused:
-            raise InputError(f"fill_mask: {refused} of the texts could not be filled in. See the messages above.")
+            raise InputError(f"{refused} of the texts could not be filled in. See the messages above.")
 
     program.run(main, required=["model"])
 

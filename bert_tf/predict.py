@@ -37,6 +37,7 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per batch.
 
 def main() -> None:
     """Answers the lines of the input."""
+    program.require_files("input_file")
     if _OUTPUT_FILE.value:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
         files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)

@@ -73,6 +73,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
         work_dir = local.work_dir or f"{config.shards.paths[0]}.work"
         if files.is_remote(work_dir):
             raise InputError(f"--work_dir: {work_dir} is not a local folder. Use a local or mounted folder.")
+        files.check_output_folder(work_dir, "--work_dir")
         num_workers = local.num_workers or available_cores()
         memory_mb = local.memory_budget_mb or _DEFAULT_WORKER_MB * num_workers
         counts = prepare(config, work_dir, num_workers, memory_mb, keeps_tokens=bool(local.work_dir))

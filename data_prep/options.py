@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.sequences.example_format import Sidecar
 from bert_tf.sequences.masking import MaskingPolicy
@@ -138,6 +139,10 @@ class DataOptions(Settings, frozen=True, kw_only=True):
                 "the tokens.",
                 "--max_predictions_per_seq",
             )
+        most = max(1, round(self.rules.max_seq_length * self.masks.masked_lm_prob))
+        if self.is_masked and self.max_predictions_per_seq > 2 * most:
+            given = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
+            say_once(f"Warning: {given}: sequences have at most {most} masked tokens. Use {most} for faster training.")
         policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
         return ExampleOptions(
             self.rules.max_seq_length, self.max_predictions_per_seq, self.is_masked, policy, bool(self.word_segmenter)

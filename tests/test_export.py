@@ -347,7 +347,7 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
         (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} already exists"),
         (
             lambda: export.export_run(run_folder, f"{exported}/labels.json/1"),
-            "--export_dir: .*labels.json is not a folder",
+            "--export_dir: .*labels.json is not a directory",
         ),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
         (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),

@@ -78,7 +78,7 @@ def test_bad_texts_are_refused(folder, text, top, message):
 def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(folder):
     shown = programs.run("-m", "bert_tf.fill_mask", f"--model={folder}", typed="[MASK]\n\na b\nb [MASK]\n", expect=1)
     assert shown.index("[MASK]\n   ##c") < shown.index("'a b' has no [MASK]") < shown.index("b [MASK]\n   ##c")
-    assert "error: fill_mask: 1 of the texts could not be filled in" in shown
+    assert "error: 1 of the texts could not be filled in" in shown
 
 
 def test_a_model_without_the_head_is_refused(tmp_path):

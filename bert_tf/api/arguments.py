@@ -1,13 +1,27 @@
 """Converts keyword arguments to settings."""
 
+import inspect
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from bert_tf.runtime.errors import check
+from bert_tf.runtime.errors import check, spelled
 from bert_tf.runtime.settings import Settings, flags_of
 
 # Keras's names of two settings.
 _NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
+# What flags have before the names of settings.
+_PREFIX = re.compile("^(random|adam|export)_")
+# The arguments that replace a flag of the programs, if they have other names.
+_ARGUMENTS = _NAMES_IN_KERAS | {
+    "train_file": "x",
+    "dev_file": "validation_data",
+    "do_eval": "validation_data",
+    "dev_fraction": "validation_split",
+    "do_train": "fit()",
+    "init_checkpoint": "path",
+    "export_dir": "folder",
+}
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -31,6 +45,33 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
     for name in arguments:
         if name not in known:
             shown = dict.fromkeys(_NAMES_IN_KERAS.get(field.name, field.name) for field in settings.values())
+            if name == "num_labels":
+                raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
     return config.from_flags(values, config)
+
+
+def _as_arguments(message: str) -> str:
+    """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
+
+    def argument(written: re.Match) -> str:
+        name = written[0].removeprefix("--")
+        return _ARGUMENTS.get(name) or _PREFIX.sub("", name)
+
+    message = message.replace("run the program again", "try again")
+    return re.sub(r"(?<![\w-])(--\w+|train_batch_size|num_train_epochs)", argument, message)
+
+
+class NamesArguments:
+    """Base of classes whose public methods name arguments instead of flags in their messages."""
+
+    def __init_subclass__(cls) -> None:
+        """Converts the messages of the class's own methods."""
+        convert = spelled(_as_arguments)
+        for name, member in list(vars(cls).items()):
+            is_public = name == "__init__" or not name.startswith("_")
+            if is_public and isinstance(member, classmethod):
+                setattr(cls, name, classmethod(convert(member.__func__)))
+            elif is_public and inspect.isfunction(member):
+                setattr(cls, name, convert(member))

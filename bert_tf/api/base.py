@@ -163,6 +163,8 @@ class Estimator(RunFolder, abc.ABC):
         config, options = _with_settings(*start, settings, caller)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
+        if settings:
+            config.check_model(bert_config)
         # A resumed run compares this name, which may be a Hub name, and ignores the path of its copy in the cache.
         return cls(output_dir, path, (bert_config, tokenizer), labels, config, options)
 
@@ -183,14 +185,17 @@ class Estimator(RunFolder, abc.ABC):
           InputError: if the directory has no finished run of this type of task.
         """
         folder = run_directory.folder_of_model(require_path("load()", folder))
+        if not files.is_folder(folder):
+            raise InputError(f"load(): there is no directory {folder!r}. Check the path.")
         if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
             raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {cls.__name__}.from_pretrained().")
         recorded = run_directory.read(folder)
         run, flags = recorded["resume_settings"], recorded.get("flags", {})
         if run.get("task") is None or not cls.fits(run["task"], run.get("problem")):
-            raise InputError(
-                f"load(): {folder} has a run of {run.get('task')!r}. Use that task's class instead of {cls.__name__}."
-            )
+            architecture, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
+            other = "Regressor" if problem == "regression" else architectures.CLASSES[architecture]
+            use = f"{other}.load()" if run.get("task") else f"{cls.__name__}.from_pretrained()"
+            raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
         if "feature_layers" in run:
             raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
         _, bert_config, tokenizer = pretrained.find_model(folder, "load()", run["do_lower_case"])

@@ -39,6 +39,10 @@ class QuestionAnswerer(Estimator):
     _LABEL_COLUMNS = ("answers",)
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._squad_config.check_lengths()
+
     def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> SquadTask:
         if metric:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")

@@ -12,6 +12,7 @@ import keras
 from msgspec import Meta
 
 from bert_tf import checkpoints
+from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
@@ -24,7 +25,7 @@ from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
 
 
-class RunFolder:
+class RunFolder(NamesArguments):
     """A sequence of training runs from Python.
 
     Each call of `fit` starts a new run from the weights of the previous one. The first run is in `output_dir`, the

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf import sentence_vectors
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.finetuning import feature_sets
@@ -23,7 +24,7 @@ from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
 
 
-class SentenceEncoder:
+class SentenceEncoder(NamesArguments):
     """Computes a vector for each text or pair of texts.
 
         encoder = bert_tf.SentenceEncoder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
@@ -90,7 +91,7 @@ class SentenceEncoder:
         """Returns the vectors of texts.
 
         Args:
-          x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
+          x: one text, or texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
           pooling: "mean" or "max" over the hidden states of all tokens, including [CLS] and [SEP]; "cls": the hidden
             state of [CLS]; "pooled": the pooler's output, which was trained with next sentence prediction. Default:
             as recorded in the model's directory, or else "mean".
@@ -102,10 +103,11 @@ class SentenceEncoder:
           batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
 
         Returns:
-          float32 [num_texts, hidden_size * number of layers], in the order of the texts.
+          float32 [num_texts, hidden_size * number of layers], in the order of the texts; without the first axis if x is
+          one text.
 
         Raises:
-          InputError: if there are no texts, or the model can't compute such vectors.
+          InputError: if a text can't be used, or the model can't compute such vectors.
         """
         given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
         config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
@@ -117,21 +119,26 @@ class SentenceEncoder:
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         texts = [
-            in_memory.text_columns(value, f"text {number}") for number, value in enumerate(in_memory.as_list(x, "x"))
+            in_memory.text_columns(value, f"text {number}")
+            for number, value in enumerate([x] if isinstance(x, str) else in_memory.as_list(x, "x"))
         ]
-        if not texts:
-            raise InputError("x has no texts. Give some.")
+        rows = texts or [{"text": ""}]  # without texts, the vector of an empty one has the size of the result
         features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(config.prompt + text["text"], text.get("text_b"), longest) for text in texts]
+            [bert.tokenizer.pack(config.prompt + row["text"], row.get("text_b"), longest) for row in rows]
         )
         report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(longest, compiled=False)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors = compute(batch).numpy()
-            found = np.zeros((len(texts), vectors.shape[1]), np.float32) if found is None else found
+            found = np.zeros((len(features), vectors.shape[1]), np.float32) if found is None else found
             found[numbers] = vectors[: len(numbers)]
-        return found
+        return found[0] if isinstance(x, str) else found[: len(texts)]
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m]."""
+        a, b = (x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12) for x in (a, b))
+        return a @ b.T
 
     @functools.cached_property
     def _encoder(self) -> InferenceEncoder:

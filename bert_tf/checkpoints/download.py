@@ -10,6 +10,7 @@ import http.client
 import os
 import posixpath
 import re
+import stat
 import urllib.error
 import urllib.request
 import zipfile
@@ -17,6 +18,7 @@ import zlib
 
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 
 SAFETENSORS_FILE = "model.safetensors"
 # The index of weights that are split into several files.
@@ -37,6 +39,10 @@ _DOWNLOADED = (
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Endings of files or prefixes, which are not Hub names even if they look like owner/name.
 _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|json|txt)$")
+# The files of a model in a zip file, and the size to which they may be unpacked.
+_MODEL_FILE = re.compile(r"(\.(json|txt|index|meta|safetensors)|\.data-\d{5}-of-\d{5}|(^|/)checkpoint)$")
+_MAX_GIGABYTES = 5
+_UNPACK = "Unpack it, and pass the model's directory."
 _WEB = ("http://", "https://")
 _TIMEOUT_SECONDS = 30
 _CHUNK = 1 << 20
@@ -131,7 +137,7 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
             with files.replacing_folder(target) as folder:
                 archive = _fetch(path, folder, where) if is_web else path
                 with files.open_file(archive, "rb") as file, zipfile.ZipFile(file) as reader:
-                    reader.extractall(folder)  # checks checksums, and keeps all files inside the folder
+                    reader.extractall(folder, _members(reader, where))  # checks checksums
                 if archive != path:
                     files.remove(archive)
                 _folder_with_config(folder, where)
@@ -142,6 +148,24 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
             if not os.path.exists(target):  # otherwise another process was faster
                 raise
     return _folder_with_config(target, where)
+
+
+def _members(archive: zipfile.ZipFile, where: str) -> list[zipfile.ZipInfo]:
+    """Returns the files of a model in an archive. Other files are not unpacked.
+
+    Raises:
+      InputError: if the archive has links or paths outside of itself, or if the files are too large.
+    """
+    for member in archive.infolist():
+        parts = member.filename.split("/")
+        if stat.S_ISLNK(member.external_attr >> 16) or not parts[0] or ".." in parts:
+            raise InputError(f"{where}: {member.filename!r} is a link or outside of the archive. {_UNPACK}")
+    members = [member for member in archive.infolist() if _MODEL_FILE.search(member.filename)]
+    size = sum(member.file_size for member in members) / 1e9
+    if size > _MAX_GIGABYTES:
+        raise InputError(f"{where}: the model has {size:.1f} GB, more than {_MAX_GIGABYTES} GB. {_UNPACK}")
+    say(f"Unpacking {len(members)} files with {size:.2f} GB of {where} into the cache.")
+    return members
 
 
 def _fetch(url: str, folder: str, where: str) -> str:
@@ -172,5 +196,5 @@ def _folder_with_config(root: str, where: str) -> str:
     found = [folder for folder, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
     if len(found) != 1:
         inside = ", ".join(sorted(os.path.relpath(folder, root) for folder in found)) or "no folder"
-        raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. Unpack it, and pass the model's folder.")
+        raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. {_UNPACK}")
     return found[0]

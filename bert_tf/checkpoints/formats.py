@@ -8,6 +8,7 @@ import dataclasses
 import math
 import os
 import re
+import zlib
 from typing import Any, TypedDict
 
 import ml_dtypes
@@ -22,7 +23,19 @@ from bert_tf.runtime.files import InputError
 
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 _HF_SUFFIXES = (".safetensors", SHARDS_FILE)
+# The checksum of all other bytes, in the header of the safetensors files that this project writes.
+_CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Returns the content of a safetensors file with its checksum, which `write_hf` has made room for."""
+    start, end = _CRC.search(data).span(1)
+    return data[:start] + _checksum(data, start, end) + data[end:]
+
+
+def _checksum(data: bytes, start: int, end: int) -> bytes:
+    return b"%08x" % zlib.crc32(memoryview(data)[end:], zlib.crc32(data[:start]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +132,9 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
             data = reader.read()
         try:
             tensors.update(safetensors.deserialize(data))
+            found = _CRC.search(data, 8, 8 + int.from_bytes(data[:8], "little"))
+            if found and found[1] != _checksum(data, *found.span(1)):
+                raise safetensors.SafetensorError("the checksum does not match")
         except safetensors.SafetensorError as error:
             raise InputError(f"{flag_name}: {shard}: damaged ({error}). Download or copy the file again.") from None
     ignored = tuple(name for name in tensors if re.fullmatch(variable_names.HF_COPIES, name))

@@ -74,11 +74,16 @@ class LoadedBert:
         texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
         max_seq_length = max_seq_length or self.config.max_position_embeddings
         self.config.check_sequence_length(max_seq_length)
-        tokenizer = required_tokenizer(self.tokenizer, self.source.path, "load()")
+        tokenizer = required_tokenizer(self.tokenizer, self.source.path, "load_model()")
         return self.encoder(tokenizer(texts, max_length=max_seq_length))
 
 
-def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None) -> LoadedBert:
+def load_model(
+    path: str | os.PathLike[str],
+    do_lower_case: bool | None = None,
+    dtype: str | None = None,
+    caller: str = "load_model()",
+) -> LoadedBert:
     """Loads an encoder.
 
     Args:
@@ -89,6 +94,7 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
         derived from the letters in the vocabulary.
       dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Keras's names "mixed_bfloat16" and
         "mixed_float16" are also accepted. The default is Keras's global policy.
+      caller: the function or flag that gave the path, for messages.
 
     Returns:
       The encoder, its tokenizer, its config and the checkpoint.
@@ -96,10 +102,10 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
     Raises:
       InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
-    checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
-    source = checkpoints.open_checkpoint(checkpoint, "load()")
+    checkpoint, config, tokenizer = find_model(path, caller, do_lower_case)
+    source = checkpoints.open_checkpoint(checkpoint, caller)
     policy = keras.config.dtype_policy().name if dtype is None else dtype
-    encoder, _ = restored_encoder(config, source, "load()", dtype=policy, seed=None)
+    encoder, _ = restored_encoder(config, source, caller, dtype=policy, seed=None)
     return LoadedBert(encoder, tokenizer, config, source)
 
 

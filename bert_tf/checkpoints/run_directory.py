@@ -35,6 +35,10 @@ _PACKAGES = ("keras", "tensorflow-text", "numpy")
 _FORMAT = 2
 
 
+# Settings of how files are read, which may differ between training and prediction.
+_OF_READING = {"max_seq_length", "doc_stride", "max_query_length", "long_documents", "text_column", "label_column"}
+
+
 class _RunFile(TypedDict):
     format: NotRequired[int]
     resume_settings: dict[str, Any]
@@ -120,14 +124,17 @@ def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[s
     }
 
 
-def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "task") -> None:
+def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "task", advice: str = "") -> None:
     """Checks that the model in a folder was trained with these settings, before it evaluates or predicts.
+
+    Settings of how a file is read may differ. A note is printed if they do.
 
     Args:
       folder: a run directory. For other folders, nothing is checked.
       settings: the settings to compare. Those that the run does not record are ignored.
       kind: the setting that only runs of the expected type record: "task" for fine-tuning, "objective" for
         pre-training.
+      advice: added to the error.
 
     Raises:
       InputError: if it was trained with other settings; the message names the differences.
@@ -135,11 +142,14 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
     trained = recorded(folder)
     if kind in trained:
         compared = {name: value for name, value in settings.items() if name in trained}
+        read = {name: compared.pop(name) for name in _OF_READING & compared.keys()}
+        if changes := differences.changes({name: trained[name] for name in sorted(read)}, read):
+            say(f"Note: the settings of {folder} have changed: {'; '.join(changes)}.")
         _refuse_differences(
             f"{folder}: the run was trained with other settings",
             {name: trained[name] for name in compared},
             compared,
-            f"Use those settings, and the {VOCAB_FILE} in that folder.",
+            f"Use those settings, and the {VOCAB_FILE} in that folder.{advice}",
         )
 
 

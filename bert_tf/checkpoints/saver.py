@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.runtime import files
+from bert_tf.runtime.errors import without_node
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 
@@ -29,6 +30,8 @@ _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 
 # The files of a checkpoint that this project writes.
 _SUFFIXES = (".index", ".data-00000-of-00001")
+# One thread for all savers, because memory that one thread has freed is not used by the next one.
+_THREAD = futures.ThreadPoolExecutor(1)
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)(\.index|\.data-\d{5}-of-\d{5})?")
 # Left by a killed process: files that TensorFlow or `files.replacing` had not renamed yet.
 _UNFINISHED = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
@@ -185,7 +188,6 @@ class CheckpointSaver(contextlib.AbstractContextManager):
     def __init__(self, folder: str, keep_checkpoint_max: int) -> None:
         self.folder = folder
         self.keep_checkpoint_max = keep_checkpoint_max
-        self._thread = futures.ThreadPoolExecutor(1)
         self._writing: futures.Future | None = None
         self._saved_step: int | None = None
 
@@ -216,7 +218,7 @@ class CheckpointSaver(contextlib.AbstractContextManager):
         if step != self._saved_step:
             with tf.device("/cpu:0"):
                 copies = {name: tf.raw_ops.DeepCopy(x=tf.convert_to_tensor(x)) for name, x in tensors.items()}
-            self._writing = self._thread.submit(self._write, step, copies)
+            self._writing = _THREAD.submit(self._write, step, copies)
 
     def wait(self) -> None:
         """Waits until the current save is complete.
@@ -253,8 +255,9 @@ class CheckpointSaver(contextlib.AbstractContextManager):
                 self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
-                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). Free some "
-                "disk space and run the program again to resume from the last checkpoint."
+                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} "
+                f"({without_node(error)}). Free some disk space and run the program again to resume from the last "
+                "checkpoint."
             ) from None
         self._saved_step = step
 

@@ -44,6 +44,8 @@ class DistributionConfig(Settings, frozen=True):
         values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master or None}
         for name, value in (values | {"use_tpu": False, "master": None}).items():
             msgspec.structs.force_setattr(self, name, value)
+        if strategy == "tpu" and not self.tpu_name:
+            raise InputError("--tpu_name: missing. Pass local on a TPU VM, or the TPU's name or grpc:// address.")
 
     def check_tf_config(self) -> None:
         """Checks that TF_CONFIG matches the strategy. Does not import TensorFlow, which takes seconds.

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from bert_tf.distribution import gradients as gradients
 from bert_tf.distribution import workers
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -113,12 +114,6 @@ def _build_mirrored_strategy(*devices: str) -> tf.distribute.Strategy:
 
 @functools.cache  # initialising a TPU again would delete all its variables
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    if not config.tpu_name:
-        raise InputError(
-            "missing. On a TPU VM, pass --tpu_name=local. For a slice with several hosts, pass its name or grpc:// "
-            "address.",
-            "--tpu_name",
-        )
     message = f"Waiting for the TPU {config.tpu_name!r}"
     if config.tpu_name != "local":
         message += ", or for the cloud's metadata server, which gives --tpu_zone and --gcp_project"

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from bert_tf.config import BiLstmConfig, ModelFiles
+from bert_tf.config import BertConfig, BiLstmConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
+from bert_tf.optimization.settings import warn_of_rate
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
+from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
 
 # Settings that are not flags of the program.
@@ -110,7 +111,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     original_format: Annotated[bool, about("Write test_results.tsv without a header.")] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
     num_train_epochs: Annotated[
-        FiniteFromZero, about("Number of passes over the training set or over each training file.", group="Training")
+        FiniteAboveZero, about("Number of passes over the training set or over each training file.", group="Training")
     ] = 3.0
     warmup_proportion: Annotated[float, about("Fraction of steps with rising learning rate.", ge=0, le=1)] = 0.1
     num_train_steps: Annotated[
@@ -135,6 +136,25 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     trials: TrialsConfig = TrialsConfig()
     distribution: DistributionConfig = DistributionConfig()
     flags: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.do_train and not self.trials.sweep:
+            self.training.check_batch()
+        for size in self.trials.sweep_batch_sizes if self.trials.sweep else ():
+            self.training.replace(train_batch_size=size).check_batch(name="sweep_batch_sizes")
+        for rate in self.trials.sweep_learning_rates if self.trials.sweep else ():
+            warn_of_rate("sweep_learning_rates", rate)
+
+    def check_model(self, config: BertConfig) -> None:
+        """Checks that a model has as many positions and layers as the settings need.
+
+        Raises:
+          InputError: if it has fewer.
+        """
+        config.check_sequence_length(self.max_seq_length)
+        config.check_layers(self.reinit_layers, "--reinit_layers")
+        config.check_layers(self.training.freeze_layers, "--freeze_layers")
 
     @property
     def bilstm(self) -> BiLstmConfig | None:

@@ -111,4 +111,6 @@ def _dataset(
             return tf.TensorSpec(x.shape, x.dtype)
         return tf.TensorSpec([len(x) if packer is None else None, None, *x.shape[2:]], x.dtype)
 
-    return tf.data.Dataset.from_generator(parts, output_signature=spec("", sample)).prefetch(2)
+    # TensorFlow never releases the function that it gets here, so the function must not refer to the examples.
+    once = [parts()]
+    return tf.data.Dataset.from_generator(once.pop, output_signature=spec("", sample)).prefetch(2)

@@ -19,7 +19,6 @@ from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
-from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import long_documents
 from bert_tf.tokenization import Tokenizer
@@ -55,20 +54,16 @@ class FinetuningRun:
         self.settings = settings
         self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
         self._build_strategy = functools.cache(lambda: strategies.build_strategy(settings.distribution))
-        self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
+        self._examples: dict[str, list[Any]] = {}
+        self._features: dict[str, FeatureSet] = {}
         self._check(self.config)
         resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
         if settings.distribution.tpu_name not in (None, "local"):
             self.strategy  # noqa: B018 (refuses remote TPUs before the data is tokenized)
 
     def _check(self, config: BertConfig) -> None:
-        config.check_sequence_length(self.settings.max_seq_length)
+        self.settings.check_model(config)
         config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
-        if self.settings.reinit_layers > config.num_hidden_layers:
-            layers = self.settings.reinit_layers
-            raise InputError(
-                f"--reinit_layers is {layers}, but the model has {config.num_hidden_layers} layers. Use fewer."
-            )
 
     @property
     def training_config(self) -> TrainingConfig:
@@ -109,7 +104,7 @@ class FinetuningRun:
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
         """Returns a run of another task in another directory, on the same devices."""
         other = self.with_settings(self.settings.in_folder(output_dir))
-        other.task, other._data = task, {}
+        other.task, other._examples, other._features = task, {}, {}
         return other
 
     @property
@@ -153,22 +148,22 @@ class FinetuningRun:
         Call this first, because worker processes can't be started once TensorFlow has run an operation.
         """
         for split in splits:
-            if split not in self._data:
-                examples = self.task.examples(split)
-                features = self.featurize(examples)
-                self._data[split] = examples, features
+            if split not in self._features:
+                examples = self.examples(split)
+                features = self._features[split] = self.featurize(examples)
                 truncated, max_seq_length = features.num_truncated, self.settings.max_seq_length
                 reporting.report_truncation(truncated, len(examples), split, max_seq_length)
 
     def examples(self, split: str) -> list[Any]:
-        """Returns the rows of a split."""
-        self.prepare([split])
-        return self._data[split][0]
+        """Returns the rows of a split. They are not tokenized yet."""
+        if split not in self._examples:
+            self._examples[split] = self.task.examples(split)
+        return self._examples[split]
 
     def features(self, split: str) -> FeatureSet:
         """Returns the features of a split."""
         self.prepare([split])
-        return self._data[split][1]
+        return self._features[split]
 
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
         """Returns the features of some rows."""
@@ -213,22 +208,25 @@ class FinetuningRun:
         return {name: value for name, value in self.tokenizer.record.items() if name in compared}
 
     def check_model(self) -> None:
-        """Checks that the model was trained with this tokenizer, length, columns and classes.
+        """Checks that the model was fine-tuned, and with this tokenizer and these classes.
 
         Raises:
-          InputError: if anything differs; the message names the differences.
+          InputError: if there is no fine-tuned model, or if anything differs; the message names the differences.
         """
+        folder = run_directory.evaluated_folder(self.training_config.output_dir)
+        resume.evaluated_source(folder, self.init_checkpoint, self.task.output_weights)
         if not self.settings.allow_changed_settings:
-            self.check_reading({"task": self.task.name, **self.task.input_settings()})
+            advice = " Or pass --allow_changed_settings."
+            self.check_reading({"task": self.task.name, **self.task.input_settings()}, advice)
 
-    def check_reading(self, settings: Mapping[str, Any] | None = None) -> None:
+    def check_reading(self, settings: Mapping[str, Any] | None = None, advice: str = "") -> None:
         """Checks that the model was trained with this tokenizer, this length and the given settings.
 
         Raises:
           InputError: if anything differs; the message names the differences.
         """
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
-        run_directory.check_trained_with(self.model_folder, compared)
+        run_directory.check_trained_with(self.model_folder, compared, advice=advice)
 
     def resume_settings(self, split: str = "train") -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
@@ -278,7 +276,8 @@ class FinetuningRun:
         data = self.training_data(features)
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
-        num_examples = next((len(rows) for rows, own in self._data.values() if own is features), len(features))
+        splits = (split for split, own in self._features.items() if own is features)
+        num_examples = next((len(self.examples(split)) for split in splits), len(features))
         reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
         options = {"init_checkpoint": self.init_checkpoint, "fresh_variables": self.fresh_variables}
@@ -337,7 +336,7 @@ class FinetuningRun:
         3. `init_checkpoint`.
         """
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
-        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint, self.task.output_weights)
 
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
         """Returns the model's outputs for a dev split; see `predict`.

@@ -44,8 +44,6 @@ def finetune(
     Raises:
       InputError: if the data can't be used, or the directory contains another run.
     """
-    if not (config.do_train or config.do_eval or config.do_predict):
-        raise InputError("--do_train, --do_eval and --do_predict are missing. Pass at least one of them.")
     run = FinetuningRun(task, config, model) if run is None else run.with_settings(config)
     output_dir = config.training.output_dir
     if not config.do_train:
@@ -74,15 +72,17 @@ def prepare(run: FinetuningRun) -> None:
     if task.tunes and config.do_train and not config.do_eval:
         raise InputError("--label_threshold is 'tune', but there is no dev set. Pass --do_eval to use one.")
     if config.do_train:
-        run.prepare(task.train_splits)
-        for split in task.train_splits:
-            task.check_training_set(run.examples(split))
+        splits += task.train_splits
     if config.do_eval:
         splits += task.dev_splits
     elif config.evaluates_while_training:
         splits += task.dev_splits[:1]
     if config.do_predict:
         splits += task.test_splits
+    # Errors in any file appear before the first one is tokenized.
+    examples = {split: run.examples(split) for split in splits}
+    for split in task.train_splits if config.do_train else ():
+        task.check_training_set(examples[split])
     run.prepare(splits)
 
 

@@ -3,10 +3,19 @@
 from typing import Annotated, Literal
 
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
 
+# Training with a higher learning rate diverges.
+HIGHEST_LEARNING_RATE = 0.02
 OPTIMIZERS = ("adamw", "lamb")
 CLIPPINGS = ("global", "per_replica")
+
+
+def warn_of_rate(name: str, rate: float) -> None:
+    """Prints a warning if a learning rate, which a flag gave, is too high."""
+    if rate > HIGHEST_LEARNING_RATE:
+        say_once(f"Warning: --{name}={rate}: training will probably diverge. For BERT, use 1e-5 to 1e-3.")
 
 
 class SecondSchedule(Settings, frozen=True):
@@ -63,6 +72,9 @@ class OptimizerConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         second = self.second_schedule
+        warn_of_rate("learning_rate", self.learning_rate)
+        if second:
+            warn_of_rate("second_learning_rate", second.learning_rate)
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "

@@ -145,6 +145,8 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
             )
         if held_out.use_best_checkpoint and not held_out.input_file:
             raise InputError("--use_best_checkpoint: requires held-out data. Pass --eval_input_file.")
+        if self.do_train:
+            self.training_config.check_batch()
 
     @property
     def phases(self) -> list[PretrainingData]:

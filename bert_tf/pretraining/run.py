@@ -61,6 +61,7 @@ class PretrainingRun:
     def __init__(self, settings: PretrainingConfig, config: BertConfig, vocab_file: str = "") -> None:
         training_config, phase_ends = settings.training_config, settings.phase_ends
         self.settings, self.config, self.vocab_file = settings, config, vocab_file
+        config.check_layers(training_config.freeze_layers, "--freeze_layers")
         self.init_checkpoint = init_checkpoint = settings.model.init_checkpoint
         found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
         folder = pretrained.model_folder(found, init_checkpoint)

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 
 from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, named
 from bert_tf.runtime.outputs import lock
 
 
@@ -42,16 +42,16 @@ def claimed(
         yield
         return
     path = files.target_of(os.path.join(folder, f"{work}.lock"))
-    with open(path, "a+", encoding="utf-8") as file:  # "a+" keeps the text of the owner
+    with open(path, "a+b", buffering=0) as file:  # "a" keeps the text of the owner
         if not lock(file.fileno()):
             file.seek(0)
-            owner = file.read().strip() or "another process"
+            owner = file.read().decode().strip() or "another process"
             raise InputError(
                 f"{owner} {doing} in {folder} at this moment. Wait until it finishes, or stop it{advice}.", flag_name
             )
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        with named(path):
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         try:
             yield
         finally:

@@ -1,16 +1,19 @@
 """The error for bad input, and the messages for errors that the user can fix."""
 
+import contextlib
+import contextvars
 import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
 # The words of TensorFlow, of XLA's compiler and of a TPU.
+_TENSORFLOW_NODE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\].*$", re.DOTALL)
 _OUT_OF_MEMORY = re.compile("OOM when allocating|[Oo]ut of memory|That was not possible")
 
 
@@ -26,6 +29,23 @@ class InputError(ValueError):
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message if message.startswith(place) else f"{place}: {message}")
         self.place = place
+
+
+# Converts a message to the caller's names. See `spelled`.
+spelling: contextvars.ContextVar[Callable[[str], str]] = contextvars.ContextVar("spelling", default=str)
+
+
+@contextlib.contextmanager
+def spelled(respell: Callable[[str], str]) -> Iterator[None]:
+    """Converts the messages of a `with` block, for callers who do not use flags. Also a decorator of functions."""
+    token = spelling.set(respell)
+    try:
+        yield
+    except InputError as error:
+        error.args = (respell(str(error)),)
+        raise
+    finally:
+        spelling.reset(token)
 
 
 def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
@@ -46,9 +66,8 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
         problem, _, inside = str(error).partition(" - at `")
         inside = re.sub(r"^(key` in `)?\$\.?", "", inside.removesuffix("`"))
         is_inside = inside or isinstance(value, dict | list)
-        choices = [get_args(part) for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
-        if choices and problem.startswith("Invalid enum value"):
-            expected = f"Expected one of {', '.join(choices[0])}"
+        if problem.startswith("Invalid enum value") and (choices := _choices(kind)):
+            expected = f"Expected one of {', '.join(choices)}"
             problem = f"{problem}. {expected}" if is_inside else expected
         if is_inside:
             raise InputError(f"{problem}.", f"{place}, at {inside}" if inside else place) from None
@@ -60,6 +79,11 @@ def _plain(value: Any) -> Any:
         return {_plain(key): part if isinstance(part, dict) else _plain(part) for key, part in value.items()}
     is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     return value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _choices(kind: Any) -> tuple:
+    """Returns the values of a `Literal` in a type hint; empty if there is none."""
+    return get_args(kind) if get_origin(kind) is Literal else next(filter(None, map(_choices, get_args(kind))), ())
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -102,6 +126,21 @@ def require_utf8(name: str, what: str) -> None:
         raise InputError(f"{what} {name!a} contains bytes that are not UTF-8. Rename it.")
 
 
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """Adds the name of a file to errors of the system that have none. Also a decorator of functions."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+def without_node(error: BaseException) -> str:
+    """Returns the message of an error of TensorFlow without the names of its nodes and operations."""
+    return _TENSORFLOW_NODE.sub("", str(error))
+
+
 def explanation(error: BaseException) -> str | None:
     """Returns the message for an error that the user can fix; None for other errors, which are bugs.
 
@@ -120,7 +159,7 @@ def explanation(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno is not None:
         paths, words = [error.filename, error.filename2], error.strerror
     elif is_tensorflow:  # the message is "path; words", sometimes with more lines
-        path, _, words = error.message.partition("\n")[0].partition("; ")
+        path, _, words = without_node(error).partition("\n")[0].partition("; ")
         paths = [path]
     else:
         return None

@@ -29,7 +29,7 @@ from typing import IO
 
 from bert_tf.runtime import first_bytes, remote
 from bert_tf.runtime.errors import InputError as InputError
-from bert_tf.runtime.errors import require_utf8
+from bert_tf.runtime.errors import explanation, require_utf8
 from bert_tf.runtime.outputs import check_output_files as check_output_files
 from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import lock
@@ -37,6 +37,8 @@ from bert_tf.runtime.outputs import target_of as target_of
 from bert_tf.runtime.remote import is_remote as is_remote
 
 _DECOMPRESS = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}
+# Endings of files in which other libraries store a model.
+_FILE_ENDING = re.compile(r"\.(keras|h5|hdf5|weights|safetensors|tflite|onnx|pb|bin|pt|pth|ckpt|pkl|zip)$")
 
 
 def resolved(path: str) -> str:
@@ -202,10 +204,21 @@ def check_new_folder(path: str, flag_name: str) -> None:
     Raises:
       InputError: if the path is missing, is a file or a folder with content, or can't be created.
     """
+    check_output_folder(path, flag_name)
+    if exists(path) and list_folder(path):
+        raise InputError(f"{flag_name}: {path} already exists. Choose another folder, or remove this one.")
+    if ending := _FILE_ENDING.search(path):
+        raise InputError(f"{flag_name}: a directory is written, but {path} is the name of a file. Omit {ending[0]}.")
+
+
+def check_output_folder(path: str, flag_name: str) -> None:
+    """Checks that files can be created in a folder, which may not exist yet. Call it before any work is done.
+
+    Raises:
+      InputError: if the path is missing or a file, or files can't be created in it.
+    """
     if not path:
         raise InputError(f"{flag_name} is required. Pass it.")
-    if exists(path) and (not is_folder(path) or list_folder(path)):
-        raise InputError(f"{flag_name}: {path} already exists. Choose another folder, or remove this one.")
     check_output_files([os.path.join(path, "file")], flag_name)
 
 
@@ -317,9 +330,13 @@ def _completing(path: str, is_folder: bool) -> Iterator[str]:
             (remote.move_folder if is_folder and is_remote(path) else rename)(name, path)
             sync(os.path.dirname(path))
         except BaseException as error:
-            if isinstance(error, OSError):
-                error.add_note(f"while writing {path}")
             (remove_folder if is_folder else remove)(name)
+            if isinstance(error, OSError) and is_folder and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise InputError(f"{path}: another program has just created this directory. Use another one.") from None
+            if not isinstance(error, InputError):
+                error.add_note(f"while writing {path}")
+            if not isinstance(error, InputError | OSError) and (message := explanation(error)):  # of TensorFlow
+                raise InputError(message) from None
             raise
 
 

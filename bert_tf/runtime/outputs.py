@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterable, Mapping
 
 from bert_tf.runtime import remote
@@ -75,11 +76,12 @@ def _check_folder(folder: str, flag_name: str) -> None:
     while not os.path.lexists(folder):  # missing folders will be created
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise InputError(f"{folder} is not a folder. Pass another name.", flag_name)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(
-            f"no permission to make files in {folder}. Change its permissions, or use another folder.", flag_name
-        )
+        raise InputError(f"{folder} is not a directory. Pass another name.", flag_name)
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=folder))
+    except OSError as error:
+        message = f"{folder}: no files can be created ({error.strerror}). Use another directory."
+        raise InputError(message, flag_name) from None
 
 
 def _identity(path: str) -> object:

@@ -20,10 +20,12 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime import errors
+from bert_tf.runtime import errors, files
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
+
+_OUTPUT = "standard output"
 
 # Interval of the checks whether a called program has ended.
 _POLL_SECONDS = 0.02
@@ -88,15 +90,18 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     """
 
     def run_main(arguments: list[str]) -> None:
-        if len(arguments) > 1 and not takes_names:
-            raise app.UsageError(f"unknown argument {arguments[1]!r} (flags look like --name=value)")
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
         status = 0
+        for name in ("write", "flush"):
+            setattr(sys.stdout, name, errors.named(_OUTPUT)(getattr(sys.stdout, name)))
         try:
             for argument in sys.argv[1:]:
                 errors.require_utf8(argument, "the argument")
+            if len(arguments) > 1 and not takes_names:
+                raise errors.InputError(f"unknown argument {arguments[1]!r}. Write --name=value, --name or --noname.")
             main(*arguments[1:])
+            sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             explained = [message for listener in _listeners if (message := listener(error))]
             by_listeners = None if isinstance(error, errors.InputError) else next(iter(explained), None)
@@ -106,7 +111,7 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 status, message = 1, f"error: {message}"
             else:
                 raise
-            if isinstance(error, BrokenPipeError):  # otherwise Python would write the rest of the output at exit
+            if getattr(error, "filename", None) == _OUTPUT:  # otherwise Python would write the rest at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             say(message)
         if status:
@@ -137,11 +142,31 @@ def require_together(needed: Mapping[str, str]) -> None:
     """
     for start, other in needed.items():
         if not flags.FLAGS[other].value:
-            given = [name for name in flags.FLAGS if name.startswith(start) and flags.FLAGS[name].present]
+            present = (name for name in flags.FLAGS if name.startswith(start) and flags.FLAGS[name].present)
+            given = [name for name in present if flags.FLAGS[name].value is not False]
             if given:
                 raise errors.InputError(
                     f"--{given[0]} is used only with --{other}. Pass --{other} too, or omit --{given[0]}."
                 )
+
+
+def require_files(*names: str) -> None:
+    """Checks the input files that flags name, if they are given. See `files.require_file`."""
+    for name in names:
+        value = flags.FLAGS[name].value
+        for path in value if isinstance(value, list) else filter(None, [value]):
+            files.require_file(path, f"--{name}")
+
+
+def require_one(*names: str) -> None:
+    """Refuses a command line without any of the flags that select a step.
+
+    Raises:
+      InputError: names the flags.
+    """
+    if not any(flags.FLAGS[name].value for name in names):
+        others = ", ".join(f"--{name}" for name in names[:-1])
+        raise errors.InputError(f"No step is selected. Pass {others} or --{names[-1]}.")
 
 
 def _present_as_main(module: ModuleType) -> None:
@@ -169,7 +194,7 @@ def shows_progress() -> bool:
 def say(message: str) -> None:
     """Prints a message for the user to standard error. Standard output is reserved for results."""
     if _verbosity.get() or message.startswith("Warning: "):
-        print(message, file=sys.stderr, flush=True)
+        print(errors.spelling.get()(message), file=sys.stderr, flush=True)
 
 
 @functools.cache

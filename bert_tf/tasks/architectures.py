@@ -14,6 +14,9 @@ SEQUENCE, TOKENS, CHOICE, SPAN = (
     f"BertFor{task}"
     for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 )
+# The Python classes for these models. Numbers have another one.
+_NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer")
+CLASSES = dict(zip((SEQUENCE, TOKENS, CHOICE, SPAN), _NAMES, strict=True))
 # Maps the values of --problem to Hugging Face's terms.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",

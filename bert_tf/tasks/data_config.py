@@ -14,6 +14,11 @@ TEXT, TAGGING = "text", "ner"
 # For GLUE, "all" and several names separated by commas are also accepted.
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 PROBLEMS = ("classification", "regression", "multi_label")
+# The scores that can select models, of all tasks; see `metrics`.
+METRICS = (
+    *("accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman"),
+    *("precision", "recall"),
+)
 # The tagging schemes; see `tagging.schemes`.
 TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain")
 # How layers are combined in feature-based tagging.
@@ -94,7 +99,8 @@ class DataConfig(Settings, frozen=True):
         float, about("Fraction of the training file to use as the dev set; not for GLUE.", ge=0, lt=1)
     ] = 0.0
     selection_metric: Annotated[
-        str | None, about("Score that selects weights and trials, such as macro_f1. Default: the task's own.")
+        Literal[METRICS] | None,
+        about("Score that selects weights and trials, such as macro_f1. Default: the task's own."),
     ] = None
 
 

@@ -14,6 +14,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.sequences.long_documents import TRUNCATED
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics, sentence_features, tables
@@ -115,6 +116,8 @@ class SentenceTask(ReportingTask):
         0.0 for the others.
         """
         labels, documents = self.labels, self.documents
+        if documents.has_windows and documents.doc_stride >= max_seq_length - 2:
+            say_once(f"Warning: --doc_stride={documents.doc_stride}: windows do not overlap. Use a smaller stride.")
         if labels is None:
             label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
         elif self.problem == "multi_label":

@@ -10,6 +10,7 @@ from typing import TypedDict
 import tensorflow as tf
 
 from bert_tf.runtime import files, json_files, reporting
+from bert_tf.runtime.errors import named
 from bert_tf.runtime.program import say
 from bert_tf.training.settings import TrainingConfig
 
@@ -182,7 +183,7 @@ class MetricsLog:
           values: the metrics by name.
         """
         line = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
-        with files.open_file(self.path, "a") as writer:
+        with named(self.path), files.open_file(self.path, "a") as writer:
             writer.write(json.dumps(line) + "\n")
 
 

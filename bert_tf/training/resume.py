@@ -112,8 +112,33 @@ def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None
         checkpoints.find_checkpoint(init_checkpoint)
 
 
-def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
-    """Restores the weights of a run's newest checkpoint, or else of `init_checkpoint` (see `output_layers`).
+def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weights: str = "") -> CheckpointSource:
+    """Opens the checkpoint to evaluate: a run's newest one, or else `init_checkpoint`.
+
+    Args:
+      output_dir: the run directory.
+      init_checkpoint: the other checkpoint, or None.
+      output_weights: the name of the weights that only a fine-tuned model has; "" for a pre-trained model.
+
+    Raises:
+      InputError: if there is no checkpoint, or the model was not fine-tuned for this type of task.
+    """
+    own = saver.latest_checkpoint(output_dir)
+    if not own and not init_checkpoint:
+        raise InputError(
+            f"--output_dir: {output_dir} has no checkpoint, and --init_checkpoint is not given. Train first."
+        )
+    flag_name = "--output_dir" if own else "--init_checkpoint"
+    source = checkpoints.open_checkpoint(own or init_checkpoint, flag_name)
+    if output_weights and output_weights not in source.shapes:
+        raise InputError(f"{flag_name}: {source.path} was not fine-tuned for this task. Add --do_train.")
+    return source
+
+
+def restore_for_evaluation(
+    model: TrainableModel, output_dir: str, init_checkpoint: str | None, output_weights: str = ""
+) -> int:
+    """Restores the weights of a checkpoint. See `evaluated_source` for the arguments, and `output_layers`.
 
     Returns:
       The global step in the checkpoint; 0 if it contains none.
@@ -121,15 +146,10 @@ def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoi
     Raises:
       InputError: if there is no checkpoint, or it lacks a variable of the model.
     """
-    own = saver.latest_checkpoint(output_dir)
-    if not own and not init_checkpoint:
-        raise InputError(
-            f"--output_dir: {output_dir} has no checkpoint, and --init_checkpoint is not given. Train first."
-        )
-    source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
+    source = evaluated_source(output_dir, init_checkpoint, output_weights)
     leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
-    if not own:
+    if not saver.latest_checkpoint(output_dir):
         source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
     say(str(checkpoints.restore(variables, source, may_be_fresh="")))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

@@ -100,8 +100,12 @@ class TrainingConfig(Settings, frozen=True):
         """The step at which training ends."""
         return self.optimizer.num_train_steps
 
-    def check_batch(self, strategy: "tf.distribute.Strategy") -> None:
+    def check_batch(self, strategy: "tf.distribute.Strategy | None" = None, name: str = "train_batch_size") -> None:
         """Checks that a batch can be split evenly into replicas and micro-batches.
+
+        Args:
+          strategy: the strategy; None if the number of replicas is not known yet.
+          name: the flag that gave the batch size, for messages.
 
         Raises:
           InputError: if it cannot.
@@ -109,13 +113,14 @@ class TrainingConfig(Settings, frozen=True):
         for prefix, batch in (("", self), ("second_", self.second_batch)):
             if batch is None:
                 continue
-            flag_name = f"--{prefix}train_batch_size"
-            size = devices.per_replica_batch_size(batch.train_batch_size, strategy, flag_name)
+            flag_name, size = f"--{prefix}{name}", batch.train_batch_size
+            if strategy:
+                size = devices.per_replica_batch_size(size, strategy, flag_name)
             parts = batch.gradient_accumulation_steps
             if parts < 1 or size % parts:
                 raise InputError(
-                    f"{flag_name}={batch.train_batch_size} gives each of {strategy.num_replicas_in_sync} replicas "
-                    f"{size} examples, which is not a multiple of --{prefix}gradient_accumulation_steps={parts}."
+                    f"{flag_name}={batch.train_batch_size}: a replica's {size} examples are not a multiple of "
+                    f"--{prefix}gradient_accumulation_steps={parts}. Change one of them."
                 )
 
     def freeze(self, encoder: "BertEncoder") -> None:

@@ -45,8 +45,12 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
     with pytest.raises(InputError, match=r"x: .* pairs of texts"):
         classifier.predict(GOOD)
     assert bert_tf.Regressor.load(tmp_path / "sts-b-run").predict(pairs).shape == (4,)
-    for kind, task in ((bert_tf.Regressor, "rte"), (bert_tf.Classifier, "sts-b"), (bert_tf.TokenClassifier, "rte")):
-        with pytest.raises(InputError, match=f"has a run of .*{kind.__name__}"):
+    for kind, task, right in (
+        (bert_tf.Regressor, "rte", "Classifier"),
+        (bert_tf.Classifier, "sts-b", "Regressor"),
+        (bert_tf.TokenClassifier, "rte", "Classifier"),
+    ):
+        with pytest.raises(InputError, match=f"has a run of '{task}'. Use {right}.load"):
             kind.load(tmp_path / f"{task}-run")
 
 
@@ -68,21 +72,24 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
-def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
+def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path, capsys):
     folder = str(tmp_path / "run")
     with concurrent.futures.ThreadPoolExecutor() as pool:  # Python gives signals to its main thread only
         classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder)
         pool.submit(classifier.fit, TEXTS, LABELS, **FIT).result()
-    other = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=folder)
+    cased = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder, do_lower_case=False)
     files = sorted(path.name for path in (tmp_path / "run").iterdir())
     for use, message in (
-        (lambda: other.predict(TEXTS), "max_seq_length was 16, and is 8 now"),
-        (lambda: other.evaluate(TEXTS, LABELS), "max_seq_length was 16, and is 8 now"),
+        (lambda: cased.predict(TEXTS), "do_lower_case was True, and is False now"),
+        (lambda: cased.evaluate(TEXTS, LABELS), "do_lower_case was True, and is False now"),
         (lambda: classifier.evaluate(TEXTS[:2], ["pos", "other"]), r"^example 1: the label 'other'"),
     ):
         with pytest.raises(InputError, match=message):
             use()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
+    shorter = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=folder)
+    assert_close(shorter.predict_proba(TEXTS), classifier.predict_proba(TEXTS), 1e-6)  # the texts have 5 tokens
+    assert "have changed: max_seq_length was 16, and is 8 now." in capsys.readouterr().err
     for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match=r"save\(\) and load\(\)"):
             copy_of(classifier)
@@ -101,7 +108,7 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
         ({}, {"learning_rate": keras.optimizers.schedules.CosineDecay(1e-3, 10)}, "^learning_rate is .*CosineDecay"),
         ({}, {"validation_split": 1.5}, "validation_split is 1.5"),
         ({}, {"validation_split": "0.1"}, "validation_split is '0.1'"),
-        ({}, {"validation_split": 0.01}, "dev_fraction=0.01 of 24 examples is less than one"),
+        ({}, {"validation_split": 0.01}, "validation_split=0.01 of 24 examples is less than one"),
         ({}, {"validation_data": TEXTS}, r"validation_data: labels are needed.* \(examples, labels\)"),
         ({}, {"use_best_checkpoint": True}, "need validation data"),
         ({}, {"shuffle": True}, "no argument 'shuffle'.* save_checkpoints_steps"),
@@ -123,11 +130,11 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     [
         (lambda at: bert_tf.Classifier.load(at), r"load\(\): .*Classifier\.from_pretrained\(\)"),
         (lambda at: bert_tf.Classifier.load(None), r"load\(\): None is not a path"),
-        (lambda at: bert_tf.load_model(None), r"load\(\): None is not a path"),
+        (lambda at: bert_tf.load_model(None), r"load_model\(\): None is not a path"),
         (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): None is not a path"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
-            "output_dir: .*/vocab.txt is not a folder",
+            "output_dir: .*/vocab.txt is not a directory",
         ),
         (lambda at: bert_tf.Regressor.from_pretrained(at, labels=["a"]), "labels: a Regressor has no classes"),
         (lambda at: bert_tf.MultipleChoice.from_pretrained(at, labels=["a"]), "MultipleChoice has no classes"),
@@ -155,7 +162,7 @@ def test_the_name_of_a_tpu_is_an_argument(monkeypatch, pretrained, tmp_path):
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
     data, lengths = programs.write_pretraining_data(tmp_path / "data"), {"max_seq_length": 12}
     tpu = {"distribution_strategy": "tpu", "tpu_name": "our-tpu"}
-    with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu' .*On a TPU VM, pass --tpu_name=local"):
+    with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu' .*On a TPU VM, pass tpu_name=local"):
         bert_tf.Classifier.from_pretrained(pretrained, **tpu, **lengths).fit(TEXTS, LABELS, **FIT)
     with pytest.raises(InputError, match=r"tpu_name: no TPU 'our-tpu'"):
         bert_tf.Pretrainer("tiny", f"{pretrained}/vocab.txt", **tpu).fit(data, num_train_steps=1, **lengths)
@@ -205,7 +212,7 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
         )
         with pytest.raises(KeyboardInterrupt, match=r"stopped after step 1, which is saved\. Call fit\(\) again"):
             fit(stopped)
-    with pytest.raises(InputError, match=r"\n  train_batch_size was 8, and is 4 now\n.*allow_changed_settings"):
+    with pytest.raises(InputError, match=r"\n  batch_size was 8, and is 4 now\n.*allow_changed_settings"):
         fit(stopped, batch_size=4)
     fit(stopped)
     fit(whole)

@@ -31,9 +31,11 @@ def test_questions(pretrained, tmp_path):
     nothing = ("fine words", "")
     assert answerer.predict([nothing, questions[0]]) == ["", "fine"]
     assert answerer.predict_n_best([nothing, questions[0]]) == [[], best[0]]
-    longer = {"output_dir": str(tmp_path / "run"), **options, "max_seq_length": 20}
-    with pytest.raises(InputError, match="max_seq_length was 16, and is 20 now"):
-        bert_tf.QuestionAnswerer.from_pretrained(pretrained, **longer).predict(questions[:1])
+    longer = {"output_dir": str(tmp_path / "run"), **options, "max_seq_length": 20, "doc_stride": 5}
+    assert bert_tf.QuestionAnswerer.from_pretrained(pretrained, **longer).predict(questions[:1]) == ["fine"]
+    for settings in ({"max_seq_length": 16}, {"max_seq_length": 5000}):
+        with pytest.raises(InputError, match=next(iter(settings))):
+            bert_tf.QuestionAnswerer.from_pretrained(pretrained, **settings)
     answerer.save(str(tmp_path / "saved"))
     saved = str(tmp_path / "saved")
     for loaded in (
@@ -62,7 +64,7 @@ def test_questions(pretrained, tmp_path):
     ],
 )
 def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
-    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16)
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
     with pytest.raises(InputError, match=message):
         answerer.fit([("fine words", "a fine day")], [answer])
 

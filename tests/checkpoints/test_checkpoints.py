@@ -140,6 +140,19 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
         assert_close(source.read(name), value.astype(ml_dtypes.bfloat16).astype(np.float32), 0, name)
 
 
+def test_any_damage_of_a_written_hf_checkpoint_is_found(tmp_path):
+    convert_checkpoint.write_hf(str(tmp_path), weights(BertEncoder(tiny_config())), tiny_config())
+    path = tmp_path / "model.safetensors"
+    whole = path.read_bytes()
+    assert checkpoints.open_checkpoint(str(path)).shapes
+    checksum = whole.index(b'"crc32":"') + 9
+    header = 8 + int.from_bytes(whole[:8], "little")
+    for place in (3, 8, checksum, checksum + 7, 200, header - 1, header, *range(header + 9, len(whole), 5003)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(InputError, match=r"model[.]safetensors: damaged"):
+            checkpoints.open_checkpoint(str(path))
+
+
 def test_a_pooler_is_left_out_if_it_is_neither_used_nor_in_the_hf_model(tmp_path):
     model = SpanModel(tiny_config())
     tensors = {name: value for name, value in weights(model).items() if "pooler" not in name}

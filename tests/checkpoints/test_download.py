@@ -236,13 +236,26 @@ def test_a_damaged_zip_file_is_an_error_and_leaves_nothing(hub, released, write,
 def test_nothing_is_unpacked_outside_the_cache_and_other_archives_are_refused(hub, released, write, tmp_path):
     link = zipfile.ZipInfo("uncased/link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    others = {"../../escaped.txt": "a", str(tmp_path / "escaped.txt"): "a", link: "/etc/hostname"}
-    assert_is_released(write("model.zip", zipped(released, others=others)), released)
-    escaped = list(tmp_path.rglob("escaped.txt"))
-    assert escaped and all((tmp_path / "assets") in path.parents for path in escaped)
-    assert not any(path.is_symlink() for path in tmp_path.rglob("link"))
+    for name in ("../../escaped.txt", "uncased/../../escaped.txt", str(tmp_path / "escaped.txt"), link):
+        message = error(write("model.zip", zipped(released, others={name: "/etc/hostname"})))
+        assert "is a link or outside of the archive. Unpack it, and pass the model's directory." in message
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("escaped.txt", "link")]
     two = zipped(released, others={"b/config.json": "{}"})
     assert "b, uncased with bert_config.json or config.json" in error(write("two.zip", two))
+
+
+def test_only_model_files_up_to_a_size_are_unpacked(hub, released, write, tmp_path, monkeypatch, capsys):
+    others = {"uncased/run.py": "x", "uncased/data.csv": "x" * 100_000, "labels.json": "[]"}
+    path = write("model.zip", zipped(released, others=others))
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "_MAX_GIGABYTES", 1e-6)
+        assert "more than 1e-06 GB" in error(path)
+        assert not list((tmp_path / "assets").rglob("*.txt"))
+    monkeypatch.setattr(download, "_MAX_GIGABYTES", 1e-4)  # without the CSV file
+    assert_is_released(path, released)
+    assert "Unpacking " in capsys.readouterr().err
+    names = {path.name for path in (tmp_path / "assets").rglob("*")}
+    assert "labels.json" in names and not names & {"run.py", "data.csv"}
 
 
 def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):

@@ -144,6 +144,8 @@ def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
     with claims.claimed(f"{tmp_path}/out.work", "--work_dir", "work"):
         refused = run_program(tmp_path, "out", expect=1)
     assert re.search(r"error: --work_dir: process .* prepares data in .*out\.work", refused)
+    refused = run_program(tmp_path, "out", "--work_dir=/proc/x", expect=1)
+    assert "error: --work_dir: /proc: no files can be created" in refused
     run_program(tmp_path, "out")
     assert sorted(os.listdir(tmp_path)) == ["out", "out.meta.json", "text.txt", "vocab.txt"]
 

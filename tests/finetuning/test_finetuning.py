@@ -191,7 +191,7 @@ def test_only_the_first_model_of_a_run_starts_with_a_fresh_output_layer(tmp_path
         assert found.fullmatch(name)
     assert not found.fullmatch("cls/predictions/output_bias")
     assert run.with_settings(run.settings.starting_from("stage_1", "out")).fresh_variables == ""
-    with pytest.raises(InputError, match="--reinit_layers is 2"):
+    with pytest.raises(InputError, match="--reinit_layers=2: "):
         run_of(tmp_path / "out", write, reinit_layers=2)
 
 
@@ -214,22 +214,23 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     other.with_settings(other.settings.replace(allow_changed_settings=True)).record()
 
 
-def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, write):
+def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, write, capsys):
     out = tmp_path / "out"
     run = run_of(out, write)
     run.record()
-    saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    saver.CheckpointSaver(str(out), 1).save(1, {"output_weights": 1.0})
     run.check_model()
-    columns = TextTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
+    run.with_settings(run.settings.replace(max_seq_length=9)).check_model()
+    assert "have changed: max_seq_length was 14, and is 9 now.\n" in capsys.readouterr().err
+    classes = TextTask(run.task.paths, Columns(), labels=["no", "maybe"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
     for changes, message in (
-        ({"settings": run.settings.replace(max_seq_length=9, do_eval=True)}, "max_seq_length was 14, and is 9 now"),
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
         ({"tokenizer": accents}, "strip_accents was True, and is False now"),
         ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that folder"),
-        ({"task": columns}, "text_column was 'text', and is 'label' now"),
+        ({"task": classes}, "labels 2 was 'yes', and is 'maybe' now.*pass --allow_changed_settings"),
     ):
         other = run_of(out, write, do_eval=True)
         vars(other).update(changes)
@@ -387,7 +388,21 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
         (lambda: FinetuningConfig(warmup_proportion=2.0), "--warmup_proportion is 2.0"),
         (lambda: FinetuningConfig(num_train_epochs="3"), "--num_train_epochs is '3'"),
         (lambda: FinetuningConfig(num_train_steps=-1), "--num_train_steps is -1"),
-        (lambda: workflow.finetune(None, FinetuningConfig()), "--do_train, --do_eval and --do_predict"),
+        (lambda: FinetuningConfig(num_train_epochs=0), "--num_train_epochs is 0"),
+        (
+            lambda: FinetuningConfig(do_train=True, training=TrainingConfig(gradient_accumulation_steps=3)),
+            "--train_batch_size=32: .*--gradient_accumulation_steps=3",
+        ),
+        (
+            lambda: FinetuningConfig(
+                do_train=True,
+                training=TrainingConfig(gradient_accumulation_steps=3),
+                trials=TrialsConfig(sweep=True, sweep_batch_sizes=(12, 16)),
+            ),
+            "--sweep_batch_sizes=16: ",
+        ),
+        (lambda: DistributionConfig("tpu"), "--tpu_name: missing"),
+        (lambda: DistributionConfig(use_tpu=True), "--tpu_name: missing"),
     ],
 )
 def test_invalid_settings_are_refused(make, message):

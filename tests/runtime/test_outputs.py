@@ -3,6 +3,8 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -77,14 +79,41 @@ def test_an_input_is_not_replaced(tmp_path):
 
 def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="file is not a folder"):
+    with pytest.raises(InputError, match="file is not a directory"):
         files.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
     path = str(tmp_path / "not" / "yet" / "x")
     files.check_output_files([path], "--output_file")
     outputs._check_folder.cache_clear()
-    monkeypatch.setattr(outputs.os, "access", lambda folder, mode: False)
-    with pytest.raises(InputError, match="no permission to make files"):
+    with pytest.raises(InputError, match=r"^--output_file: /proc: no files can be created \(No such file"):
+        files.check_output_files(["/proc/x"], "--output_file")
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(outputs.tempfile, "mkdtemp", mock.Mock(side_effect=denied))
+    with pytest.raises(InputError, match=r"no files can be created \(Permission denied\)"):
         files.check_output_files([path], "--output_file")
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.h5", "x.onnx", "x.safetensors", "bert_model.ckpt"])
+def test_a_directory_has_no_name_of_a_file(tmp_path, name):
+    with pytest.raises(InputError, match=rf"save\(\): a directory is written, but .*{name} is .* Omit [.]"):
+        files.check_new_folder(str(tmp_path / name), "save()")
+
+
+def test_errors_while_a_directory_is_written_are_explained(tmp_path):
+    path, elsewhere = str(tmp_path / "export"), str(tmp_path / "other")
+    message = f"^{path}: another program has just created this directory. Use another"
+    with (
+        pytest.raises(InputError, match=message),
+        files.replacing_folder(path) as first,
+        files.replacing_folder(path) as second,
+    ):
+        for folder in (first, second):
+            (Path(folder) / "file").touch()
+    assert os.listdir(tmp_path) == ["export"]
+    full = tf.errors.ResourceExhaustedError(None, None, f"{{{{node x}}}} {elsewhere}/x; No space left on device [Op:Y]")
+    message = f"^{elsewhere}/x: No space left on device .while writing {elsewhere}.[.] "
+    with pytest.raises(InputError, match=message), files.replacing_folder(elsewhere):
+        raise full
+    assert os.listdir(tmp_path) == ["export"]
 
 
 KILLED = """

@@ -63,6 +63,8 @@ def test_tensorflows_errors_of_the_system_are_explained():
         words = os.strerror(number)
         told = errors.explanation(tf.errors.UnknownError(None, None, f"a/b; {words}\n\t [[node]]"))
         assert told.startswith(f"a/b: {words}. ")
+        eager = tf.errors.UnknownError(None, None, f"{{{{function_node __wrapped__SaveV2}}}} a/b; {words} [Op:SaveV2]")
+        assert errors.explanation(eager) == told
     for words in (
         "OOM when allocating tensor",
         "Ran out of memory in memory space hbm. Used 16.61G of 15.75G hbm.",
@@ -88,7 +90,20 @@ def test_a_reader_that_ends_early_is_named():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ended:
         ended.stdout.close()
         printed = ended.stderr.read()
-    assert printed.startswith("error: Broken pipe") and printed.count("\n") == 1 and ended.returncode == 1
+    assert (
+        printed.startswith("error: standard output: Broken pipe") and printed.count("\n") == 1 and ended.returncode == 1
+    )
+
+
+@pytest.mark.parametrize("main", ["print('x')", "print('x' * 1_000_000)", "program.sys.stdout.write('x')"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_at_standard_output_is_named(main, unbuffered):
+    command = [sys.executable, "-c", PROGRAM.format(main=main)]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert ended.stderr.startswith("error: standard output: No space left on device.")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
 
 
 @pytest.mark.parametrize(("error", "message"), [("RuntimeError", "explained a"), ("InputError", "a")])

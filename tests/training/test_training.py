@@ -513,6 +513,6 @@ def test_batches_must_be_split_evenly(tmp_path):
     one, two = (build_strategy(DistributionConfig(name)) for name in ("one_device", "mirrored"))
     config = config_for(tmp_path, gradient_accumulation_steps=8)
     config.check_batch(one)
-    for size, message in ((BATCH, "2 replicas 4 examples.*--gradient_acc"), (7, "--train_batch_size is 7")):
+    for size, message in ((BATCH, "a replica's 4 examples.*--gradient_acc"), (7, "--train_batch_size is 7")):
         with pytest.raises(InputError, match=message):
             config.replace(train_batch_size=size).check_batch(two)

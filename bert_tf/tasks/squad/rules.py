@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.
@@ -88,7 +89,11 @@ class SquadConfig(Settings, frozen=True):
         """
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
-            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Lower it.")
+            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Change one.")
+        shortest = max(0, text_room(self.doc_stride, self.max_seq_length))
+        if shortest <= self.max_query_length:
+            problem = f"windows do not overlap if questions have {shortest} or more tokens"
+            say_once(f"Warning: --doc_stride={self.doc_stride}: {problem}. Use a smaller --doc_stride.")
 
 
 class AnswerConfig(Settings, frozen=True):

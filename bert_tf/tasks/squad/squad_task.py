@@ -50,6 +50,7 @@ class SquadTask(Task):
     """
 
     name = "squad"
+    output_weights = "cls/squad/output_weights"
     counts_examples = True
     dev_splits = test_splits = (PREDICT_SPLIT,)
 
@@ -63,20 +64,10 @@ class SquadTask(Task):
         config.check_lengths()
         self.config = config
         self._train_files = {f"train_{number}": path for number, path in enumerate(train_files, start=1)}
+        self.train_splits = list(self._train_files)
         self._predict_file = predict_file
         self.answer_config = answer_config
         self._tokenizer: Tokenizer | None = None
-
-    @property
-    def train_splits(self) -> list[str]:
-        """The names of the training files' splits.
-
-        Raises:
-          InputError: if there is no training file.
-        """
-        if not self._train_files:
-            raise InputError("--train_file is required with --do_train. Pass the questions to train on.")
-        return list(self._train_files)
 
     @property
     def selection_metric(self) -> str:
@@ -134,8 +125,6 @@ class SquadTask(Task):
 
     @functools.cached_property
     def _predict_data(self) -> SquadData:
-        if not self._predict_file:
-            raise InputError("--predict_file is required. Pass the questions to answer.")
         data = self._read(self._predict_file, is_training=False)
         if has_answers(data.articles, self.config.version_2_with_negative):
             official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
@@ -260,6 +249,8 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
+    if is_version_2:
+        say(f"The no-answer threshold is {threshold} (--{THRESHOLD_KEY}).")
     paths = [os.path.join(output_dir, name) for name in (PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE)]
     paths = paths[: 2 + is_version_2]
     predictions.write(*paths)
@@ -319,4 +310,4 @@ def _keep_threshold(output_dir: str, results: Mapping[str, float], config: Answe
     if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
         path, threshold = os.path.join(output_dir, NULL_THRESHOLD_FILE), results["best_f1_thresh"]
         files.write_json(path, {THRESHOLD_KEY: threshold, "best_f1": results["best_f1"], "model": model})
-        say(f"Wrote {path}: the threshold is now {threshold}.")
+        say(f"Wrote {path}: later predictions use the threshold {threshold}.")

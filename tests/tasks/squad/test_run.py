@@ -115,6 +115,19 @@ def test_a_trained_model_finds_the_answers(folder):
     assert predict(run)["f1"] == 100.0
 
 
+def test_a_trained_model_answers_with_other_windows(folder, tmp_path, capsys):
+    init = {"init_checkpoint": str(folder / "run")}
+    run = run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=16, doc_stride=3, max_query_length=5, **init)
+    finetune(run.task, run.settings.replace(do_predict=True), run=run)
+    changes = "doc_stride was 128, and is 3 now; max_query_length was 4, and is 5 now; max_seq_length was 24, and is 16"
+    assert f"have changed: {changes} now.\n" in capsys.readouterr().err
+    assert set(answers_of(tmp_path).values()) == {"x"}
+    run = run_on(folder, tmp_path, folder / "dev2.json", version_2=True, **init)
+    with pytest.raises(InputError, match=r"(?s)version_2_with_negative was .*pass --allow_changed_settings"):
+        run.check_model()
+    run.with_settings(run.settings.replace(allow_changed_settings=True)).check_model()
+
+
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
     run = run_on(
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
@@ -169,7 +182,8 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
 
     capsys.readouterr()
     again, stored_again = predict_with()
-    assert f"Using the threshold {threshold}" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"Using the threshold {threshold}" in shown and f"The no-answer threshold is {threshold} (--null" in shown
     assert again["f1"] == pytest.approx(scores["best_f1"])
     assert stored_again == stored
     assert json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"] == threshold
@@ -275,10 +289,6 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
 
 
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="--predict_file is required"):
-        run_on(folder, tmp_path, None).prepare([PREDICT_SPLIT])
-    with pytest.raises(InputError, match="--train_file is required"):
-        train(run_on(folder, tmp_path, None))
     with pytest.raises(InputError, match="only 32"):
         run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
     for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"max_answer_length": 0}, {"answer_text": "exact"}):
@@ -326,8 +336,8 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     ("given", "message"),
     [
         ([], "^error: .*--do_train, --do_predict, --interactive, --do_export or --evaluate_file"),
-        (["--evaluate_file=p.json", "--do_train"], "--evaluate_file .* --do_train"),
-        (["--evaluate_file=p.json"], "--predict_file is required"),
+        (["--evaluate_file=p.json", "--predict_file=q.json", "--do_export"], "--evaluate_file .* --do_export"),
+        (["--evaluate_file=p.json"], "--evaluate_file is used only with --predict_file"),
         (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
     ],
 )

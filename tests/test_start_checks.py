@@ -1,0 +1,290 @@
+"""What can be known at the start is known before TensorFlow is imported or before any text is tokenized."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.optimization import settings as optimization
+from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
+from bert_tf.runtime.errors import InputError
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import METRICS, DataConfig
+from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
+from tests import programs
+from tests.conftest import ROOT
+
+CLASSIFIER = "run_classifier.py --task_name=text --train_file={file} --do_train"
+SQUAD = "run_squad.py --train_file={file} --do_train"
+PRETRAINING = "run_pretraining.py --input_file={file} --do_train"
+OUT = "--output_dir={new}"
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory):
+    """A folder in which a module `tensorflow` ends the program."""
+    folder = tmp_path_factory.mktemp("stub")
+    (folder / "tensorflow.py").write_text("raise SystemExit('TensorFlow is imported')\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        *(
+            (f"{program} --output_dir={output}", f"--output_dir{problem}")
+            for program in (CLASSIFIER, SQUAD, PRETRAINING)
+            for output, problem in (
+                ("", " is required"),
+                ("{file}", ": {file} is not a directory"),
+                ("{file}/x", ": {file} is not a directory"),
+                ("/proc/x", ": /proc: no files can be created"),
+            )
+        ),
+        *(
+            (f"{program} {OUT} {flags}", message)
+            for program in (CLASSIFIER, SQUAD, PRETRAINING)
+            for flags, message in (
+                ("--use_tpu", "--tpu_name: missing. Pass local on a TPU VM"),
+                ("--distribution_strategy=tpu", "--tpu_name: missing"),
+                (
+                    "--gradient_accumulation_steps=3",
+                    "--train_batch_size=32: a replica's 32 examples are not a multiple",
+                ),
+                ("true", "unknown argument 'true'. Write --name=value, --name or --noname"),
+            )
+        ),
+        *((f"{program} {OUT} --num_train_epochs=0", "--num_train_epochs is 0.0") for program in (CLASSIFIER, SQUAD)),
+        (
+            f"{CLASSIFIER} {OUT} --sweep --sweep_batch_sizes=16 --gradient_accumulation_steps=3",
+            "--sweep_batch_sizes=16",
+        ),
+        (f"run_classifier.py --task_name=text --train_file={{file}} {OUT}", "No step is selected. Pass --do_train, "),
+        (f"{CLASSIFIER} {OUT} --dev_file={{new}}", "--dev_file: there is no file '{new}'"),
+        (f"run_pretraining.py --input_file={{file}} {OUT}", "No step is selected. Pass --do_train, --do_eval"),
+        (f"run_squad.py {OUT} --do_predict", "--do_predict is used only with --predict_file"),
+        (f"run_squad.py {OUT} --do_predict --predict_file={{new}}", "--predict_file: there is no file '{new}'"),
+        (f"run_squad.py {OUT} --do_train --train_file={{file}},{{new}}", "--train_file: there is no file '{new}'"),
+        (f"run_pretraining.py --do_train --input_file={{new}} {OUT}", "--input_file: '{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --eval_input_file={{new}}", "--eval_input_file: '{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --vocab_file={{new}}", "--vocab_file: there is no file '{new}'"),
+        (
+            f"run_classifier.py --task_name=ner {OUT} --do_train --feature_layers=-1 --features_dir={{file}}",
+            "--features_dir: {file} is not a directory",
+        ),
+        ("-m bert_tf.predict --model=x --input_file={new}", "--input_file: there is no file '{new}'"),
+        (
+            "extract_features.py --input_file={new} --init_checkpoint=x --output_file=y",
+            "--input_file: there is no file",
+        ),
+        (f"{SQUAD} {OUT} --max_seq_length=64", "--max_query_length=64: --max_seq_length=64 leaves no room for text"),
+        (f"{SQUAD} {OUT} --do_export", "--export_dir is required"),
+        ("-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf", "--output: /proc: no files can be"),
+        (
+            "extract_features.py --input_file={file} --init_checkpoint=x --output_file={new} --use_tpu",
+            "--tpu_name: missing. Pass local on a TPU VM",
+        ),
+        (
+            "extract_features.py --input_file={file} --init_checkpoint=x --output_file=/proc/x",
+            "--output_file: /proc: no files can be created",
+        ),
+        ("-m bert_tf.export --model_dir=x --export_dir=/proc/x", "--export_dir: /proc: no files can be created"),
+        ("-m bert_tf.export --model_dir=x --export_dir=x.onnx", "--export_dir: a directory is written, but x.onnx is"),
+        ("-m bert_tf.export --model_dir=x --export_dir=y true", "unknown argument 'true'"),
+    ],
+)
+def test_a_wrong_flag_is_known_before_tensorflow_is_imported(stub, tmp_path, command, message):
+    names = {"file": tmp_path / "file", "new": tmp_path / "new"}
+    names["file"].write_text("text\tlabel\na\tb\n")
+    command = [part for part in command.format(**names).split(" ") if part]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([stub, str(ROOT)])}
+    ended = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"error: {message.format(**names)}") and ended.stderr.count("\n") == 1
+    assert not names["new"].exists()
+
+
+def test_an_unknown_score_is_a_wrong_flag(stub):
+    flags = ["--task_name=text", "--output_dir=x", "--do_train", "--selection_metric=bleu"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([stub, str(ROOT)])}
+    command = [sys.executable, "run_classifier.py", *flags]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "flag --selection_metric=bleu: value should be one of <accuracy|f1|macro_f1" in ended.stderr
+    tasks = [
+        *(registry.build_task(DataConfig(name, "."), "", True) for name in (*DEFINITIONS, "swag")),
+        *(registry.build_task(DataConfig("text", ".", problem=p), "", True) for p in ("regression", "multi_label")),
+        registry.build_task(DataConfig("text", "."), "", True),
+        TaggingTask({}, ["PER", "O"]),
+    ]
+    assert {name for task in tasks for name in task.metric_names} == set(METRICS)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Returns a run of your own data that can't tokenize."""
+    config, vocab = programs.write_model_files(tmp_path)
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\na\tyes\nb\tno\n")
+
+    def tokenize(*_):
+        raise AssertionError("tokenized")
+
+    monkeypatch.setattr(FinetuningRun, "featurize", tokenize)
+
+    def make(**settings):
+        flags = {"bert_config_file": config, "vocab_file": vocab, "output_dir": str(tmp_path / "out")}
+        flags |= {"max_seq_length": 12, "do_train": True, "do_eval": True, "do_predict": True} | settings
+        task = registry.build_task(DataConfig("text", str(tmp_path)), "", flags["do_train"])
+        return FinetuningRun(task, FinetuningConfig.from_flags(flags))
+
+    return make
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize("content", [None, "text\tlabel\na\tyes\nb\tmaybe\tno\n"])
+def test_all_files_are_read_before_any_is_tokenized(run, tmp_path, split, content):
+    path = tmp_path / f"{split}.tsv"
+    path.unlink()
+    if content:
+        path.write_text(content)
+    made = run()
+    with pytest.raises(InputError, match=split):
+        workflow.prepare(made)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"freeze_layers": 2}, "--freeze_layers=2: the model has only 1 layers"),
+        ({"reinit_layers": 2}, "--reinit_layers=2: the model has only 1 layers"),
+        ({"max_seq_length": 2000}, "--max_seq_length is 2000, but the model has only"),
+        ({"do_train": False}, "--init_checkpoint is not given. Train first"),
+    ],
+)
+def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokenized(run, settings, message):
+    with pytest.raises(InputError, match=message):
+        made = run(**settings)
+        workflow.finetune(made.task, made.settings, run=made)
+
+
+def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
+    checkpoint = pretrained_model(tmp_path)
+    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
+    for folder, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
+        made = run(do_train=False, output_dir=str(tmp_path / folder), init_checkpoint=checkpoint)
+        message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
+        with pytest.raises(InputError, match=message):
+            workflow.finetune(made.task, made.settings, run=made)
+    made = run(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)  # the advice
+    with pytest.raises(AssertionError, match="tokenized"):
+        workflow.finetune(made.task, made.settings, run=made)
+
+
+def test_what_is_probably_wrong_is_a_warning(capsys):
+    second = SecondSchedule(1, 2.25)
+    for make, rate in (
+        (lambda: OptimizerConfig(learning_rate=2.0), "learning_rate=2.0"),
+        (lambda: OptimizerConfig(num_train_steps=2, second_schedule=second), "second_learning_rate=2.25"),
+        (
+            lambda: FinetuningConfig(trials=TrialsConfig(sweep=True, sweep_learning_rates=(1e-3, 2.5))),
+            "sweep_learning_rates=2.5",
+        ),
+        (lambda: OptimizerConfig(learning_rate=optimization.HIGHEST_LEARNING_RATE), None),
+    ):
+        make()
+        warned = capsys.readouterr().err
+        assert warned.count("Warning: ") == (rate is not None)
+        assert rate is None or f"Warning: --{rate}: training will probably diverge" in warned
+    for stride, longest in ((200, None), (300, 81), (384, 0)):
+        SquadConfig(doc_stride=stride, max_query_length=81 + (stride == 300)).check_lengths()
+        warned = capsys.readouterr().err
+        expected = f"--doc_stride={stride}: windows do not overlap if questions have {longest} or more tokens. Use a"
+        assert (expected in warned) == (longest is not None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fit", "message"),
+    [
+        ({}, {}, r"^epochs=3.0 of 8 examples with batch_size=32 is less than one step\. Use a smaller batch"),
+        ({}, {"epochs": 0}, "^epochs is 0"),
+        ({}, {"batch_size": 8, "gradient_accumulation_steps": 3}, "^batch_size=8: .* gradient_accumulation_steps=3"),
+        ({"freeze_layers": 9}, {}, "^freeze_layers=9: the model has only 1 layers"),
+        ({"max_seq_length": 5000}, {}, "^max_seq_length is 5000, but"),
+        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. Pass local on a TPU VM"),
+        ({}, {"validation_split": 0.5, "selection_metric": "f1"}, r"^selection_metric: text has no f1\. Use accuracy"),
+        ({}, {"selection_metric": "bleu"}, "^selection_metric is 'bleu'. Expected one of accuracy, f1, "),
+        ({"output_dir": "/proc/x"}, {}, "^output_dir: /proc: no files can be created"),
+        (
+            {"multi_label": True, "label_threshold": "tune"},
+            {},
+            "^label_threshold is 'tune', but .* Pass validation_data",
+        ),
+    ],
+)
+def test_python_s_messages_name_arguments(tmp_path, settings, fit, message):
+    checkpoint = pretrained_model(tmp_path)
+    labels = [["a"], ["b"]] * 4 if "multi_label" in settings else ["a", "b"] * 4
+    with pytest.raises(InputError, match=message) as raised:
+        bert_tf.Classifier.from_pretrained(checkpoint, **{"max_seq_length": 8} | settings).fit(
+            ["a", "b"] * 4, labels, **fit
+        )
+    assert "--" not in str(raised.value)
+
+
+def pretrained_model(folder):
+    config, _ = programs.write_model_files(folder)
+    encoder = BertEncoder(BertConfig.from_json_file(config))
+    weights = {variable.path: np.array(variable) for variable in encoder.weights}
+    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
+    return str(folder)
+
+
+def test_python_s_messages_name_changed_arguments(tmp_path):
+    checkpoint, out = pretrained_model(tmp_path), str(tmp_path / "out")
+
+    def fit(**settings):
+        classifier = bert_tf.Classifier.from_pretrained(checkpoint, max_seq_length=8, output_dir=out)
+        classifier.fit(["a", "b"] * 4, ["a", "b"] * 4, num_train_steps=1, **settings)
+
+    fit(batch_size=8, learning_rate=1e-4)
+    message = r"(?s)^output_dir: .* batch_size was 8, and is 4 now.* pass allow_changed_settings to use the new ones"
+    with pytest.raises(InputError, match=message) as raised:
+        fit(batch_size=4)
+    assert "--" not in str(raised.value) and "train_batch_size" not in str(raised.value)
+    fit(batch_size=4, allow_changed_settings=True)  # the advice
+
+
+def test_python_s_messages_name_the_right_call(tmp_path, capsys):
+    folder = pretrained_model(tmp_path)
+    with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):
+        bert_tf.Classifier.load(tmp_path / "nope")
+    for load, name in ((bert_tf.load_model, "load_model"), (bert_tf.FillMask, "FillMask")):
+        with pytest.raises(InputError, match=rf"^{name}\(\): there is no checkpoint 'nope'"):
+            load("nope")
+    with pytest.raises(TypeError, match="omit num_labels"):
+        bert_tf.Classifier.from_pretrained(folder, num_labels=2)
+    with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
+        bert_tf.Classifier.from_pretrained(folder).predict(["a"])
+    bert_tf.Classifier.from_pretrained(folder, max_seq_length=8, learning_rate=3.5)
+    assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
+    encoder = bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=8)
+    with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
+        bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=5000)
+    vectors = encoder.encode(["a b", "c"])
+    assert encoder.encode("a b").tolist() == vectors[0].tolist()
+    assert encoder.encode([]).shape == (0, vectors.shape[1])
+    similarity = encoder.similarity(vectors, vectors[:1])
+    cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    np.testing.assert_allclose(similarity, [[1.0], [cosine]], atol=1e-6)
