@@ -4,6 +4,7 @@ python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --fo
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def convert(
         the model.
     """
     from bert_tf import checkpoints, sentence_vectors
-    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
+    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver, variable_names
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
 
@@ -83,7 +84,7 @@ def convert(
         raise InputError(
             f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
         )
-    folder = run_directory.folder_of_checkpoint(source.path)
+    folder = run_directory.folder_of_checkpoint(source.path, "--input")
     config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
     vocab_file = find_vocabulary(folder)
@@ -103,6 +104,13 @@ def convert(
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
+    if lost := [name for name in source.ignored if not re.fullmatch(variable_names.NOT_TRAINED, name)]:
+        program.say(f"Warning: not converted: {', '.join(lost)}.")
+    if config.mlm_hidden_act or config.mlm_layer_norm_eps is not None:
+        program.say(
+            f"Warning: only bert-tf reads mlm_hidden_act={config.mlm_hidden_act} and mlm_layer_norm_eps="
+            f"{config.mlm_layer_norm_eps}. In other programs, the outputs of the masked-LM head differ."
+        )
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(

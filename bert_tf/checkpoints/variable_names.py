@@ -103,6 +103,11 @@ _GARDEN_IGNORED = (
     r"_CHECKPOINTABLE_OBJECT_GRAPH|save_counter|global_step|.*/\.OPTIMIZER_SLOT/.*|optimizer/.*|"
     r"masked_lm/embedding_table|next_sentence.*|cls_.*|.*_heads?/.*"
 )
+# Pattern of the ignored tensors that are copies of others, or belong to the training state.
+NOT_TRAINED = (
+    rf"{HF_COPIES}|_CHECKPOINTABLE_OBJECT_GRAPH|(save_counter|global_step)(/.*)?|.*/\.OPTIMIZER_SLOT/.*|optimizer/.*|"
+    r"masked_lm/embedding_table/.*"
+)
 
 
 def garden_names(names: Iterable[str]) -> tuple[dict[str, str], list[str], list[str]]:

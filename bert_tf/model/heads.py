@@ -57,8 +57,11 @@ class Transform(BertLayer):
 
     def __init__(self, config: BertConfig, name: str = "transform", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
-        self.dense = Dense(config, config.hidden_size, config.hidden_act, name="dense", **self.shared)
-        self.layer_norm = LayerNorm(config, **self.shared)
+        activation = config.mlm_hidden_act or config.hidden_act
+        self.dense = Dense(config, config.hidden_size, activation, name="dense", **self.shared)
+        epsilon = config.mlm_layer_norm_eps
+        norm_config = config if epsilon is None else config.replace(layer_norm_eps=epsilon)
+        self.layer_norm = LayerNorm(norm_config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         """Creates the variables for inputs of shape [..., H]."""
