@@ -4,7 +4,6 @@ python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --fo
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +69,7 @@ def convert(
         the model.
     """
     from bert_tf import checkpoints, sentence_vectors
-    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver, variable_names
+    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
 
@@ -104,8 +103,6 @@ def convert(
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
-    if lost := [name for name in source.ignored if not re.fullmatch(variable_names.NOT_TRAINED, name)]:
-        program.say(f"Warning: not converted: {', '.join(lost)}.")
     if config.mlm_hidden_act or config.mlm_layer_norm_eps is not None:
         program.say(
             f"Warning: only bert-tf reads mlm_hidden_act={config.mlm_hidden_act} and mlm_layer_norm_eps="

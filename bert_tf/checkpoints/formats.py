@@ -7,7 +7,7 @@ optimizer's slots. The original code can therefore load their checkpoints.
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 import ml_dtypes
@@ -62,8 +62,9 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     if _opener(prefix):
         return _open_files(prefix, flag_name)
     shapes, read = open_bundle(prefix, f"{flag_name}: ")
-    if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
-        return _open_garden(prefix, shapes, read, flag_name)
+    if saved_model.OBJECT_GRAPH in shapes:
+        where = f"{flag_name}: {prefix}"
+        return _open_keras(prefix, "garden", *saved_model.named_variables(shapes, read, where), where)
     return CheckpointSource(prefix, "tf1", shapes, read)
 
 
@@ -134,22 +135,31 @@ def _open_files(path: str, flag_name: str) -> CheckpointSource:
     def read(name: str) -> np.ndarray:
         return readers[name](name)
 
-    if opener in (_open_safetensors, torch_file.open_torch):
-        ignored = tuple(name for name in shapes if re.fullmatch(variable_names.HF_COPIES, name))
-        stored = {variable_names.hf_to_released(name): name for name in shapes if name not in ignored}
-        if None in stored:
-            raise InputError(f"{where}: {stored[None]} is not a tensor of BERT. Use another model.")
-        transposed = {name for name in stored if variable_names.hf_is_transposed(name)}
-    else:
-        stored, ignored, layer = keras_names.translated(shapes, read, where)
-        if opener is saved_model.open_saved_model:
-            stored = saved_model.with_span_head(path, shapes, stored, where)
-        if ignored:
-            say_once(f"{path}: not used: {', '.join(ignored)}.")
-        if layer:
-            say_once(f"Warning: {path}: {layer} is used as an output layer on the pooled output. Compare the outputs.")
-        transposed = {name for name in stored if keras_names.is_transposed(name, stored[name])}
-    return _renamed(path, "hf", shapes, read, stored, ignored, transposed)
+    if opener not in (_open_safetensors, torch_file.open_torch):
+        return _open_keras(path, "hf", shapes, read, where)
+    ignored = tuple(name for name in shapes if re.fullmatch(variable_names.HF_COPIES, name))
+    stored = {variable_names.hf_to_released(name): name for name in shapes if name not in ignored}
+    if None in stored:
+        raise InputError(f"{where}: {stored[None]} is not a tensor of BERT. Use another model.")
+    return _renamed(path, "hf", shapes, read, stored, ignored, variable_names.hf_is_transposed)
+
+
+def _open_keras(path: str, kind: str, shapes: Shapes, read: ReadTensor, where: str) -> CheckpointSource:
+    stored, ignored, layer = keras_names.translated(shapes, read, where)
+    if os.path.basename(path) == saved_model.SAVED_MODEL_FILE:
+        stored = saved_model.with_span_head(path, shapes, stored, where)
+    if kind == "garden" and "predictions/transform/" in stored.get("output_weights", ""):
+        # Without a signature, a tagger and a question-answering model have the same variables.
+        ignored = (*ignored, stored.pop("output_weights"), stored.pop("output_bias"))
+    if ignored:
+        say_once(f"{path}: not used: {', '.join(ignored)}.")
+    if layer:
+        say_once(f"Warning: {path}: {layer} is used as an output layer on the pooled output. Compare the outputs.")
+
+    def is_transposed(released: str) -> bool:  # Keras has output layers [in, out] instead of [out, in]
+        return released.endswith("output_weights") and not stored[released].endswith("output_weights")
+
+    return _renamed(path, kind, shapes, read, stored, ignored, is_transposed)
 
 
 def _open_safetensors(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -191,17 +201,6 @@ def _shards(path: str, flag_name: str) -> list[str]:
     return [files.require_file(os.path.join(folder, shard), flag_name) for shard in shards]
 
 
-def _open_garden(prefix: str, shapes: Shapes, read: ReadTensor, flag_name: str) -> CheckpointSource:
-    stored, ignored, unknown = variable_names.garden_names(shapes)
-    if unknown or "bert/embeddings/word_embeddings" not in stored:
-        found = ", ".join(unknown[:3]) or "no word embeddings"
-        raise InputError(
-            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not a BERT encoder of Model Garden ({found}). "
-            "Use another checkpoint."
-        )
-    return _renamed(prefix, "garden", shapes, read, stored, tuple(ignored))
-
-
 def _renamed(
     path: str,
     kind: str,
@@ -209,7 +208,7 @@ def _renamed(
     read_stored: ReadTensor,
     stored: Mapping[str, str],
     ignored: tuple[str, ...],
-    transposed: Container[str] = (),
+    is_transposed: Callable[[str], bool],
 ) -> CheckpointSource:
     """Returns a checkpoint with released names and shapes.
 
@@ -220,15 +219,15 @@ def _renamed(
       read_stored: returns the tensor with a stored name.
       stored: maps released names to stored names.
       ignored: see `CheckpointSource`.
-      transposed: the released names of the tensors that are stored transposed.
+      is_transposed: returns whether the tensor with a released name is stored transposed.
     """
 
     def shape(released: str) -> tuple[int, ...]:
         dims = keras_names.released_shape(released, shapes[stored[released]])
-        return dims[::-1] if released in transposed else dims
+        return dims[::-1] if is_transposed(released) else dims
 
     def read(released: str) -> np.ndarray:
         array = read_stored(stored[released])
-        return array.T if released in transposed else array.reshape(shape(released))
+        return array.T if is_transposed(released) else array.reshape(shape(released))
 
     return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, ignored)

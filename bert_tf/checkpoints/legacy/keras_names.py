@@ -108,11 +108,6 @@ def released_shape(released: str, dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims
 
 
-def is_transposed(released: str, stored: str) -> bool:
-    """Returns whether Keras stores an output layer transposed: [in, out] instead of [out, in]."""
-    return released.endswith("output_weights") and not stored.endswith("output_weights")
-
-
 class Translation(NamedTuple):
     """The variables of a Keras model.
 
@@ -146,7 +141,7 @@ def translated(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], np.n
         if released is None:
             unknown.append(name)
         elif has_own_pooler and "pooler_transform/" in name:
-            dropped.append(name)  # Model Garden's output layer has a pooler of its own, instead of the encoder's
+            dropped.append(name)  # an output layer of Model Garden may have a pooler of its own
         elif (first := stored.setdefault(released, name)) != name and not np.array_equal(read(first), read(name)):
             raise InputError(f"{where}: {name} and {first} have the same meaning. Use a file of one model.")
     layer = ""

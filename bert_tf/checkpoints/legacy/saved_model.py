@@ -1,10 +1,11 @@
 """Reads the variables and the settings of a SavedModel. Its functions are not run: they are searched for constants."""
 
 import functools
+import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 
 SAVED_MODEL_FILE = "saved_model.pb"
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # The keys of variables that training needed and the model does not.
 _STATE = re.compile(
     r"(.*/)?(optimizer|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -52,25 +53,33 @@ def open_saved_model(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     if not files.exists(f"{prefix}.index"):
         raise InputError(f"{where}: no {prefix}.index. Copy the complete directory of the SavedModel.")
     shapes, read = open_bundle(prefix, f"{where}: ")
-    keys = {key: key for key in shapes if not re.fullmatch(TRAINING_STATE, key)}
-    if _OBJECT_GRAPH in shapes:
-        keys = _keys(TrackableObjectGraph.FromString(read(_OBJECT_GRAPH)), _graph(path, where), where)
-    return {name: shapes[key] for name, key in keys.items()}, lambda name: read(keys[name])
+    if OBJECT_GRAPH not in shapes:  # a model of TensorFlow 1, where the keys are the names
+        return {name: shape for name, shape in shapes.items() if not re.fullmatch(TRAINING_STATE, name)}, read
+    nodes = _graph(path, where).object_graph_def.nodes
+    return named_variables(shapes, read, where, [node.variable.trainable for node in nodes])
 
 
-def _keys(objects: TrackableObjectGraph, graph: MetaGraphDef, where: str) -> dict[str, str]:
-    """Returns the keys of variables in the checkpoint of a SavedModel by the variables' names."""
+def named_variables(
+    shapes: Shapes, read: ReadTensor, where: str, is_trained: Sequence[bool] = ()
+) -> tuple[Shapes, ReadTensor]:
+    """Returns the variables of a TensorFlow 2 checkpoint by their own names, without the state of training.
+
+    Args:
+      shapes: the shapes by the keys in the checkpoint.
+      read: returns the tensor with a key.
+      where: the beginning of error messages.
+      is_trained: for each object of the checkpoint, whether it is a trained variable; all are by default.
+
+    Raises:
+      InputError: if two variables have the same name.
+    """
     keys: dict[str, str] = {}
-    for number, node in enumerate(objects.nodes):
-        saved = graph.object_graph_def.nodes[number].variable
-        for attribute in node.attributes:
-            key, name = attribute.checkpoint_key, attribute.full_name or saved.name
-            if not saved.trainable or _STATE.fullmatch(key):
-                continue
-            if name in keys:
-                raise InputError(f"{where}: two variables are called {name}. Use a SavedModel of one BERT model.")
-            keys[name] = key
-    return keys
+    for node, trained in itertools.zip_longest(TrackableObjectGraph.FromString(read(OBJECT_GRAPH)).nodes, is_trained):
+        for attribute in node.attributes if trained is not False else ():
+            key, name = attribute.checkpoint_key, attribute.full_name
+            if key in shapes and not _STATE.fullmatch(key) and keys.setdefault(name, key) != key:
+                raise InputError(f"{where}: two variables are called {name}. Use a file of one BERT model.")
+    return {name: shapes[key] for name, key in keys.items()}, lambda name: read(keys[name])
 
 
 @functools.lru_cache(maxsize=2)

@@ -31,12 +31,6 @@ _DTYPES = {
     "LongStorage": np.dtype(np.int64),
 }
 
-# The errors of the modules `zipfile` and `pickle` for damaged files, and the errors above.
-_ERRORS = (
-    *(zipfile.BadZipFile, pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, LookupError),
-    *(MemoryError, OSError, RuntimeError, TypeError, ValueError),
-)
-
 
 class _Storage(NamedTuple):
     key: str
@@ -62,14 +56,10 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Te
     return _Tensor(storage, *tensor[1:])
 
 
-def _parameter(tensor: Any, *_: Any) -> Any:
-    return tensor
-
-
 _GLOBALS = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
     **{("torch", name): name for name in _DTYPES},
 }
 
@@ -121,7 +111,7 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
         storage, offset, shape, strides = tensors[name]
         try:
             data = _entry(path, f"{root}/data/{storage.key}", storage.size * storage.dtype.itemsize)
-        except _ERRORS as error:
+        except Exception as error:  # as below
             raise InputError(f"{name} is damaged ({error}). Copy the file again.", where) from None
         flat = np.frombuffer(data, storage.dtype.newbyteorder(order))[offset:]
         steps = [stride * flat.itemsize for stride in strides]
@@ -146,7 +136,7 @@ def _parsed(path: str, where: str) -> tuple[str, str, dict[str, _Tensor]]:
         for name, tensor in tensors.items():
             if not isinstance(name, str) or not isinstance(tensor, _Tensor):
                 raise ValueError(f"{name!r:.60} is not a tensor")
-    except _ERRORS as error:
+    except Exception as error:  # a damaged pickle or zip file can raise errors of many classes
         found = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{where}: not a file of a model's weights, or damaged ({found}). Nothing in it was run. Save the weights "
