@@ -40,6 +40,12 @@ _ADDED_TOKENS = flags.DEFINE_list(
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
     "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."
 )
+_VERIFY = flags.DEFINE_string(
+    "verify", None, "File with one text per line, on which the old and the new model are compared."
+)
+_VERIFY_PYTHON = flags.DEFINE_string(
+    "verify_python", None, "Python of an environment with the old model's library. It runs code of trusted files."
+)
 
 
 def convert(
@@ -49,6 +55,8 @@ def convert(
     config_file: str | None = None,
     added_tokens: str | os.PathLike[str] | Sequence[str] = (),
     new_embeddings: str = "mean",
+    verify: str | None = None,
+    verify_python: str | None = None,
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
@@ -63,12 +71,14 @@ def convert(
       added_tokens: tokens to add to the model, which are never split, or a file with one per line. The embedding table
         grows if necessary.
       new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
+      verify: a file with texts on which both models are compared; see `verification.verify`.
+      verify_python: see `verification.verify`.
 
     Raises:
-      InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
-        the model.
+      InputError: if the checkpoint or its config can't be read, the format is unknown, the format can't represent the
+        model, or the outputs of the models differ.
     """
-    from bert_tf import checkpoints, sentence_vectors
+    from bert_tf import checkpoints, sentence_vectors, verification
     from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
@@ -104,10 +114,7 @@ def convert(
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
     if config.mlm_hidden_act or config.mlm_layer_norm_eps is not None:
-        program.say(
-            f"Warning: only bert-tf reads mlm_hidden_act={config.mlm_hidden_act} and mlm_layer_norm_eps="
-            f"{config.mlm_layer_norm_eps}. In other programs, the outputs of the masked-LM head differ."
-        )
+        program.say("Warning: other programs don't support mlm_hidden_act and mlm_layer_norm_eps in the config.")
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
@@ -117,6 +124,8 @@ def convert(
         if source.kind == "hf" and output_layers.recorded_classes(source):
             program.say("Warning: the original format can't store the names of the classes.")
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
+    if verify:
+        verification.verify(source.path, target_folder, verify, verify_python)
 
 
 def write_hf(
@@ -166,6 +175,8 @@ def main() -> None:
         _BERT_CONFIG_FILE.value,
         _ADDED_TOKENS.value,
         _NEW_EMBEDDINGS.value,
+        _VERIFY.value,
+        _VERIFY_PYTHON.value,
     )
 
 

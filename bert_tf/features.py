@@ -45,13 +45,17 @@ class TextLine:
     text_b: str | None
 
 
-def read_examples(input_file: str) -> list[TextLine]:
+def read_examples(input_file: str, flag_name: str = "--input_file") -> list[TextLine]:
     """Reads a file with one text or one pair of texts ("a ||| b") per line.
+
+    Args:
+      input_file: the file.
+      flag_name: the flag that gave the path, for messages.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
     """
-    lines = files.read_text(input_file, "--input_file").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = files.read_text(input_file, flag_name).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not lines[-1]:
         lines.pop()
     examples = []

@@ -7,7 +7,7 @@ optimizer's slots. The original code can therefore load their checkpoints.
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypedDict
 
 import ml_dtypes
@@ -64,7 +64,7 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     shapes, read = open_bundle(prefix, f"{flag_name}: ")
     if saved_model.OBJECT_GRAPH in shapes:
         where = f"{flag_name}: {prefix}"
-        return _open_keras(prefix, "garden", *saved_model.named_variables(shapes, read, where), where)
+        return _renamed(prefix, "garden", *saved_model.named_variables(shapes, read, where), where)
     return CheckpointSource(prefix, "tf1", shapes, read)
 
 
@@ -135,31 +135,50 @@ def _open_files(path: str, flag_name: str) -> CheckpointSource:
     def read(name: str) -> np.ndarray:
         return readers[name](name)
 
-    if opener not in (_open_safetensors, torch_file.open_torch):
-        return _open_keras(path, "hf", shapes, read, where)
-    ignored = tuple(name for name in shapes if re.fullmatch(variable_names.HF_COPIES, name))
-    stored = {variable_names.hf_to_released(name): name for name in shapes if name not in ignored}
-    if None in stored:
-        raise InputError(f"{where}: {stored[None]} is not a tensor of BERT. Use another model.")
-    return _renamed(path, "hf", shapes, read, stored, ignored, variable_names.hf_is_transposed)
+    return _renamed(path, "hf", shapes, read, where)
 
 
-def _open_keras(path: str, kind: str, shapes: Shapes, read: ReadTensor, where: str) -> CheckpointSource:
-    stored, ignored, layer = keras_names.translated(shapes, read, where)
-    if os.path.basename(path) == saved_model.SAVED_MODEL_FILE:
-        stored = saved_model.with_span_head(path, shapes, stored, where)
-    if kind == "garden" and "predictions/transform/" in stored.get("output_weights", ""):
+def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, where: str) -> CheckpointSource:
+    """Returns a checkpoint with released names and shapes, and prints which trained tensors are not used.
+
+    Args:
+      path: see `CheckpointSource`.
+      kind: see `CheckpointSource`.
+      shapes: maps stored names to shapes.
+      read_stored: returns the tensor with a stored name.
+      where: the beginning of error messages.
+    """
+    is_torch = _opener(path) in (_open_safetensors, torch_file.open_torch)
+    copies = {name for name in shapes if is_torch and re.fullmatch(variable_names.HF_COPIES, name)}
+    translate = variable_names.hf_to_released if is_torch else keras_names.to_released
+    others = {name: shapes[name] for name in shapes if name not in copies}
+    stored, unused, layer = keras_names.translated(others, read_stored, where, translate)
+    if "output_weights" in stored and path.endswith(".pb"):
+        if saved_model.architecture(path, *shapes[stored["output_bias"]], where) == "BertForQuestionAnswering":
+            stored |= {f"cls/squad/{name}": stored.pop(name) for name in ("output_weights", "output_bias")}
+    elif "predictions/transform/" in stored.get("output_weights", ""):
         # Without a signature, a tagger and a question-answering model have the same variables.
-        ignored = (*ignored, stored.pop("output_weights"), stored.pop("output_bias"))
-    if ignored:
-        say_once(f"{path}: not used: {', '.join(ignored)}.")
+        unused = (*unused, stored.pop("output_weights"), stored.pop("output_bias"))
+    if unused:
+        say_once(f"{path}: not used: {', '.join(unused)}.")
     if layer:
         say_once(f"Warning: {path}: {layer} is used as an output layer on the pooled output. Compare the outputs.")
 
-    def is_transposed(released: str) -> bool:  # Keras has output layers [in, out] instead of [out, in]
+    def is_transposed(released: str) -> bool:
+        if is_torch:
+            return variable_names.hf_is_transposed(released)
+        # Keras stores output layers [in, out] instead of [out, in].
         return released.endswith("output_weights") and not stored[released].endswith("output_weights")
 
-    return _renamed(path, kind, shapes, read, stored, ignored, is_transposed)
+    def shape(released: str) -> tuple[int, ...]:
+        dims = keras_names.released_shape(released, shapes[stored[released]])
+        return dims[::-1] if is_transposed(released) else dims
+
+    def read(released: str) -> np.ndarray:
+        array = read_stored(stored[released])
+        return array.T if is_transposed(released) else array.reshape(shape(released))
+
+    return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, (*copies, *unused))
 
 
 def _open_safetensors(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -199,35 +218,3 @@ def _shards(path: str, flag_name: str) -> list[str]:
         if os.path.basename(shard) != shard or shard.endswith(_INDEX) or _opener(shard) is not _opener(path):
             raise InputError(f"{flag_name}: {path}: {shard!r} is not the name of a file of weights. Use another model.")
     return [files.require_file(os.path.join(folder, shard), flag_name) for shard in shards]
-
-
-def _renamed(
-    path: str,
-    kind: str,
-    shapes: Shapes,
-    read_stored: ReadTensor,
-    stored: Mapping[str, str],
-    ignored: tuple[str, ...],
-    is_transposed: Callable[[str], bool],
-) -> CheckpointSource:
-    """Returns a checkpoint with released names and shapes.
-
-    Args:
-      path: see `CheckpointSource`.
-      kind: see `CheckpointSource`.
-      shapes: maps stored names to shapes.
-      read_stored: returns the tensor with a stored name.
-      stored: maps released names to stored names.
-      ignored: see `CheckpointSource`.
-      is_transposed: returns whether the tensor with a released name is stored transposed.
-    """
-
-    def shape(released: str) -> tuple[int, ...]:
-        dims = keras_names.released_shape(released, shapes[stored[released]])
-        return dims[::-1] if is_transposed(released) else dims
-
-    def read(released: str) -> np.ndarray:
-        array = read_stored(stored[released])
-        return array.T if is_transposed(released) else array.reshape(shape(released))
-
-    return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, ignored)

@@ -218,7 +218,7 @@ def test_model_garden_checkpoints(tmp_path, version):
 
 
 def test_foreign_tf2_checkpoint_is_refused(tmp_path):
-    tf.train.Checkpoint(v=tf.Variable(1.0, name="v")).write(str(tmp_path / "ckpt"))
+    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "ckpt"))
     with pytest.raises(InputError, match="v is not a variable of BERT"):
         checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
 

@@ -13,10 +13,12 @@ WEIGHTS_FILE = "model.weights.h5"
 _TASK_WEIGHTS_FILE = "task.weights.h5"
 _TASK_FILE = "task.json"
 _VOCABULARIES = ("assets/tokenizer/vocabulary.txt", "assets/vocabulary.txt")
-# Maps a task to Hugging Face's architecture, and the activation of its output layer to the type of its problem.
-_ARCHITECTURES = {"BertTextClassifier": "BertForSequenceClassification", "BertMaskedLM": "BertForMaskedLM"}
-_ARCHITECTURES |= {"BertClassifier": "BertForSequenceClassification"}  # KerasNLP
-_PROBLEMS = {"sigmoid": "multi_label_classification", "softmax": "single_label_classification", "linear": None}
+# Maps a task to Hugging Face's architecture. BertClassifier is KerasNLP's.
+_ARCHITECTURES = {
+    **dict.fromkeys(("BertTextClassifier", "BertClassifier"), "BertForSequenceClassification"),
+    "BertMaskedLM": "BertForMaskedLM",
+}
+_ACTIVATIONS = (None, "linear", "softmax", "sigmoid")
 # The settings of KerasHub's head. They differ from those of its encoder.
 _MASKED_LM = {"mlm_hidden_act": "gelu_erf", "mlm_layer_norm_eps": 1e-5}
 # Settings of the tokenizer, and the values with which it is BERT's.
@@ -75,13 +77,11 @@ def hf_config(folder: str, where: str) -> dict[str, Any]:
         },
         f"{where}: {folder}/config.json",
     )
-    activation = settings.get("activation") or "linear"
-    if str(activation) not in _PROBLEMS:
+    if (activation := settings.get("activation")) not in _ACTIVATIONS:
         raise InputError(f"{where}: {folder}: the activation of the output layer is {activation!r:.60}. Use linear.")
-    problem = _PROBLEMS[str(activation)]
-    found = {"problem_type": problem} if problem else {}
-    if task == "BertMaskedLM":
-        found |= _MASKED_LM
+    found = _MASKED_LM if task == "BertMaskedLM" else {}
+    if activation == "sigmoid":
+        found = {"problem_type": "multi_label_classification"}
     return config.to_hf_dict(_ARCHITECTURES.get(task, "BertModel")) | found
 
 

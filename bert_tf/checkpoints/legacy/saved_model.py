@@ -1,5 +1,6 @@
 """Reads the variables and the settings of a SavedModel. Its functions are not run: they are searched for constants."""
 
+import collections
 import functools
 import itertools
 import math
@@ -17,7 +18,6 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, open_bundle
-from bert_tf.config import RELEASED_LAYER_NORM_EPSILON
 from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
@@ -25,18 +25,9 @@ from bert_tf.runtime.errors import InputError
 SAVED_MODEL_FILE = "saved_model.pb"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # The keys of variables that training needed and the model does not.
-_STATE = re.compile(
-    r"(.*/)?(optimizer|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH"
-)
+_STATE = re.compile(r"(.*/)?(optimizer|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*")
 # The operations of activations. GELU's tanh form has a power.
 _ACTIVATIONS = {"Erf": "gelu_erf", "Erfc": "gelu_erf", "Pow": "gelu", "Relu": "relu"}
-# Hugging Face's architectures by a variable of their output layers.
-_ARCHITECTURES = {
-    "cls/squad/output_weights": "BertForQuestionAnswering",
-    "cls/seq_relationship/output_weights": "BertForPreTraining",
-    "cls/predictions/output_bias": "BertForMaskedLM",
-}
-_ADVICE = "Put the model's bert_config.json into this directory."
 
 
 def open_saved_model(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -74,27 +65,34 @@ def named_variables(
       InputError: if two variables have the same name.
     """
     keys: dict[str, str] = {}
-    for node, trained in itertools.zip_longest(TrackableObjectGraph.FromString(read(OBJECT_GRAPH)).nodes, is_trained):
-        for attribute in node.attributes if trained is not False else ():
+    nodes = _decoded(TrackableObjectGraph, read(OBJECT_GRAPH), where).nodes
+    for node, trained in itertools.zip_longest(nodes, is_trained):
+        for attribute in node.attributes if node and trained is not False else ():
             key, name = attribute.checkpoint_key, attribute.full_name
-            if key in shapes and not _STATE.fullmatch(key) and keys.setdefault(name, key) != key:
+            if not shapes.get(key) or _STATE.fullmatch(key):  # numbers are counters and settings
+                continue
+            if keys.setdefault(name, key) != key:
                 raise InputError(f"{where}: two variables are called {name}. Use a file of one BERT model.")
     return {name: shapes[key] for name, key in keys.items()}, lambda name: read(keys[name])
 
 
+def _decoded(kind: type[Any], data: bytes, where: str) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise InputError(f"{where}: damaged, or not a SavedModel. Copy the file again.") from None
+
+
 @functools.lru_cache(maxsize=2)
-def _parsed(path: str, _: object) -> SavedModel:
+def _parsed(path: str, where: str, _: object) -> MetaGraphDef:
     with files.open_file(path, "rb") as reader:
-        return SavedModel.FromString(reader.read())
+        graphs = _decoded(SavedModel, reader.read(), where).meta_graphs
+    # TensorFlow Hub's first format also contains a graph for training.
+    return next((graph for graph in graphs if "train" not in graph.meta_info_def.tags), MetaGraphDef())
 
 
 def _graph(path: str, where: str) -> MetaGraphDef:
-    """Returns the graph for serving. TensorFlow Hub's first format also contains one for training."""
-    try:
-        graphs = _parsed(path, files.stamp(path)).meta_graphs
-        return next(graph for graph in graphs if "train" not in graph.meta_info_def.tags)
-    except (DecodeError, StopIteration):
-        raise InputError(f"{where}: damaged, or not a SavedModel. Copy the file again.") from None
+    return _parsed(path, where, files.stamp(path))
 
 
 def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
@@ -103,17 +101,17 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
         yield from function.node_def
 
 
-def _small_constant(node: NodeDef) -> list[Any]:
+def _constant(node: NodeDef) -> list[Any]:
     """Returns the numbers of a constant of up to four numbers; nothing for other operations."""
     tensor = node.attr["value"].tensor
     is_small = math.prod(dim.size for dim in tensor.tensor_shape.dim) in range(1, 5)
-    return tf.make_ndarray(tensor).ravel().tolist() if node.op == "Const" and is_small else []
+    if node.op != "Const" or not is_small or tensor.dtype == tf.string.as_datatype_enum:
+        return []
+    return tf.make_ndarray(tensor).ravel().tolist()
 
 
-def _constants(graph: MetaGraphDef, pattern: str) -> dict[str, list[Any]]:
-    """Returns the numbers of the small constants whose names end with a pattern."""
-    found = ((node.name, _small_constant(node)) for node in _nodes(graph) if re.search(f"{pattern}$", node.name))
-    return {name: values for name, values in found if values}
+def _signature(path: str, where: str) -> SignatureDef:
+    return _graph(path, where).signature_def.get("serving_default", SignatureDef())
 
 
 def settings(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -126,32 +124,25 @@ def settings(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -
       where: the beginning of error messages.
 
     Raises:
-      InputError: if the number of heads or the activation is not clear.
+      InputError: if one of them is not clear.
     """
-    graph = _graph(path, where)
-    query = shapes[stored["bert/encoder/layer_0/attention/self/query/kernel"]]
-    if len(query) == 3:
-        heads = {query[1]}
-    else:  # found where the query is divided: reshape(query, [batch, length, heads, size])
-        whole = _constants(graph, r"attention/self/Reshape(_\d+)?/shape").values()
-        parts = _constants(graph, r"attention/self/Reshape(_\d+)?/shape/[23]")
-        pairs = [(*values, *parts.get(f"{name[:-1]}3", ())) for name, values in parts.items() if name.endswith("/2")]
-        pairs += [tuple(values[2:]) for values in whole]
-        heads = {pair[0] for pair in pairs if len(pair) == 2 and math.prod(pair) == query[1]}
-    found = {node.op for node in _nodes(graph)} & _ACTIVATIONS.keys()
-    activations = {_ACTIVATIONS[name] for name in found}
-    for name, values in (("number of attention heads", heads), ("activation", activations)):
-        if len(values) != 1:
-            raise InputError(f"{where}: the {name} is not clear ({sorted(values) or 'not found'}). {_ADVICE}")
-    epsilons = {float(str(np.float32(value))) for (value,) in _constants(graph, "batchnorm/add/y").values()}
-    epsilons |= {float(str(np.float32(n.attr["epsilon"].f))) for n in _nodes(graph) if n.op == "FusedBatchNormV3"}
-    if len(epsilons) > 1:
-        raise InputError(f"{where}: several epsilons of layer normalisation ({sorted(epsilons)}). {_ADVICE}")
-    return {
-        "num_attention_heads": heads.pop(),
-        "hidden_act": activations.pop(),
-        "layer_norm_eps": next(iter(epsilons), RELEASED_LAYER_NORM_EPSILON),
-    }
+    nodes = list(_nodes(_graph(path, where)))
+    *_, width = query = shapes[stored["bert/encoder/layer_0/attention/self/query/kernel"]]
+    sizes: dict[str, list] = collections.defaultdict(list)
+    epsilons = set()
+    for node in sorted(nodes, key=lambda node: node.name):
+        if found := re.search(r"(.*attention/self/Reshape(_\d+)?)/shape(/[23])?$", node.name):
+            sizes[found.group(1)] += _constant(node)  # of reshape(query, [batch, length, heads, size])
+        elif node.name.endswith("batchnorm/add/y"):
+            epsilons |= {float(str(np.float32(value))) for value in _constant(node)}
+    heads = {query[1]} if len(query) == 3 else {n[-2] for n in sizes.values() if len(n) > 1 and n[-2] * n[-1] == width}
+    activations = {_ACTIVATIONS[node.op] for node in nodes if node.op in _ACTIVATIONS}
+    values = {"num_attention_heads": heads, "hidden_act": activations, "layer_norm_eps": epsilons}
+    for name, choices in values.items():
+        if len(choices) != 1:
+            problem = f"{name} is not clear (found: {sorted(choices) or 'nothing'})"
+            raise InputError(f"{where}: {problem}. Put the model's bert_config.json into this directory.")
+    return {name: choices.pop() for name, choices in values.items()}
 
 
 def casing(path: str, where: str) -> bool | None:
@@ -170,34 +161,30 @@ def casing(path: str, where: str) -> bool | None:
         name = signature.outputs["do_lower_case"].name if "do_lower_case" in signature.outputs else ""
         for _ in range(9):  # through a few identity operations
             node = nodes.get(name.partition(":")[0], NodeDef())
-            if value := _small_constant(node):
+            if value := _constant(node):
                 return bool(value[0])
             name = next(iter(node.input), "")
     operations = {node.op for node in _nodes(graph)}
     return "CaseFoldUTF8" in operations if any("WordpieceTokenize" in name for name in operations) else None
 
 
-def architecture(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> str:
-    """Returns Hugging Face's name of the architecture, from the output layer and the signature for serving.
+def architecture(path: str, rows: int, where: str) -> str:
+    """Returns Hugging Face's name of the architecture with an output layer, from the signature for serving.
 
     Args:
       path: `saved_model.pb`.
-      shapes: maps the names of the variables to their shapes.
-      stored: maps released names to names.
+      rows: the number of outputs.
       where: the beginning of error messages.
     """
-    if "output_weights" not in stored:
-        return next((name for head, name in _ARCHITECTURES.items() if head in stored), "BertModel")
-    outputs = _graph(path, where).signature_def.get("serving_default", SignatureDef()).outputs
+    outputs = _signature(path, where).outputs
     if any("start" in name for name in outputs):
         return "BertForQuestionAnswering"
     dims = [[dim.size for dim in tensor.tensor_shape.dim] for tensor in outputs.values()]
-    is_tagger = any(len(sizes) == 3 and sizes[2:] == [*shapes[stored["output_bias"]]] for sizes in dims)
+    is_tagger = any(len(sizes) == 3 and sizes[2] == rows for sizes in dims)
     return "BertForTokenClassification" if is_tagger else "BertForSequenceClassification"
 
 
-def with_span_head(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> dict[str, str]:
-    """Returns the names of the variables with the released name of a question-answering model's output layer."""
-    if architecture(path, shapes, stored, where) != "BertForQuestionAnswering":
-        return dict(stored)
-    return {re.sub("^output_", "cls/squad/output_", name): stored[name] for name in stored}
+def sequence_length(path: str, where: str) -> int:
+    """Returns the number of tokens that the signature for serving takes; 0 or less if it takes any number."""
+    shapes = [tensor.tensor_shape.dim for tensor in _signature(path, where).inputs.values()]
+    return max((dims[1].size for dims in shapes if len(dims) > 1), default=0)

@@ -9,8 +9,7 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -23,37 +22,22 @@ from bert_tf.runtime.errors import InputError, check
 _OLDER_FORM = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 # The pickle of BERT-Large has about 60 kB.
 _MAX_PICKLE_BYTES = 1 << 24
-_DTYPES = {
-    "FloatStorage": np.dtype(np.float32),
-    "DoubleStorage": np.dtype(np.float64),
-    "HalfStorage": np.dtype(np.float16),
-    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
-    "LongStorage": np.dtype(np.int64),
-}
+_KINDS = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": ml_dtypes.bfloat16, "Long": "i8"}
+_DTYPES = {f"{name}Storage": np.dtype(kind) for name, kind in _KINDS.items()}
 
 
-class _Storage(NamedTuple):
-    key: str
-    dtype: np.dtype
-    size: int
+class _Tensor(tuple):
+    """A tensor without its data: its storage (key, type and size), offset, shape and strides, in elements."""
 
 
-class _Tensor(NamedTuple):
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
-    """Does what `_rebuild_tensor_v2` does, without the data."""
-    tensor = check([storage, offset, shape, strides], tuple[tuple, int, tuple[int, ...], tuple[int, ...]], "a tensor")
-    if not isinstance(storage, _Storage) or min((offset, *shape, *strides), default=0) < 0:
-        raise ValueError("a tensor has no valid storage")
-    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    if max(math.prod(shape), last + 1) > storage.size:
+def _tensor(*described: Any) -> _Tensor:
+    """Does what PyTorch's `_rebuild_tensor_v2` does, without the data."""
+    kind = tuple[tuple[str, str, int], int, tuple[int, ...], tuple[int, ...]]
+    (_, _, size), offset, shape, strides = tensor = _Tensor(check(described[:4], kind, "a tensor"))
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    if min((offset, *shape, *strides)) < 0 or max(math.prod(shape), last + 1) > size:
         raise ValueError(f"a tensor of shape {list(shape)} is larger than its data")
-    return _Tensor(storage, *tensor[1:])
+    return tensor
 
 
 _GLOBALS = {
@@ -71,20 +55,16 @@ class _Unpickler(pickle._Unpickler):
     """
 
     # The state of an object is skipped: the only objects with a state are dictionaries, where it is a version number.
-    dispatch: ClassVar[dict[int, Callable]] = pickle._Unpickler.dispatch | {
-        pickle.BUILD[0]: lambda self: self.stack.pop()
-    }
+    dispatch: ClassVar = pickle._Unpickler.dispatch | {pickle.BUILD[0]: lambda self: self.stack.pop()}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _GLOBALS:
             raise ValueError(f"it refers to {module}.{name}, which is not a part of a tensor")
         return _GLOBALS[module, name]
 
-    def persistent_load(self, identity: Any) -> _Storage:
-        kind, dtype, key, _, size = identity
-        if kind != "storage" or dtype not in _DTYPES:
-            raise ValueError(f"unknown storage {dtype!r:.60}")
-        return check([key, _DTYPES[dtype], size], _Storage, "a storage")
+    def persistent_load(self, identity: Any) -> tuple[str, str, int]:
+        _, dtype, key, _, size = identity
+        return key, dtype, size
 
 
 def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -99,50 +79,45 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
         returned function raises it if the data of a tensor is damaged.
     """
     with files.open_file(path, "rb") as reader:
-        start = reader.read(len(_OLDER_FORM))
-    if start == _OLDER_FORM:
-        raise InputError(
-            f"{where}: PyTorch's older file format, from before version 1.6, is not read. In PyTorch, run "
-            "torch.save(torch.load(PATH, weights_only=True), PATH)."
-        )
-    root, order, tensors = _parsed(path, where)
-
-    def read(name: str) -> np.ndarray:
-        storage, offset, shape, strides = tensors[name]
-        try:
-            data = _entry(path, f"{root}/data/{storage.key}", storage.size * storage.dtype.itemsize)
-        except Exception as error:  # as below
-            raise InputError(f"{name} is damaged ({error}). Copy the file again.", where) from None
-        flat = np.frombuffer(data, storage.dtype.newbyteorder(order))[offset:]
-        steps = [stride * flat.itemsize for stride in strides]
-        return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False).astype(np.float32)
-
-    return {name: tensor.shape for name, tensor in tensors.items()}, read
-
-
-def _parsed(path: str, where: str) -> tuple[str, str, dict[str, _Tensor]]:
-    """Returns the directory in the zip file, the byte order, and the tensors by name."""
+        if reader.read(len(_OLDER_FORM)) == _OLDER_FORM:
+            raise InputError(
+                f"{where}: PyTorch's older file format, from before version 1.6, is not read. In PyTorch, run "
+                "torch.save(torch.load(PATH, weights_only=True), PATH)."
+            )
     try:
-        with files.open_file(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-        (pickled,) = (name for name in names if name.count("/") == 1 and name.endswith("/data.pkl"))
-        root = pickled.partition("/")[0]
-        order = "<"
-        if f"{root}/byteorder" in names and _entry(path, f"{root}/byteorder") == b"big":
-            order = ">"
-        tensors = _Unpickler(io.BytesIO(_entry(path, pickled))).load()
-        if not isinstance(tensors, dict):
-            raise ValueError("it is not a dictionary of tensors")
-        for name, tensor in tensors.items():
-            if not isinstance(name, str) or not isinstance(tensor, _Tensor):
-                raise ValueError(f"{name!r:.60} is not a tensor")
+        root, order, tensors = _parsed(path)
     except Exception as error:  # a damaged pickle or zip file can raise errors of many classes
         found = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{where}: not a file of a model's weights, or damaged ({found}). Nothing in it was run. Save the weights "
             "alone with save_pretrained, or copy the file again."
         ) from None
-    return root, order, dict(tensors)
+
+    def read(name: str) -> np.ndarray:
+        (key, kind, size), offset, shape, strides = tensors[name]
+        try:
+            dtype = _DTYPES[kind].newbyteorder(order)
+            flat = np.frombuffer(_entry(path, f"{root}/data/{key}", size * dtype.itemsize), dtype)[offset:]
+        except Exception as error:  # as above
+            raise InputError(f"{name} is damaged ({error}). Copy the file again.", where) from None
+        steps = [stride * dtype.itemsize for stride in strides]
+        return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False).astype(np.float32)
+
+    return {name: tensor[2] for name, tensor in tensors.items()}, read
+
+
+def _parsed(path: str) -> tuple[str, str, dict[str, _Tensor]]:
+    """Returns the directory in the zip file, the byte order, and the tensors by name."""
+    with files.open_file(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    (pickled,) = (name for name in names if name.count("/") == 1 and name.endswith("/data.pkl"))
+    root = pickled.partition("/")[0]
+    is_big = f"{root}/byteorder" in names and _entry(path, f"{root}/byteorder") == b"big"
+    tensors = _Unpickler(io.BytesIO(_entry(path, pickled))).load()
+    for name, tensor in check(tensors, dict, "the content").items():
+        if not isinstance(name, str) or not isinstance(tensor, _Tensor):
+            raise ValueError(f"{name!r:.60} is not a tensor")
+    return root, ">" if is_big else "=", dict(tensors)
 
 
 def _entry(path: str, name: str, size: int | None = None) -> bytes:

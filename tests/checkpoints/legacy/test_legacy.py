@@ -126,18 +126,18 @@ def test_an_estimators_saved_model(tmp_path):
     writers.write_v1(tmp_path / "m", weights, TANH)
     loaded = assert_has(tmp_path / "m", weights, TANH)
     assert loaded.tokenizer is None
-    assert architecture(loaded) == "BertForSequenceClassification"
+    assert architecture(loaded) == ["BertForSequenceClassification"]
 
 
 def architecture(loaded):
     folder = run_directory.folder_of_checkpoint(loaded.source.path)
     with open(f"{folder}/config.json") as reader:
-        return json.load(reader)["architectures"][0]
+        return json.load(reader).get("architectures")
 
 
 @pytest.mark.parametrize(
     "heads, expected",
-    [("classifier", "BertForSequenceClassification"), ("answerer", "BertForQuestionAnswering"), (None, "BertModel")],
+    [("classifier", ["BertForSequenceClassification"]), ("answerer", ["BertForQuestionAnswering"]), (None, None)],
 )
 def test_model_gardens_classifiers(tmp_path, heads, expected):
     weights = writers.arrays(heads=[heads] if heads else [])
@@ -216,7 +216,7 @@ def test_the_masked_lm_head_of_keras_hub_has_its_own_activation_and_epsilon(tmp_
     expected = table @ x + weights["cls/predictions/output_bias"]
     assert_close(np.ravel(head(states, np.zeros((1, 1), np.int32), table)), expected, 1e-5)
     convert_checkpoint.convert(tmp_path / "m", tmp_path / "tf1", "tf1")
-    assert "only bert-tf reads mlm_hidden_act=gelu_erf and mlm_layer_norm_eps=1e-05" in capsys.readouterr().err
+    assert "other programs don't support mlm_hidden_act" in capsys.readouterr().err
 
 
 def test_every_door_reads_a_preset(tmp_path, capsys):

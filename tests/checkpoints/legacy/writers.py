@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import variable_names
-from bert_tf.checkpoints.legacy import keras_names
 from bert_tf.encoder import BertEncoder
 from bert_tf.model.heads import MaskedLMHead
 from tests.conftest import tiny_config
@@ -153,8 +152,13 @@ def write_h5(path, weights, model="tf_bert_model/", attributes=()):
 
 def garden_name(released, head="sentence_prediction/logits"):
     """The name of a variable in Model Garden."""
-    parts = {part: name for name, part in keras_names._PARTS.items() if not name.startswith("_")}
-    parts["attention/output/dense"] = "self_attention/attention_output"
+    parts = {f"attention/self/{part}": f"self_attention/{part}" for part in ("query", "key", "value")} | {
+        "attention/output/dense": "self_attention/attention_output",
+        "attention/output/LayerNorm": "self_attention_layer_norm",
+        "intermediate/dense": "intermediate",
+        "output/dense": "output",
+        "output/LayerNorm": "output_layer_norm",
+    }
     name = {
         "bert/embeddings/word_embeddings": "word_embeddings/embeddings",
         "bert/embeddings/position_embeddings": "position_embedding/embeddings",
@@ -301,7 +305,14 @@ def write_v1(folder, weights, config=CONFIG, vocab_file=None, prefix=""):
 
 def hub_name(released):
     """The name of a variable in KerasHub's files, and the file."""
-    parts = {part: name for name, part in keras_names._PARTS.items() if name.startswith("_")}
+    attention = "_self_attention_layer"
+    parts = {f"attention/self/{part}": f"{attention}/{part}_dense" for part in ("query", "key", "value")} | {
+        "attention/output/dense": f"{attention}/output_dense",
+        "attention/output/LayerNorm": f"{attention}_norm",
+        "intermediate/dense": "_feedforward_intermediate_dense",
+        "output/dense": "_feedforward_output_dense",
+        "output/LayerNorm": "_feedforward_layer_norm",
+    }
     number = "0" if re.search("(kernel|gamma|weights)$", released) else "1"
     if block := re.fullmatch(r"bert/encoder/layer_(\d+)/(.+)/\w+", released):
         suffix = f"_{block.group(1)}" if block.group(1) != "0" else ""
