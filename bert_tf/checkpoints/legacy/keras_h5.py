@@ -48,21 +48,17 @@ def _shapes(file: h5py.File) -> Shapes:
     Raises:
       ValueError: if a name is a link, or an array is stored elsewhere, compressed, or smaller than its shape.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def check_link(name: str, link: object) -> None:
-        if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"{name} is a link")
-
-    def add(name: str, item: h5py.HLObject) -> None:
-        if isinstance(item, h5py.Group):
-            return
+    links: dict[str, object] = {}
+    items: dict[str, h5py.HLObject] = {}
+    # Errors in these callbacks are lost. They must return None.
+    file.visititems_links(lambda name, link: links.update({name: link}))
+    if found := next((name for name, link in links.items() if not isinstance(link, h5py.HardLink)), None):
+        raise ValueError(f"{found} is a link")
+    file.visititems(lambda name, item: items.update({name: item}))
+    arrays = {name: item for name, item in items.items() if not isinstance(item, h5py.Group)}
+    for name, item in arrays.items():
         if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiu" or item.external or item.is_virtual:
             raise ValueError(f"{name} is not an array of numbers in this file")
         if item.id.get_storage_size() != item.nbytes:
             raise ValueError(f"{name} of shape {list(item.shape)} has {item.id.get_storage_size()} bytes")
-        shapes[name] = item.shape
-
-    file.visititems_links(check_link)
-    file.visititems(add)
-    return shapes
+    return {name: item.shape for name, item in arrays.items()}
