@@ -40,12 +40,8 @@ _ADDED_TOKENS = flags.DEFINE_list(
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
     "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."
 )
-_VERIFY = flags.DEFINE_string(
-    "verify", None, "File with one text per line, on which the old and the new model are compared."
-)
-_VERIFY_PYTHON = flags.DEFINE_string(
-    "verify_python", None, "Python of an environment with the old model's library. It runs code of trusted files."
-)
+_VERIFY = flags.DEFINE_string("verify", None, "File with a text per line, on which both models' outputs are compared.")
+_VERIFY_PYTHON = flags.DEFINE_string("verify_python", None, "Python with the old model's library. It may run its code.")
 
 
 def convert(
@@ -123,7 +119,8 @@ def convert(
             )
         if source.kind == "hf" and output_layers.recorded_classes(source):
             program.say("Warning: the original format can't store the names of the classes.")
-    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
+    checked = "" if verify else " Only names and shapes were checked. To compare the outputs, pass --verify."
+    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.{checked}")
     if verify:
         verification.verify(source.path, target_folder, verify, verify_python)
 
@@ -168,16 +165,8 @@ def write_hf(
 
 def main() -> None:
     """Converts the checkpoint given by the flags."""
-    convert(
-        _INPUT.value,
-        _OUTPUT.value,
-        _FORMAT.value,
-        _BERT_CONFIG_FILE.value,
-        _ADDED_TOKENS.value,
-        _NEW_EMBEDDINGS.value,
-        _VERIFY.value,
-        _VERIFY_PYTHON.value,
-    )
+    given = (_INPUT, _OUTPUT, _FORMAT, _BERT_CONFIG_FILE, _ADDED_TOKENS, _NEW_EMBEDDINGS, _VERIFY, _VERIFY_PYTHON)
+    convert(*(flag.value for flag in given))
 
 
 def cli() -> None:

@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,10 +50,10 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
     lines = [(line.text_a, line.text_b) for line in features.read_examples(texts_file, "--verify") if line.text_a]
     if not lines:
         raise InputError(f"--verify: {texts_file} has no texts. Use a file with one text per line.")
-    lengths = [_MAX_LENGTH, loaded.config.max_position_embeddings]
-    if source.endswith(".pb") and (fixed := saved_model.sequence_length(source, "--verify")) > 0:
-        lengths.append(fixed)
-    inputs = tokenizer([line if line[1] else line[0] for line in lines], max_length=min(lengths))
+    fixed = saved_model.sequence_length(source, "--verify") if source.endswith(".pb") else 0
+    length = fixed if fixed > 0 else min(_MAX_LENGTH, loaded.config.max_position_embeddings)
+    pairs = [line if line[1] else line[0] for line in lines]
+    inputs = tokenizer(pairs, max_length=length, padding="max_length" if fixed > 0 else "longest")
     old, versions = _run_old(source, {**inputs, "texts": [" ||| ".join(filter(None, line)) for line in lines]}, python)
     new = _outputs(loaded, inputs)
     outputs = {name: _compared(array, new, inputs["input_mask"] > 0) for name, array in old.items()}
@@ -80,8 +81,8 @@ def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tupl
         command = [python or sys.executable, run_old_model.__file__, source, *paths]
         completed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         if completed.returncode:
-            last = (completed.stderr.strip().splitlines() or ["no message"])[-1]
-            raise InputError(f"--verify: the original model of {source} can't be run: {last}")
+            errors = re.findall(r"^[\w.]+(?:Error|Exception):.*", completed.stderr, re.MULTILINE) or ["no message"]
+            raise InputError(f"--verify: the original model of {source} can't be run: {errors[-1]}")
         with np.load(paths[1]) as found:
             outputs = dict(found)
     return outputs, json.loads(str(outputs.pop("versions")))

@@ -149,16 +149,16 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
       where: the beginning of error messages.
     """
     is_torch = _opener(path) in (_open_safetensors, torch_file.open_torch)
-    copies = {name for name in shapes if is_torch and re.fullmatch(variable_names.HF_COPIES, name)}
+    copies = [name for name in shapes if is_torch and re.fullmatch(variable_names.HF_COPIES, name)]
     translate = variable_names.hf_to_released if is_torch else keras_names.to_released
     others = {name: shapes[name] for name in shapes if name not in copies}
     stored, unused, layer = keras_names.translated(others, read_stored, where, translate)
     if "output_weights" in stored and path.endswith(".pb"):
-        if saved_model.architecture(path, *shapes[stored["output_bias"]], where) == "BertForQuestionAnswering":
-            stored |= {f"cls/squad/{name}": stored.pop(name) for name in ("output_weights", "output_bias")}
+        if saved_model.architecture(path, shapes, stored, where) == "BertForQuestionAnswering":
+            stored = {re.sub("^output_", "cls/squad/output_", name): stored[name] for name in stored}
     elif "predictions/transform/" in stored.get("output_weights", ""):
         # Without a signature, a tagger and a question-answering model have the same variables.
-        unused = (*unused, stored.pop("output_weights"), stored.pop("output_bias"))
+        unused += [stored.pop(name) for name in [*stored] if name.startswith("output_")]
     if unused:
         say_once(f"{path}: not used: {', '.join(unused)}.")
     if layer:

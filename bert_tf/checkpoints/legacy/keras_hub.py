@@ -10,19 +10,20 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 
 WEIGHTS_FILE = "model.weights.h5"
-_TASK_WEIGHTS_FILE = "task.weights.h5"
 _TASK_FILE = "task.json"
 _VOCABULARIES = ("assets/tokenizer/vocabulary.txt", "assets/vocabulary.txt")
 # Maps a task to Hugging Face's architecture. BertClassifier is KerasNLP's.
-_ARCHITECTURES = {
-    **dict.fromkeys(("BertTextClassifier", "BertClassifier"), "BertForSequenceClassification"),
-    "BertMaskedLM": "BertForMaskedLM",
-}
+_SEQUENCE = "BertForSequenceClassification"
+_ARCHITECTURES = {"BertTextClassifier": _SEQUENCE, "BertClassifier": _SEQUENCE, "BertMaskedLM": "BertForMaskedLM"}
+# Maps the sizes to their names in a config.
+_SIZES = {"hidden_dim": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
+_SIZES |= {"vocabulary_size": "vocab_size", "intermediate_dim": "intermediate_size"}
+_SIZES |= {"max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size"}
 _ACTIVATIONS = (None, "linear", "softmax", "sigmoid")
 # The settings of KerasHub's head. They differ from those of its encoder.
 _MASKED_LM = {"mlm_hidden_act": "gelu_erf", "mlm_layer_norm_eps": 1e-5}
 # Settings of the tokenizer, and the values with which it is BERT's.
-_TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+_TOKENIZER = {"class_name": "BertTokenizer", "split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 
 
 class _Object(TypedDict):
@@ -41,7 +42,7 @@ def open_preset(path: str, where: str) -> tuple[Shapes, ReadTensor]:
       InputError: if a file is damaged.
     """
     shapes, read = open_h5(path, where)
-    task = os.path.join(os.path.dirname(path), _TASK_WEIGHTS_FILE)
+    task = os.path.join(os.path.dirname(path), "task.weights.h5")
     if not files.exists(task):
         return shapes, read
     task_shapes, read_task = open_h5(task, where)
@@ -63,20 +64,9 @@ def hf_config(folder: str, where: str) -> dict[str, Any]:
         task, settings = _object(os.path.join(folder, _TASK_FILE), where)
     if task and task not in _ARCHITECTURES:
         raise InputError(f"{where}: {folder} is a preset of {task}. Use one of {', '.join(_ARCHITECTURES)}.")
-    config = BertConfig.from_dict(
-        {
-            "vocab_size": values.get("vocabulary_size"),
-            "hidden_size": values.get("hidden_dim"),
-            "num_hidden_layers": values.get("num_layers"),
-            "num_attention_heads": values.get("num_heads"),
-            "intermediate_size": values.get("intermediate_dim"),
-            "hidden_dropout_prob": values.get("dropout", 0.1),
-            "attention_probs_dropout_prob": values.get("dropout", 0.1),
-            "max_position_embeddings": values.get("max_sequence_length", 512),
-            "type_vocab_size": values.get("num_segments", 2),
-        },
-        f"{where}: {folder}/config.json",
-    )
+    sizes = {ours: values[name] for name, ours in _SIZES.items() if name in values}
+    sizes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), values.get("dropout", 0.1))
+    config = BertConfig.from_dict({"type_vocab_size": 2} | sizes, f"{where}: {folder}/config.json")
     if (activation := settings.get("activation")) not in _ACTIVATIONS:
         raise InputError(f"{where}: {folder}: the activation of the output layer is {activation!r:.60}. Use linear.")
     found = _MASKED_LM if task == "BertMaskedLM" else {}
@@ -96,14 +86,11 @@ def tokenizer(folder: str, where: str) -> tuple[str | None, dict[str, bool]]:
     if vocabulary is None or not files.exists(settings_file):
         return vocabulary, {}
     name, settings = _object(settings_file, where)
-    for key, value in {"tokenizer": "BertTokenizer", **_TOKENIZER}.items():
-        found = name if key == "tokenizer" else settings.get(key, value)
-        if found != value:
+    for key, value in _TOKENIZER.items():
+        if (found := (settings | {"class_name": name}).get(key, value)) != value:
             raise InputError(f"{where}: {settings_file}: {key} is {found!r:.60} instead of {value!r}. Use BERT's.")
-    return vocabulary, {
-        "do_lower_case": bool(settings.get("lowercase", False)),
-        "strip_accents": bool(settings.get("strip_accents", False)),
-    }
+    lower, strip = (settings.get(key) is True for key in ("lowercase", "strip_accents"))
+    return vocabulary, {"do_lower_case": lower, "strip_accents": strip}
 
 
 def _object(path: str, where: str) -> tuple[str, dict[str, Any]]:

@@ -90,18 +90,17 @@ def released_shape(released: str, dims: tuple[int, ...]) -> tuple[int, ...]:
     Model Garden and KerasHub have separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D]. The original
     shapes are [H, H], [H, H] and [H].
     """
-    if re.search(r"attention/self/\w+/bias$", released):
+    if not re.search("/attention/(self|output)/.*(kernel|bias)$", released):
+        return dims
+    if released.endswith("bias"):
         return (math.prod(dims),)
-    if re.search(r"attention/self/\w+/kernel$", released):
-        return *dims[:1], math.prod(dims[1:])
-    if released.endswith("attention/output/dense/kernel"):
-        return math.prod(dims[:-1]), *dims[-1:]
-    return dims
+    heads_end = -1 if "attention/output" in released else 1
+    return math.prod(dims[:heads_end]), math.prod(dims[heads_end:])
 
 
 def translated(
     shapes: Shapes, read: ReadTensor, where: str, translate: Callable[[str], str | None] = to_released
-) -> tuple[dict[str, str], tuple[str, ...], str]:
+) -> tuple[dict[str, str], list[str], str]:
     """Translates the names of all variables of a model.
 
     Args:
@@ -138,4 +137,4 @@ def translated(
     if unknown or _WORDS not in stored:
         found = f"{unknown[0]} is not a variable of BERT" if unknown else "there are no word embeddings"
         raise InputError(f"{where}: {found}. Use another model.")
-    return stored, tuple(dropped), layer
+    return stored, dropped, layer

@@ -17,10 +17,14 @@ from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf.checkpoints.legacy.keras_names import translated
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, open_bundle
+from bert_tf.config import BertConfig
 from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
+from bert_tf.tokenization.vocabulary import CLS, SEP, UNK
 
 SAVED_MODEL_FILE = "saved_model.pb"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -28,6 +32,8 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _STATE = re.compile(r"(.*/)?(optimizer|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*")
 # The operations of activations. GELU's tanh form has a power.
 _ACTIVATIONS = {"Erf": "gelu_erf", "Erfc": "gelu_erf", "Pow": "gelu", "Relu": "relu"}
+# The settings that are the sizes of the embedding tables.
+_TABLES = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
 
 
 def open_saved_model(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -114,38 +120,72 @@ def _signature(path: str, where: str) -> SignatureDef:
     return _graph(path, where).signature_def.get("serving_default", SignatureDef())
 
 
-def settings(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Returns the settings of a model that its variables do not show: heads, activation and epsilon.
+def hf_config(folder: str, where: str) -> dict[str, Any]:
+    """Returns the settings of a SavedModel in the format of Hugging Face's `config.json`.
 
-    Args:
-      path: `saved_model.pb`.
-      shapes: maps the names of the variables to their shapes.
-      stored: maps released names to names.
-      where: the beginning of error messages.
+    Heads, activation and epsilon are not visible in the variables. They are found in the graph.
 
     Raises:
-      InputError: if one of them is not clear.
+      InputError: if it is not a BERT, or a setting is not clear.
     """
-    nodes = list(_nodes(_graph(path, where)))
-    *_, width = query = shapes[stored["bert/encoder/layer_0/attention/self/query/kernel"]]
-    sizes: dict[str, list] = collections.defaultdict(list)
-    epsilons = set()
-    for node in sorted(nodes, key=lambda node: node.name):
-        if found := re.search(r"(.*attention/self/Reshape(_\d+)?)/shape(/[23])?$", node.name):
-            sizes[found.group(1)] += _constant(node)  # of reshape(query, [batch, length, heads, size])
-        elif node.name.endswith("batchnorm/add/y"):
-            epsilons |= {float(str(np.float32(value))) for value in _constant(node)}
-    heads = {query[1]} if len(query) == 3 else {n[-2] for n in sizes.values() if len(n) > 1 and n[-2] * n[-1] == width}
-    activations = {_ACTIVATIONS[node.op] for node in nodes if node.op in _ACTIVATIONS}
-    values = {"num_attention_heads": heads, "hidden_act": activations, "layer_norm_eps": epsilons}
-    for name, choices in values.items():
+    path = os.path.join(folder, SAVED_MODEL_FILE)
+    where = f"{where}: {path}"
+    shapes, read = open_saved_model(path, where)
+    stored, _, _ = translated(shapes, read, where)
+    names = [f"bert/embeddings/{name}_embeddings" for name in _TABLES]
+    names += [f"bert/encoder/layer_0/{name}/kernel" for name in ("intermediate/dense", "attention/self/query")]
+    *tables, inner, query = found = [shapes.get(stored.get(name), ()) for name in names]
+    if not all(found):
+        raise InputError(f"{where}: embeddings or layers of BERT are missing. Use a SavedModel of BERT.")
+    layers = {name.split("/")[2] for name in stored if name.startswith("bert/encoder/layer_")}
+    sizes = {"num_hidden_layers": len(layers), "hidden_size": query[0], "intermediate_size": inner[-1]}
+    sizes |= {setting: table[0] for setting, table in zip(_TABLES.values(), tables, strict=True)}
+    for setting, choices in _settings(_graph(path, where), query).items():
         if len(choices) != 1:
-            problem = f"{name} is not clear (found: {sorted(choices) or 'nothing'})"
-            raise InputError(f"{where}: {problem}. Put the model's bert_config.json into this directory.")
-    return {name: choices.pop() for name, choices in values.items()}
+            found = sorted(choices) or "nothing"
+            raise InputError(
+                f"{where}: {setting} is not clear (found: {found}). Put a bert_config.json next to the file."
+            )
+        sizes[setting] = choices.pop()
+    say_once(f"{path}: dropout rates are not recorded in a SavedModel. The usual 0.1 is used.")
+    values = BertConfig.from_dict(sizes, where).to_hf_dict()
+    del values["architectures"]
+    if "output_weights" in stored:
+        values["architectures"] = [architecture(path, shapes, stored, where)]
+    return values
 
 
-def casing(path: str, where: str) -> bool | None:
+def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
+    """Returns the values that a graph contains of the settings that its variables do not show.
+
+    Args:
+      graph: the graph.
+      query: the shape of a query's kernel.
+    """
+    sizes: dict[str, list] = collections.defaultdict(list)
+    found: dict[str, set] = {"num_attention_heads": {*query[1:-1]}, "hidden_act": set(), "layer_norm_eps": set()}
+    for node in sorted(_nodes(graph), key=lambda node: node.name):
+        if node.op in _ACTIVATIONS:
+            found["hidden_act"].add(_ACTIVATIONS[node.op])
+        elif reshape := re.search(r"(.*attention/self/Reshape(_\d+)?)/shape(/[23])?$", node.name):
+            sizes[reshape.group(1)] += _constant(node)  # of reshape(query, [batch, length, heads, size])
+        elif node.name.endswith("batchnorm/add/y"):
+            found["layer_norm_eps"] |= {float(str(np.float32(value))) for value in _constant(node)}
+    if len(query) == 2:
+        found["num_attention_heads"] = {n[-2] for n in sizes.values() if len(n) > 1 and n[-2] * n[-1] == query[1]}
+    return found
+
+
+def tokenizer(folder: str, where: str) -> tuple[str | None, dict[str, bool]]:
+    """Returns the vocabulary in the assets of a SavedModel and the recorded rules; None and no rules without them."""
+    is_uncased, assets = _casing(os.path.join(folder, SAVED_MODEL_FILE), where), os.path.join(folder, "assets")
+    names = files.list_folder(assets) if files.is_folder(assets) else []
+    texts = [os.path.join(assets, name) for name in names if name.endswith(".txt")]
+    vocabulary = next((text for text in texts if {CLS, SEP, UNK} <= {*files.read_text(text, where).split()}), None)
+    return vocabulary, {} if is_uncased is None else {"do_lower_case": is_uncased}
+
+
+def _casing(path: str, where: str) -> bool | None:
     """Returns whether the model is uncased; None if this is not recorded.
 
     TensorFlow Hub's models record it: in a variable, or (in the first format) in a constant of a signature. Models that
@@ -168,19 +208,20 @@ def casing(path: str, where: str) -> bool | None:
     return "CaseFoldUTF8" in operations if any("WordpieceTokenize" in name for name in operations) else None
 
 
-def architecture(path: str, rows: int, where: str) -> str:
+def architecture(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> str:
     """Returns Hugging Face's name of the architecture with an output layer, from the signature for serving.
 
     Args:
       path: `saved_model.pb`.
-      rows: the number of outputs.
+      shapes: maps the names of the variables to their shapes.
+      stored: maps released names to names.
       where: the beginning of error messages.
     """
     outputs = _signature(path, where).outputs
     if any("start" in name for name in outputs):
         return "BertForQuestionAnswering"
-    dims = [[dim.size for dim in tensor.tensor_shape.dim] for tensor in outputs.values()]
-    is_tagger = any(len(sizes) == 3 and sizes[2] == rows for sizes in dims)
+    rows = shapes.get(stored.get("output_bias"))
+    is_tagger = any(tuple(dim.size for dim in tensor.tensor_shape.dim[2:]) == rows for tensor in outputs.values())
     return "BertForTokenClassification" if is_tagger else "BertForSequenceClassification"
 
 

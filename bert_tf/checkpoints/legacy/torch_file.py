@@ -85,7 +85,7 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
                 "torch.save(torch.load(PATH, weights_only=True), PATH)."
             )
     try:
-        root, order, tensors = _parsed(path)
+        root, tensors = _parsed(path)
     except Exception as error:  # a damaged pickle or zip file can raise errors of many classes
         found = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
@@ -96,28 +96,28 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     def read(name: str) -> np.ndarray:
         (key, kind, size), offset, shape, strides = tensors[name]
         try:
-            dtype = _DTYPES[kind].newbyteorder(order)
-            flat = np.frombuffer(_entry(path, f"{root}/data/{key}", size * dtype.itemsize), dtype)[offset:]
+            flat = np.frombuffer(_entry(path, f"{root}/data/{key}", size * _DTYPES[kind].itemsize), _DTYPES[kind])
         except Exception as error:  # as above
             raise InputError(f"{name} is damaged ({error}). Copy the file again.", where) from None
-        steps = [stride * dtype.itemsize for stride in strides]
-        return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False).astype(np.float32)
+        steps = [stride * flat.itemsize for stride in strides]
+        return np.lib.stride_tricks.as_strided(flat[offset:], shape, steps, writeable=False).astype(np.float32)
 
     return {name: tensor[2] for name, tensor in tensors.items()}, read
 
 
-def _parsed(path: str) -> tuple[str, str, dict[str, _Tensor]]:
-    """Returns the directory in the zip file, the byte order, and the tensors by name."""
+def _parsed(path: str) -> tuple[str, dict[str, _Tensor]]:
+    """Returns the directory in the zip file, and the tensors by name."""
     with files.open_file(path, "rb") as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     (pickled,) = (name for name in names if name.count("/") == 1 and name.endswith("/data.pkl"))
     root = pickled.partition("/")[0]
-    is_big = f"{root}/byteorder" in names and _entry(path, f"{root}/byteorder") == b"big"
+    if f"{root}/byteorder" in names and _entry(path, f"{root}/byteorder") != b"little":
+        raise ValueError("its numbers are not little-endian")
     tensors = _Unpickler(io.BytesIO(_entry(path, pickled))).load()
     for name, tensor in check(tensors, dict, "the content").items():
         if not isinstance(name, str) or not isinstance(tensor, _Tensor):
             raise ValueError(f"{name!r:.60} is not a tensor")
-    return root, ">" if is_big else "=", dict(tensors)
+    return root, dict(tensors)
 
 
 def _entry(path: str, name: str, size: int | None = None) -> bytes:
