@@ -130,8 +130,7 @@ def _compared(old: np.ndarray, new: Mapping[str, np.ndarray], mask: np.ndarray) 
 def _digest(folder: str) -> str:
     """Returns the SHA-256 of all files in a directory, in the order of their names."""
     digest = hashlib.sha256()
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**"), recursive=True)):
-        if os.path.isfile(path):
-            with open(path, "rb") as reader:
-                digest.update(hashlib.file_digest(reader, "sha256").digest())
+    for path in sorted(filter(os.path.isfile, glob.glob(os.path.join(glob.escape(folder), "**"), recursive=True))):
+        with open(path, "rb") as reader:
+            digest.update(hashlib.file_digest(reader, "sha256").digest())
     return digest.hexdigest()

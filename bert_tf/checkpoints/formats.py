@@ -105,10 +105,7 @@ def _find_in_folder(folder: str, flag_name: str) -> str:
     if found in prefixes and len(prefixes) > 1:
         raise InputError(f"{flag_name}: {folder}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
     if found is None:
-        raise InputError(
-            f"{flag_name}: {folder}: no {SAFETENSORS_FILE}, no TensorFlow checkpoint (*.index), and no other weights "
-            f"({', '.join(weights[1:])}). Pass the folder of a model."
-        )
+        raise InputError(f"{flag_name}: {folder}: no {', no '.join(weights)} and no *.index. Pass a model's folder.")
     return os.path.join(folder, found)
 
 

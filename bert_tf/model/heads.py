@@ -59,9 +59,8 @@ class Transform(BertLayer):
         super().__init__(config, name=name, **kwargs)
         activation = config.mlm_hidden_act or config.hidden_act
         self.dense = Dense(config, config.hidden_size, activation, name="dense", **self.shared)
-        epsilon = config.mlm_layer_norm_eps
-        norm_config = config if epsilon is None else config.replace(layer_norm_eps=epsilon)
-        self.layer_norm = LayerNorm(norm_config, **self.shared)
+        changes = {} if config.mlm_layer_norm_eps is None else {"layer_norm_eps": config.mlm_layer_norm_eps}
+        self.layer_norm = LayerNorm(config.replace(**changes), **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         """Creates the variables for inputs of shape [..., H]."""

@@ -3,11 +3,15 @@
 import re
 
 import h5py
+import ml_dtypes
 import numpy as np
 
 from bert_tf.checkpoints.saver import ReadTensor, Shapes
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
+
+# The type of Keras's arrays in bfloat16.
+_BFLOAT16 = np.dtype("V2")
 
 
 def open_h5(path: str, where: str) -> tuple[Shapes, ReadTensor]:
@@ -35,7 +39,8 @@ def open_h5(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     def read(name: str) -> np.ndarray:
         try:
             with files.open_file(path, "rb") as reader, h5py.File(reader, "r") as file:
-                return file[name][()].astype(np.float32)
+                array = file[name][()]
+                return (array.view(ml_dtypes.bfloat16) if array.dtype == _BFLOAT16 else array).astype(np.float32)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise InputError(f"{where}: {name} is damaged ({error}). Copy the file again.") from None
 
@@ -57,7 +62,8 @@ def _shapes(file: h5py.File) -> Shapes:
     file.visititems(lambda name, item: items.update({name: item}))
     arrays = {name: item for name, item in items.items() if not isinstance(item, h5py.Group)}
     for name, item in arrays.items():
-        if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiu" or item.external or item.is_virtual:
+        is_number = isinstance(item, h5py.Dataset) and (item.dtype.kind in "fiu" or item.dtype == _BFLOAT16)
+        if not is_number or item.external or item.is_virtual:
             raise ValueError(f"{name} is not an array of numbers in this file")
         if item.id.get_storage_size() != item.nbytes:
             raise ValueError(f"{name} of shape {list(item.shape)} has {item.id.get_storage_size()} bytes")

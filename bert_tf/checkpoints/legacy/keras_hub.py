@@ -19,7 +19,6 @@ _ARCHITECTURES = {"BertTextClassifier": _SEQUENCE, "BertClassifier": _SEQUENCE, 
 _SIZES = {"hidden_dim": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
 _SIZES |= {"vocabulary_size": "vocab_size", "intermediate_dim": "intermediate_size"}
 _SIZES |= {"max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size"}
-_ACTIVATIONS = (None, "linear", "softmax", "sigmoid")
 # The settings of KerasHub's head. They differ from those of its encoder.
 _MASKED_LM = {"mlm_hidden_act": "gelu_erf", "mlm_layer_norm_eps": 1e-5}
 # Settings of the tokenizer, and the values with which it is BERT's.
@@ -67,7 +66,7 @@ def hf_config(folder: str, where: str) -> dict[str, Any]:
     sizes = {ours: values[name] for name, ours in _SIZES.items() if name in values}
     sizes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), values.get("dropout", 0.1))
     config = BertConfig.from_dict({"type_vocab_size": 2} | sizes, f"{where}: {folder}/config.json")
-    if (activation := settings.get("activation")) not in _ACTIVATIONS:
+    if (activation := settings.get("activation")) not in (None, "linear", "softmax", "sigmoid"):
         raise InputError(f"{where}: {folder}: the activation of the output layer is {activation!r:.60}. Use linear.")
     found = _MASKED_LM if task == "BertMaskedLM" else {}
     if activation == "sigmoid":

@@ -81,6 +81,8 @@ def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> Ou
         # Names such as input_1 are in Model Garden's order: ids, mask, segments.
         value = arrays[next((number for kind, number in kinds.items() if kind in name), len(inputs))]
         is_label = len(specs[name].shape) == 1  # or the number of an example
+        if specs[name].dtype == tf.string and any(" ||| " in text for text in texts):
+            raise ValueError("this model takes texts. Remove pairs from the file.")
         value = texts if specs[name].dtype == tf.string else np.zeros(len(value), np.int32) if is_label else value
         inputs[name] = tf.constant(value, specs[name].dtype)
     outputs = function(**inputs)

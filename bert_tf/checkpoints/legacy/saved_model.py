@@ -188,14 +188,13 @@ def tokenizer(folder: str, where: str) -> tuple[str | None, dict[str, bool]]:
 def _casing(path: str, where: str) -> bool | None:
     """Returns whether the model is uncased; None if this is not recorded.
 
-    TensorFlow Hub's models record it: in a variable, or (in the first format) in a constant of a signature. Models that
-    take texts have an operation that changes the case.
+    Models that take texts have an operation that changes the case, or not. TensorFlow Hub's models record it: in a
+    constant of a signature (in the first format), or in a variable.
     """
     graph = _graph(path, where)
-    shapes, read = open_bundle(os.path.join(os.path.dirname(path), "variables", "variables"), f"{where}: ")
-    flags = {bool(value) for key in shapes if shapes[key] == () and isinstance(value := read(key), np.bool_)}
-    if len(flags) == 1:
-        return flags.pop()
+    operations = {node.op for node in _nodes(graph)}
+    if any("WordpieceTokenize" in name for name in operations):
+        return "CaseFoldUTF8" in operations
     nodes = {node.name: node for node in graph.graph_def.node}
     for signature in graph.signature_def.values():
         name = signature.outputs["do_lower_case"].name if "do_lower_case" in signature.outputs else ""
@@ -204,8 +203,9 @@ def _casing(path: str, where: str) -> bool | None:
             if value := _constant(node):
                 return bool(value[0])
             name = next(iter(node.input), "")
-    operations = {node.op for node in _nodes(graph)}
-    return "CaseFoldUTF8" in operations if any("WordpieceTokenize" in name for name in operations) else None
+    shapes, read = open_bundle(os.path.join(os.path.dirname(path), "variables", "variables"), f"{where}: ")
+    flags = {bool(value) for key in shapes if shapes[key] == () and isinstance(value := read(key), np.bool_)}
+    return flags.pop() if len(flags) == 1 else None
 
 
 def architecture(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> str:
