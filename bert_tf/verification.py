@@ -22,7 +22,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.legacy import run_old_model, saved_model
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.program import say, verbosity
 
 VERIFICATION_FILE = "verification.json"
 _MAX_LENGTH = 128
@@ -45,7 +45,8 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
     if not python and not source.endswith(".pb"):
         say("Only names and shapes were checked. To compare the outputs, pass --verify_python.")
         return
-    loaded = pretrained.load_model(target)
+    with verbosity(0):
+        loaded = pretrained.load_model(target)
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, source, "--verify")
     lines = [(line.text_a, line.text_b) for line in features.read_examples(texts_file, "--verify") if line.text_a]
     if not lines:

@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-Outputs = dict[str, Any]
 
-
-def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> Outputs:
+def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
     """Runs a model of `transformers`: in TensorFlow if its weights are in an HDF5 file, or else in PyTorch."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import transformers
@@ -37,13 +35,13 @@ def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> O
         inputs = {key: torch.tensor(value, dtype=torch.long) for key, value in inputs.items()}
     tokenizer, length = transformers.AutoTokenizer.from_pretrained(folder), arrays[0].shape[1]
     rows = [tokenizer(*text.split(" ||| "), truncation=True, max_length=length)["input_ids"] for text in texts.tolist()]
-    found: Outputs = {"input_ids": [(row + [0] * length)[:length] for row in rows]}
+    found = {"input_ids": [(row + [0] * length)[:length] for row in rows]}
     for key, value in model(**inputs, output_hidden_states=True).items():
         found |= {f"{key} {n}": part for n, part in enumerate(value)} if isinstance(value, tuple) else {key: value}
     return found
 
 
-def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> Outputs:
+def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
     """Runs a preset of KerasHub."""
     import keras_hub
 
@@ -60,7 +58,7 @@ def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> Outputs:
     return outputs if isinstance(outputs, dict) else {"output": outputs}
 
 
-def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> Outputs:
+def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
     """Calls the default signature of a SavedModel, or the one of TensorFlow Hub's first format."""
     import tensorflow as tf
 
