@@ -19,7 +19,7 @@ _ARCHITECTURES = {"BertTextClassifier": _SEQUENCE, "BertClassifier": _SEQUENCE, 
 _SIZES = {"hidden_dim": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
 _SIZES |= {"vocabulary_size": "vocab_size", "intermediate_dim": "intermediate_size"}
 _SIZES |= {"max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size"}
-# The settings of KerasHub's head. They differ from those of its encoder.
+# The settings of KerasHub's masked-LM head, which its encoder does not have.
 _MASKED_LM = {"mlm_hidden_act": "gelu_erf", "mlm_layer_norm_eps": 1e-5}
 # Settings of the tokenizer, and the values with which it is BERT's.
 _TOKENIZER = {"class_name": "BertTokenizer", "split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
@@ -57,7 +57,7 @@ def hf_config(folder: str, where: str) -> dict[str, Any]:
     """
     name, values = _object(os.path.join(folder, "config.json"), where)
     if name != "BertBackbone":
-        raise InputError(f"{where}: {folder} is a preset of {name}, not of BertBackbone. Use another model.")
+        raise InputError(f"{where}: {folder} is a preset of {name}. Use one of BertBackbone.")
     task, settings = "", {}
     if files.exists(os.path.join(folder, _TASK_FILE)):
         task, settings = _object(os.path.join(folder, _TASK_FILE), where)

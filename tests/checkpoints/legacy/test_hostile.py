@@ -299,7 +299,7 @@ def test_a_constant_of_a_huge_shape_is_not_expanded(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"backbone": "RobertaBackbone"}, "is a preset of RobertaBackbone, not of BertBackbone"),
+        ({"backbone": "RobertaBackbone"}, "is a preset of RobertaBackbone. Use one of BertBackbone"),
         ({"task": "BertTextEmbedder"}, "is a preset of BertTextEmbedder"),
         (
             {"activation": {"module": "os", "class_name": "system"}, "task": "BertTextClassifier"},

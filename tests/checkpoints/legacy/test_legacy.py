@@ -2,6 +2,8 @@
 
 import json
 
+import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -217,6 +219,32 @@ def test_the_masked_lm_head_of_keras_hub_has_its_own_activation_and_epsilon(tmp_
     assert_close(np.ravel(head(states, np.zeros((1, 1), np.int32), table)), expected, 1e-5)
     convert_checkpoint.convert(tmp_path / "m", tmp_path / "tf1", "tf1")
     assert "other programs don't support mlm_hidden_act" in capsys.readouterr().err
+
+
+def test_bfloat16_arrays_of_keras(tmp_path):
+    weights = writers.arrays(TANH)
+    writers.write_preset(tmp_path / "m", weights, TANH)
+    rounded = {name: array.astype(ml_dtypes.bfloat16) for name, array in weights.items()}
+    with h5py.File(tmp_path / "m/model.weights.h5", "a") as file:
+        for released, array in rounded.items():
+            name = writers.hub_name(released)[1]
+            del file[name]
+            file[name] = writers.garden_array(released, array).view("V2")
+    source = checkpoints.open_checkpoint(tmp_path / "m")
+    for name, array in rounded.items():
+        np.testing.assert_array_equal(source.read(name), array.astype(np.float32))
+
+
+def test_models_in_a_bucket(tmp_path):
+    weights = writers.arrays()
+    for name, write in (("tf_model.h5", writers.write_h5), ("pytorch_model.bin", writers.write_bin)):
+        writers.write_files(tmp_path / name)
+        write(tmp_path / name / name, weights)
+        url = f"ram://{name}"
+        writers.tf.io.gfile.makedirs(url)
+        for path in (tmp_path / name).iterdir():
+            writers.tf.io.gfile.copy(str(path), f"{url}/{path.name}", overwrite=True)
+        assert_has(url, weights)
 
 
 def test_every_door_reads_a_preset(tmp_path, capsys):
