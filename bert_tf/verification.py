@@ -5,6 +5,7 @@ The original software may run code that the model's files contain. Verify only f
 
 import glob
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -79,8 +80,9 @@ def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tupl
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("inputs.npz", "outputs.npz")]
         np.savez(paths[0], **inputs)
-        command = [python or sys.executable, run_old_model.__file__, source, *paths]
-        completed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        command = [python or sys.executable, "-", source, *paths]
+        script = f"{inspect.getsource(run_old_model)}\nmain(*sys.argv[1:])\n"
+        completed = subprocess.run(command, input=script, stderr=subprocess.PIPE, text=True, check=False)
         if completed.returncode:
             errors = re.findall(r"^[\w.]+(?:Error|Exception):.*", completed.stderr, re.MULTILINE) or ["no message"]
             raise InputError(f"--verify: the original model of {source} can't be run: {errors[-1]}")

@@ -1,7 +1,6 @@
 """Translates the names of variables in Keras models and SavedModels to the released names."""
 
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -127,12 +126,14 @@ def translated(
             dropped.append(name)  # an output layer of Model Garden may have a pooler of its own
         elif (first := stored.setdefault(released, name)) != name and not np.array_equal(read(first), read(name)):
             raise InputError(f"{where}: {name} and {first} have the same meaning. Use a file of one model.")
-    layer = os.path.commonpath(unknown) if len(unknown) == 2 and "output_weights" not in stored else ""
-    if layer and _WORDS in stored:
+    layers = {name.rpartition("/")[0] for name in unknown}
+    layer = layers.pop() if len(layers) == 1 and _WORDS in stored and "output_weights" not in stored else ""
+    names = [f"{layer}/kernel", f"{layer}/bias"]
+    if layer and sorted(unknown, reverse=True) == names:
         # The output layer of a user's own Keras model, such as the tutorials' with a model of TensorFlow Hub
-        rows, width = shapes.get(f"{layer}/bias", ()), shapes[stored[_WORDS]][-1]
-        if len(rows) == 1 and shapes.get(f"{layer}/kernel") == (width, *rows):
-            stored |= {"output_weights": f"{layer}/kernel", "output_bias": f"{layer}/bias"}
+        kernel, rows = (shapes[name] for name in names)
+        if len(rows) == 1 and kernel == (*shapes[stored[_WORDS]][-1:], *rows):
+            stored |= dict(zip(("output_weights", "output_bias"), names, strict=True))
             unknown = []
     if unknown or _WORDS not in stored:
         found = f"{unknown[0]} is not a variable of BERT" if unknown else "there are no word embeddings"

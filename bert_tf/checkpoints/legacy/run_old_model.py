@@ -1,8 +1,7 @@
 """Runs a model in the library that wrote it, and writes its outputs.
 
-python run_old_model.py WEIGHTS INPUTS.npz OUTPUTS.npz
-
-`bert_tf.verification` starts it, often in another environment. It therefore imports nothing of this project.
+`bert_tf.verification` sends this text to a Python, often of another environment. It therefore imports nothing of this
+project.
 """
 
 import importlib.metadata
@@ -98,8 +97,3 @@ def main(path: str, inputs_file: str, outputs_file: str) -> None:
     loaded = [name for name in ("tensorflow", "keras", "keras_hub", "torch", "transformers") if name in sys.modules]
     versions = {"python": sys.version.split()[0], **{name: importlib.metadata.version(name) for name in loaded}}
     np.savez(outputs_file, versions=json.dumps(versions), **{name: np.asarray(x) for name, x in outputs.items()})
-
-
-if __name__ == "__main__":
-    sys.path.pop(0)  # modules of this directory have the names of libraries
-    main(*sys.argv[1:])

@@ -224,6 +224,17 @@ def test_names_of_other_models_are_unknown(name):
     assert keras_names.to_released(name) is None
 
 
+def test_unknown_names_that_look_like_paths(tmp_path):
+    items = {"/x": SMALL, "y": SMALL}
+    writers.write_torch(tmp_path / "other.bin", items, DATA)
+    assert "/x is not a variable of BERT" in error(tmp_path / "other.bin")
+    table = {"bert_encoder_v2/word_embeddings/embeddings": ()}
+    with pytest.raises(InputError, match="x is not a variable of BERT"):
+        keras_names.translated(table | {"x": (2,)}, None, "here")
+    with pytest.raises(InputError, match="x/kernel is not a variable of BERT"):
+        keras_names.translated(table | {"x/kernel": (12, 2), "x/bias": (2,)}, None, "here")
+
+
 def test_other_sizes_and_missing_variables_are_named(tmp_path):
     weights = writers.arrays()
     writers.write_files(tmp_path, CONFIG.replace(num_hidden_layers=3))
