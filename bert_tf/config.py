@@ -266,10 +266,8 @@ class BertConfig(Settings, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the config with the original keys, and with those others that differ from the original."""
-        values = super().to_dict()
-        if self.layer_norm_eps == RELEASED_LAYER_NORM_EPSILON:
-            del values["layer_norm_eps"]
-        return {name: value for name, value in values.items() if value is not None}
+        omitted = {"layer_norm_eps": RELEASED_LAYER_NORM_EPSILON, "mlm_hidden_act": None, "mlm_layer_norm_eps": None}
+        return {name: value for name, value in super().to_dict().items() if value != omitted.get(name, ...)}
 
     def to_json_string(self) -> str:
         """Returns the content of `bert_config.json` in the original format."""

@@ -151,6 +151,8 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
     others = {name: shapes[name] for name in shapes if name not in copies}
     stored, unused, layer = keras_names.translated(others, read_stored, where, translate)
     if "output_weights" in stored and path.endswith(".pb"):
+        if stored["output_weights"] == "classifier/kernel":  # the name in the tutorials
+            layer = "classifier"
         if saved_model.architecture(path, shapes, stored, where) == "BertForQuestionAnswering":
             stored = {re.sub("^output_", "cls/squad/output_", name): stored[name] for name in stored}
     elif "predictions/transform/" in stored.get("output_weights", ""):

@@ -153,12 +153,13 @@ def test_model_gardens_classifiers(tmp_path, heads, expected):
     assert_close(loaded.encoder(*INPUTS).pooled_output, outputs["pooled_output"], 1e-5)
 
 
-def test_the_output_layer_of_a_keras_model_has_any_name(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["my_dense", "classifier", "head/out"])
+def test_the_output_layer_of_a_keras_model_has_any_name(tmp_path, capsys, name):
     weights = writers.arrays(heads=("classifier",))
-    writers.write_saved_model(tmp_path / "m", writers.Garden(weights, head="my_dense"))
+    writers.write_saved_model(tmp_path / "m", writers.Garden(weights, head=name))
     assert_has(tmp_path / "m", weights)
     found = capsys.readouterr().err
-    assert "my_dense is used as an output layer" in found
+    assert f"{name} is used as an output layer" in found
     assert "the output layer (output_weights, output_bias) is not" in found
 
 
