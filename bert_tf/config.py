@@ -126,6 +126,8 @@ class BertConfig(Settings, frozen=True):
       initializer_range: standard deviation of the truncated normal initializer.
       layer_norm_eps: epsilon under the square root of layer normalisation. The original has no such key and uses 1e-12;
         Hugging Face configs may differ. It is written only if it is not 1e-12.
+      mlm_hidden_act: the activation in the masked-LM head, if it differs there, as in KerasHub's models.
+      mlm_layer_norm_eps: the epsilon in the masked-LM head, if it differs there.
 
     Raises:
       InputError: if a value is out of bounds or has the wrong type, or if the heads don't divide `hidden_size`.
@@ -147,6 +149,8 @@ class BertConfig(Settings, frozen=True):
         0.02
     )
     layer_norm_eps: FiniteFromZero = RELEASED_LAYER_NORM_EPSILON
+    mlm_hidden_act: Literal[ACTIVATIONS] | None = None
+    mlm_layer_norm_eps: FiniteFromZero | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -261,11 +265,9 @@ class BertConfig(Settings, frozen=True):
         return cls.from_dict(values, source=f"size {size}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the config with the original keys, and with `layer_norm_eps` if it differs from the original."""
-        values = super().to_dict()
-        if self.layer_norm_eps == RELEASED_LAYER_NORM_EPSILON:
-            del values["layer_norm_eps"]
-        return values
+        """Returns the config with the original keys, and with those others that differ from the original."""
+        omitted = {"layer_norm_eps": RELEASED_LAYER_NORM_EPSILON, "mlm_hidden_act": None, "mlm_layer_norm_eps": None}
+        return {name: value for name, value in super().to_dict().items() if value != omitted.get(name, ...)}
 
     def to_json_string(self) -> str:
         """Returns the content of `bert_config.json` in the original format."""

@@ -40,6 +40,8 @@ _ADDED_TOKENS = flags.DEFINE_list(
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
     "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."
 )
+_VERIFY = flags.DEFINE_string("verify", None, "File with a text per line, on which both models' outputs are compared.")
+_VERIFY_PYTHON = flags.DEFINE_string("verify_python", None, "Python with the old model's library. It may run its code.")
 
 
 def convert(
@@ -49,6 +51,8 @@ def convert(
     config_file: str | None = None,
     added_tokens: str | os.PathLike[str] | Sequence[str] = (),
     new_embeddings: str = "mean",
+    verify: str | None = None,
+    verify_python: str | None = None,
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
@@ -63,17 +67,19 @@ def convert(
       added_tokens: tokens to add to the model, which are never split, or a file with one per line. The embedding table
         grows if necessary.
       new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
+      verify: a file with texts on which both models are compared; see `verification.verify`.
+      verify_python: see `verification.verify`.
 
     Raises:
-      InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
-        the model.
+      InputError: if the checkpoint or its config can't be read, the format is unknown, the format can't represent the
+        model, or the outputs of the models differ.
     """
     require_choice("--format", target_format, FORMATS)
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     added_tokens = token_list(added_tokens, "--added_tokens")
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
-    from bert_tf import checkpoints, sentence_vectors
+    from bert_tf import checkpoints, sentence_vectors, verification
     from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
@@ -83,7 +89,7 @@ def convert(
         raise InputError(
             f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
         )
-    folder = run_directory.folder_of_checkpoint(source.path)
+    folder = run_directory.folder_of_checkpoint(source.path, "--input")
     config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
     scale = output_layers.recorded_scale(run_directory.recorded(source.path))
@@ -106,6 +112,8 @@ def convert(
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
+    if config.mlm_hidden_act or config.mlm_layer_norm_eps is not None:
+        program.say("Warning: other programs don't support mlm_hidden_act and mlm_layer_norm_eps in the config.")
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
@@ -114,7 +122,10 @@ def convert(
             )
         if source.kind == "hf" and output_layers.recorded_classes(source):
             program.say("Warning: the original format can't store the names of the classes.")
-    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
+    checked = "" if verify else " Only names and shapes were checked. To compare the outputs, pass --verify."
+    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.{checked}")
+    if verify:
+        verification.verify(source.path, target_folder, verify, verify_python)
 
 
 def write_hf(
@@ -157,14 +168,8 @@ def write_hf(
 
 def main() -> None:
     """Converts the checkpoint given by the flags."""
-    convert(
-        _INPUT.value,
-        _OUTPUT.value,
-        _FORMAT.value,
-        _BERT_CONFIG_FILE.value,
-        _ADDED_TOKENS.value,
-        _NEW_EMBEDDINGS.value,
-    )
+    given = (_INPUT, _OUTPUT, _FORMAT, _BERT_CONFIG_FILE, _ADDED_TOKENS, _NEW_EMBEDDINGS, _VERIFY, _VERIFY_PYTHON)
+    convert(*(flag.value for flag in given))
 
 
 def cli() -> None:

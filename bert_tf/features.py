@@ -45,16 +45,21 @@ class TextLine:
     text_b: str | None
 
 
-def read_examples(input_file: str, prompt: str = "") -> list[TextLine]:
+def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_file") -> list[TextLine]:
     """Reads a file with one text or one pair of texts ("a ||| b") per line, and puts the prompt before each.
+
+    Args:
+      input_file: the file.
+      prompt: a text to put before each text, or before the first text of a pair.
+      flag_name: the flag that gave the path, for messages.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or is JSON or a table.
     """
-    text = files.read_text(input_file, "--input_file")
+    text = files.read_text(input_file, flag_name)
     if found := first_bytes.format_of_lines(text):
         raise InputError(
-            f"--input_file: {input_file} is {found}, but each line must be a text. Write one text per line. In Python, "
+            f"{flag_name}: {input_file} is {found}, but each line must be a text. Write one text per line. In Python, "
             "bert_tf.SentenceEncoder encodes the columns of tables."
         )
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -23,7 +23,7 @@ LAYERS = [
         "serving",
         "tasks",
         "program_flags",
-        "export predict fill_mask convert_checkpoint",
+        "export predict fill_mask convert_checkpoint verification",
         "api",
     )
 ]

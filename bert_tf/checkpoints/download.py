@@ -1,7 +1,7 @@
 """Finds a model by its name on the Hugging Face Hub, or in a zip file, and keeps a local copy.
 
 The copies are in the cache of `huggingface_hub`: HF_HOME moves it, HF_HUB_OFFLINE=1 turns the network off, and HF_TOKEN
-gives access to repositories that need a login. Pickled weights are never downloaded, because loading them runs code.
+gives access to repositories that need a login.
 """
 
 import functools
@@ -21,26 +21,25 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 SAFETENSORS_FILE = "model.safetensors"
-# The index of weights that are split into several files.
-SHARDS_FILE = "model.safetensors.index.json"
+# The files of weights in Hugging Face's format. Only the first one that a repository has is downloaded.
+_WHOLE_FILES = (SAFETENSORS_FILE, "tf_model.h5", "pytorch_model.bin")
+# With the indexes of weights that are split into several files.
+WEIGHTS_FILES = tuple(name + index for name in _WHOLE_FILES for index in ("", ".index.json"))
 CONFIG_FILES = ("bert_config.json", "config.json")
-NO_PICKLES = (
-    "Pickled weights are not read, because loading them runs code. Load the model in transformers, save it with "
-    "model.save_pretrained(FOLDER), and use that folder."
-)
 
 _DOWNLOADED = (
     *("config.json", "vocab.txt", "tokenizer.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *(SAFETENSORS_FILE, SHARDS_FILE, "model-*-of-*.safetensors"),
     # sentence-transformers, see `sentence_vectors`
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
 )
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Endings of files or prefixes, which are not Hub names even if they look like owner/name.
-_FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|json|txt)$")
+_FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|pt|pth|h5|pb|json|txt)$")
 # The files of a model in a zip file, and the size to which they may be unpacked.
-_MODEL_FILE = re.compile(r"(\.(json|txt|index|meta|safetensors)|\.data-\d{5}-of-\d{5}|(^|/)checkpoint)$")
+_MODEL_FILE = re.compile(
+    r"(\.(json|txt|index|meta|safetensors|h5|bin|pt|pth|pb)|\.data-\d{5}-of-\d{5}|(^|/)checkpoint)$"
+)
 _MAX_GIGABYTES = 5
 _UNPACK = "Unpack it, and pass the model's directory."
 _WEB = ("http://", "https://")
@@ -63,7 +62,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
       flag_name: the flag that gave the path, for messages.
 
     Raises:
-      InputError: if the repository or the revision can't be read or has no safetensors, or if the zip file is damaged
+      InputError: if the repository or the revision can't be read or has no weights, or if the zip file is damaged
         or contains no model.
     """
     if path.startswith(_WEB) and path.partition("?")[0].endswith(".zip"):
@@ -90,13 +89,16 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
     import huggingface_hub
 
     where = f"{flag_name}: {name}" + (f"@{revision}" if revision else "")
-    try:
-        folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(_DOWNLOADED))
-    except Exception as error:  # the errors of connections, servers and disks have no common class
-        raise InputError(f"{where}: {_reason(error)}") from None
-    if not any(os.path.exists(os.path.join(folder, weights)) for weights in (SAFETENSORS_FILE, SHARDS_FILE)):
-        raise InputError(f"{where}: the repository has no {SAFETENSORS_FILE}. {NO_PICKLES}")
-    return folder
+    for whole in _WHOLE_FILES:
+        stem, suffix = os.path.splitext(whole)
+        patterns = [*_DOWNLOADED, whole, f"{whole}.index.json", f"{stem}-*-of-*{suffix}"]
+        try:
+            folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
+        except Exception as error:  # the errors of connections, servers and disks have no common class
+            raise InputError(f"{where}: {_reason(error)}") from None
+        if any(os.path.exists(os.path.join(folder, weights)) for weights in WEIGHTS_FILES):
+            return folder
+    raise InputError(f"{where}: the repository has none of {', '.join(WEIGHTS_FILES)}. Use another one.")
 
 
 def _reason(error: Exception) -> str:

@@ -1,31 +1,32 @@
-"""Opens checkpoints in the original format and in the formats of Hugging Face and Model Garden.
+"""Opens checkpoints in the original format and in the formats of Hugging Face, Model Garden, Keras and KerasHub.
 
 Training runs write the original format: a TensorFlow bundle with the released variable names, `global_step` and the
 optimizer's slots. The original code can therefore load their checkpoints.
 """
 
 import dataclasses
-import math
 import os
 import re
 import zlib
-from typing import Any, TypedDict
+from collections.abc import Callable
+from typing import TypedDict
 
 import ml_dtypes
 import numpy as np
 import safetensors
 
 from bert_tf.checkpoints import download, run_directory, variable_names
-from bert_tf.checkpoints.download import NO_PICKLES, SAFETENSORS_FILE, SHARDS_FILE
+from bert_tf.checkpoints.download import SAFETENSORS_FILE, WEIGHTS_FILES
+from bert_tf.checkpoints.legacy import keras_h5, keras_hub, keras_names, saved_model, torch_file
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, latest_checkpoint, open_bundle
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say_once
 
-_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
-_HF_SUFFIXES = (".safetensors", SHARDS_FILE)
 # The checksum of all other bytes, in the header of the safetensors files that this project writes.
 _CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_INDEX = ".index.json"
 
 
 def with_checksum(data: bytes) -> bytes:
@@ -44,7 +45,8 @@ class CheckpointSource:
 
     Attributes:
       path: the opened file or prefix.
-      kind: "tf1" (the original format, which this project also writes), "hf" or "garden".
+      kind: "tf1" (the original format, which this project also writes), "garden", or "hf" if a `config.json` in Hugging
+        Face's format describes the model.
       shapes: maps released names to shapes, for every tensor that has a released name.
       read: returns the tensor with a released name.
       ignored: stored names of the tensors that are ignored on purpose.
@@ -61,25 +63,26 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     """Opens a checkpoint and recognises its format.
 
     Args:
-      path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a folder
-        with `model.safetensors` or `model.safetensors.index.json`, one of these files, or a name for
+      path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a directory
+        with one of `download.WEIGHTS_FILES` or `saved_model.pb`, one of these files, or a name for
         `download.local_path`.
       flag_name: the flag that gave the path, for messages.
 
     Raises:
-      InputError: if there is no checkpoint, it can't be read, or it is a pickled PyTorch file.
+      InputError: if there is no checkpoint, it can't be read, or it is not a BERT model.
     """
     prefix = find_checkpoint(os.fspath(path), flag_name)
-    if prefix.endswith(_HF_SUFFIXES):
-        return _open_hf(prefix, flag_name)
+    if _opener(prefix):
+        return _open_files(prefix, flag_name)
     shapes, read = open_bundle(prefix, f"{flag_name}: ")
-    if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
-        return _open_garden(prefix, shapes, read, flag_name)
+    if saved_model.OBJECT_GRAPH in shapes:
+        where = f"{flag_name}: {prefix}"
+        return _renamed(prefix, "garden", *saved_model.named_variables(shapes, read, where), where)
     return CheckpointSource(prefix, "tf1", shapes, read)
 
 
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
-    """Finds the checkpoint prefix or the safetensors file for a path or a name.
+    """Finds the checkpoint prefix or the file with the weights for a path or a name.
 
     In a folder, this is the first of the following that exists:
 
@@ -87,17 +90,16 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
        one. If the folder contains several trials, the best trial's.
     2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
     3. The only TensorFlow checkpoint in the folder.
+    4. The other `download.WEIGHTS_FILES`, the weights of a KerasHub preset, or `saved_model.pb`.
 
     Raises:
-      InputError: if there is no checkpoint, more than one, or only a pickled one.
+      InputError: if there is no checkpoint, or more than one.
     """
     path = download.local_path(path, flag_name)
-    if path.endswith(_PICKLE_SUFFIXES):
-        raise InputError(f"{flag_name}: {path}: {NO_PICKLES}")
     if files.is_folder(path):
         return _find_in_folder(path, flag_name)
     prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
-    if files.exists(f"{prefix}.index") or (path.endswith(_HF_SUFFIXES) and files.exists(path)):
+    if files.exists(f"{prefix}.index") or (_opener(path) and files.exists(path)):
         return prefix
     raise InputError(
         f"{flag_name}: there is no checkpoint {path!r}. Use a prefix (.../bert_model.ckpt), a run's folder, a folder "
@@ -110,52 +112,107 @@ def _find_in_folder(folder: str, flag_name: str) -> str:
     if evaluated:
         return evaluated
     names = files.list_folder(folder)
-    for name in (SAFETENSORS_FILE, SHARDS_FILE):
-        if name in names:
-            return os.path.join(folder, name)
     prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
-    if len(prefixes) == 1:
-        return os.path.join(folder, prefixes[0])
-    if prefixes:
+    weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
+    found = next((name for name in weights if name in {*names, *prefixes}), None)
+    if found in prefixes and len(prefixes) > 1:
         raise InputError(f"{flag_name}: {folder}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
-    is_pickled = any(name.endswith(_PICKLE_SUFFIXES) for name in names)
-    raise InputError(
-        f"{flag_name}: {folder}: no {SAFETENSORS_FILE} and no TensorFlow checkpoint (*.index). "
-        + (NO_PICKLES if is_pickled else "Pass the folder of a model.")
-    )
+    if found is None:
+        raise InputError(f"{flag_name}: {folder}: no {', no '.join(weights)} and no *.index. Pass a model's folder.")
+    return os.path.join(folder, found)
 
 
-def _open_hf(path: str, flag_name: str) -> CheckpointSource:
-    tensors: dict[str, Any] = {}
+def _opener(path: str) -> Callable[[str, str], tuple[Shapes, ReadTensor]] | None:
+    """Returns the function that opens a file with weights or an index of such files; None for other names."""
+    if os.path.basename(path) == saved_model.SAVED_MODEL_FILE:
+        return saved_model.open_saved_model
+    if path.endswith(".weights.h5"):
+        return keras_hub.open_preset
+    suffix = os.path.splitext(path.removesuffix(_INDEX))[1]
+    torch = dict.fromkeys((".bin", ".pt", ".pth"), torch_file.open_torch)
+    return {".safetensors": _open_safetensors, ".h5": keras_h5.open_h5, **torch}.get(suffix)
+
+
+def _open_files(path: str, flag_name: str) -> CheckpointSource:
+    where, opener = f"{flag_name}: {path}", _opener(path)
+    shapes: dict[str, tuple[int, ...]] = {}
+    readers: dict[str, ReadTensor] = {}
     for shard in _shards(path, flag_name):
-        with files.open_file(shard, "rb") as reader:
-            data = reader.read()
-        try:
-            tensors.update(safetensors.deserialize(data))
-            found = _CRC.search(data, 8, 8 + int.from_bytes(data[:8], "little"))
-            if found and found[1] != _checksum(data, *found.span(1)):
-                raise safetensors.SafetensorError("the checksum does not match")
-        except safetensors.SafetensorError as error:
-            raise InputError(f"{flag_name}: {shard}: damaged ({error}). Download or copy the file again.") from None
-    ignored = tuple(name for name in tensors if re.fullmatch(variable_names.HF_COPIES, name))
-    stored = {variable_names.hf_to_released(name): name for name in tensors if name not in ignored}
-    if None in stored:
-        raise InputError(f"{flag_name}: {path}: {stored[None]} is not a tensor of BERT. Use another model.")
+        shard_shapes, read_shard = opener(shard, f"{flag_name}: {shard}")
+        shapes |= shard_shapes
+        readers |= dict.fromkeys(shard_shapes, read_shard)
 
-    def read(released: str) -> np.ndarray:
-        tensor = tensors[stored[released]]
-        if tensor["dtype"] not in _SAFETENSORS_DTYPES:
-            known = ", ".join(_SAFETENSORS_DTYPES)
-            raise InputError(f"{flag_name}: {path}: {stored[released]} is of type {tensor['dtype']}. Use {known}.")
-        dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
-        array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
-        return array.T if variable_names.hf_is_transposed(released) else array
+    def read(name: str) -> np.ndarray:
+        return readers[name](name)
+
+    return _renamed(path, "hf", shapes, read, where)
+
+
+def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, where: str) -> CheckpointSource:
+    """Returns a checkpoint with released names and shapes, and prints which trained tensors are not used.
+
+    Args:
+      path: see `CheckpointSource`.
+      kind: see `CheckpointSource`.
+      shapes: maps stored names to shapes.
+      read_stored: returns the tensor with a stored name.
+      where: the beginning of error messages.
+    """
+    is_torch = _opener(path) in (_open_safetensors, torch_file.open_torch)
+    copies = [name for name in shapes if is_torch and re.fullmatch(variable_names.HF_COPIES, name)]
+    translate = variable_names.hf_to_released if is_torch else keras_names.to_released
+    others = {name: shapes[name] for name in shapes if name not in copies}
+    stored, unused, layer = keras_names.translated(others, read_stored, where, translate)
+    if "output_weights" in stored and path.endswith(".pb"):
+        if stored["output_weights"] == "classifier/kernel":  # the name in the tutorials
+            layer = "classifier"
+        if saved_model.architecture(path, shapes, stored, where) == "BertForQuestionAnswering":
+            stored = {re.sub("^output_", "cls/squad/output_", name): stored[name] for name in stored}
+    elif "predictions/transform/" in stored.get("output_weights", ""):
+        # Without a signature, a tagger and a question-answering model have the same variables.
+        unused += [stored.pop(name) for name in [*stored] if name.startswith("output_")]
+    if unused:
+        say_once(f"{path}: not used: {', '.join(unused)}.")
+    if layer:
+        say_once(f"Warning: {path}: {layer} is used as an output layer on the pooled output. Compare the outputs.")
+
+    def is_transposed(released: str) -> bool:
+        if is_torch:
+            return variable_names.hf_is_transposed(released)
+        # Keras stores output layers [in, out] instead of [out, in].
+        return released.endswith("output_weights") and not stored[released].endswith("output_weights")
 
     def shape(released: str) -> tuple[int, ...]:
-        stored_shape = tuple(tensors[stored[released]]["shape"])
-        return stored_shape[::-1] if variable_names.hf_is_transposed(released) else stored_shape
+        dims = keras_names.released_shape(released, shapes[stored[released]])
+        return dims[::-1] if is_transposed(released) else dims
 
-    return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, ignored)
+    def read(released: str) -> np.ndarray:
+        array = read_stored(stored[released])
+        return array.T if is_transposed(released) else array.reshape(shape(released))
+
+    return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, (*copies, *unused))
+
+
+def _open_safetensors(path: str, where: str) -> tuple[Shapes, ReadTensor]:
+    with files.open_file(path, "rb") as reader:
+        data = reader.read()
+    try:
+        tensors = dict(safetensors.deserialize(data))
+        found = _CRC.search(data, 8, 8 + int.from_bytes(data[:8], "little"))
+        if found and found[1] != _checksum(data, *found.span(1)):
+            raise safetensors.SafetensorError("the checksum does not match")
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{where}: damaged ({error}). Download or copy the file again.") from None
+
+    def read(name: str) -> np.ndarray:
+        tensor = tensors[name]
+        if tensor["dtype"] not in _SAFETENSORS_DTYPES:
+            known = ", ".join(_SAFETENSORS_DTYPES)
+            raise InputError(f"{where}: {name} is of type {tensor['dtype']}. Use {known}.")
+        array = np.frombuffer(tensor["data"], _SAFETENSORS_DTYPES[tensor["dtype"]])
+        return array.reshape(tensor["shape"]).astype(np.float32)
+
+    return {name: tuple(tensor["shape"]) for name, tensor in tensors.items()}, read
 
 
 class _ShardsFile(TypedDict):
@@ -163,36 +220,16 @@ class _ShardsFile(TypedDict):
 
 
 def _shards(path: str, flag_name: str) -> list[str]:
-    """Returns the safetensors files of a model: the file itself, or those listed in an index."""
-    if not path.endswith(SHARDS_FILE):
+    """Returns the files of a model: the file itself, or those listed in an index.
+
+    Raises:
+      InputError: if a listed file is missing, has another format, or is not in the index's directory.
+    """
+    if not path.endswith(_INDEX):
         return [path]
-    shards = json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()
+    shards = sorted(set(json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()))
     folder = os.path.dirname(path)
-    return [files.require_file(os.path.join(folder, shard), flag_name) for shard in sorted(set(shards))]
-
-
-def _open_garden(prefix: str, stored_shapes: Shapes, read_stored: ReadTensor, flag_name: str) -> CheckpointSource:
-    stored, ignored, unknown = variable_names.garden_names(stored_shapes)
-    if unknown or "bert/embeddings/word_embeddings" not in stored:
-        found = ", ".join(unknown[:3]) or "no word embeddings"
-        raise InputError(
-            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not a BERT encoder of Model Garden ({found}). "
-            "Use another checkpoint."
-        )
-
-    def shape(released: str) -> tuple[int, ...]:
-        # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D]. The original shapes are
-        # [H, H], [H, H] and [H].
-        dims = stored_shapes[stored[released]]
-        if re.search(r"attention/self/\w+/bias$", released):
-            return (math.prod(dims),)
-        if re.search(r"attention/self/\w+/kernel$", released):
-            return dims[0], math.prod(dims[1:])
-        if released.endswith("attention/output/dense/kernel"):
-            return math.prod(dims[:-1]), dims[-1]
-        return dims
-
-    def read(released: str) -> np.ndarray:
-        return read_stored(stored[released]).reshape(shape(released))
-
-    return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))
+    for shard in shards:
+        if os.path.basename(shard) != shard or shard.endswith(_INDEX) or _opener(shard) is not _opener(path):
+            raise InputError(f"{flag_name}: {path}: {shard!r} is not the name of a file of weights. Use another model.")
+    return [files.require_file(os.path.join(folder, shard), flag_name) for shard in shards]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,11 +11,13 @@ import keras
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.download import CONFIG_FILES
+from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.runtime.program import say_once
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
 from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, check_same_ids
@@ -105,7 +108,9 @@ def load_model(
     checkpoint, config, tokenizer = find_model(path, caller, do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, caller)
     policy = keras.config.dtype_policy().name if dtype is None else dtype
-    encoder, _ = restored_encoder(config, source, caller, dtype=policy, seed=None)
+    encoder, summary = restored_encoder(config, source, caller, dtype=policy, seed=None)
+    if layer := [name for name in summary.ignored if re.fullmatch(HEAD_VARIABLES, name)]:
+        say_once(f"{checkpoint}: the encoder is loaded, and the output layer ({', '.join(layer)}) is not.")
     return LoadedBert(encoder, tokenizer, config, source)
 
 
@@ -123,7 +128,7 @@ def find_model(
       InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
     checkpoint = checkpoints.find_checkpoint(require_path(flag_name, path), flag_name)
-    folder = run_directory.folder_of_checkpoint(checkpoint)
+    folder = run_directory.folder_of_checkpoint(checkpoint, flag_name)
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
     vocab_file = find_vocabulary(folder)
     if vocab_file is None:

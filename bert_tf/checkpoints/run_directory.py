@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
+from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.runtime import claims, differences, files, json_files
 from bert_tf.runtime.files import InputError
@@ -230,16 +231,20 @@ def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
     return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
 
 
-def folder_of_checkpoint(checkpoint: str) -> str:
+def folder_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint") -> str:
     """Returns the folder that contains the config, the vocabulary and the settings of a checkpoint.
+
+    For SavedModels and presets of KerasHub, see `model_files.described`.
 
     Args:
       checkpoint: see `recorded`; or a name, see `download.local_path`.
+      flag_name: the flag that gave the path, for messages.
     """
-    checkpoint = download.local_path(checkpoint)
+    checkpoint = download.local_path(checkpoint, flag_name)
     folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
     parent, name = os.path.split(folder.rstrip("/"))
-    return parent if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)) else folder
+    is_part = name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE))
+    return parent if is_part else model_files.described(folder, flag_name)
 
 
 def fit_folder(output_dir: str, number: int) -> str:

@@ -59,8 +59,10 @@ class Transform(BertLayer):
 
     def __init__(self, config: BertConfig, name: str = "transform", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
-        self.dense = Dense(config, config.hidden_size, config.hidden_act, name="dense", **self.shared)
-        self.layer_norm = LayerNorm(config, **self.shared)
+        activation = config.mlm_hidden_act or config.hidden_act
+        self.dense = Dense(config, config.hidden_size, activation, name="dense", **self.shared)
+        changes = {} if config.mlm_layer_norm_eps is None else {"layer_norm_eps": config.mlm_layer_norm_eps}
+        self.layer_norm = LayerNorm(config.replace(**changes), **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         """Creates the variables for inputs of shape [..., H]."""

@@ -17,6 +17,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from bert_tf.training import resume
+from tests.checkpoints.legacy import writers
 from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config, weights_of
 
 
@@ -178,6 +179,20 @@ def test_a_frozen_variable_that_is_not_read_is_refused(tmp_path, fresh):
         resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path), fresh)
 
 
+def test_model_gardens_pre_training_checkpoints(tmp_path):
+    # Their word embeddings are stored under the path of the masked-LM head.
+    weights = writers.arrays(heads=("masked LM",))
+    model = writers.Garden(weights)
+    del model.slots
+    table = model.kept["bert/embeddings/word_embeddings"]
+    head = tf.train.Checkpoint(embedding_table=table)
+    prefix = tf.train.Checkpoint(masked_lm=head, encoder=model).save(str(tmp_path / "ckpt"))
+    source = checkpoints.open_checkpoint(prefix)
+    assert source.kind == "garden" and set(source.shapes) == set(weights)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(source.read(name), array)
+
+
 @pytest.mark.parametrize("version", ["functional", "layered"])
 def test_model_garden_checkpoints(tmp_path, version):
     networks = pytest.importorskip("official.nlp.modeling.networks")
@@ -216,8 +231,8 @@ def test_model_garden_checkpoints(tmp_path, version):
 
 
 def test_foreign_tf2_checkpoint_is_refused(tmp_path):
-    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
-    with pytest.raises(InputError, match="not a BERT encoder of Model Garden"):
+    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "ckpt"))
+    with pytest.raises(InputError, match="v is not a variable of BERT"):
         checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
 
 
@@ -232,8 +247,8 @@ def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path,
     for path, message in (
         ("none/bert_model.ckpt", "there is no checkpoint"),
         ("empty", "no model.safetensors"),
-        ("pickled", "Pickled"),
-        ("pickled/pytorch_model.bin", "Pickled"),
+        ("pickled", "not a file of a model's weights, or damaged"),
+        ("pickled/pytorch_model.bin", "not a file of a model's weights, or damaged"),
         ("two", "several checkpoints"),
         ("foreign", "oops.weight"),
         ("damaged", "damaged"),

@@ -16,6 +16,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
+from tests.checkpoints.legacy import writers
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES, run
 
@@ -137,11 +138,23 @@ def test_the_token_opens_a_gated_repository(hub, monkeypatch):
     assert {request[3] for request in hub.asked("GET", "model.safetensors")} == {"Bearer good"}
 
 
-def test_a_repository_without_safetensors_is_refused(hub):
-    hub.repositories[NAME] = {name: data for name, data in hub.repositories[NAME].items() if "safe" not in name}
-    text = error(NAME)
-    assert f"{NAME}: the repository has no model.safetensors. Pickled weights are not read" in text
+def test_other_weights_are_downloaded_only_without_safetensors(hub, model, released, tmp_path):
+    weights = checkpoints.open_checkpoint(str(released))
+    writers.write_bin(tmp_path / "weights", {name: weights.read(name) for name in weights.shapes})
+    hub.repositories[NAME]["pytorch_model.bin"] = (tmp_path / "weights").read_bytes()
+    assert formats.find_checkpoint(NAME).endswith("model.safetensors")
     assert not hub.asked("GET", "pytorch_model.bin")
+    del hub.repositories[NAME]["model.safetensors"]
+    download._snapshot.cache_clear()
+    source = checkpoints.open_checkpoint(f"hf://{NAME}")
+    assert source.path.endswith("pytorch_model.bin") and source.shapes == weights.shapes
+    for name in weights.shapes:
+        np.testing.assert_array_equal(source.read(name), weights.read(name))
+
+
+def test_a_repository_without_weights_is_refused(hub):
+    hub.repositories[NAME] = {name: data for name, data in hub.repositories[NAME].items() if "model." not in name}
+    assert f"{NAME}: the repository has none of model.safetensors, " in error(NAME)
 
 
 def test_a_transfer_that_breaks_for_good_is_an_error_and_leaves_no_half_file(hub, model, tmp_path):

@@ -114,6 +114,7 @@ def commands() -> str:
         python run_classifier.py --task_name=text --data_dir=examples/authors --output_dir=$quickstart/authors \\
             --vocab_file=$quickstart/vocab.txt --bert_config_file=$quickstart/pretrained/bert_config.json \\
             --init_checkpoint=$quickstart/pretrained --do_train --max_seq_length=24
+        python -m tests.documentation.old_models
         """
 
 

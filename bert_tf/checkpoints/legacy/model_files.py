@@ -1,0 +1,51 @@
+"""Finds the config and the tokenizer of SavedModels and of KerasHub's presets, which do not have these files.
+
+The files are written to a temporary directory, which is removed when the process ends.
+"""
+
+import functools
+import os
+import tempfile
+
+from bert_tf.checkpoints.download import CONFIG_FILES
+from bert_tf.checkpoints.legacy import keras_hub, saved_model
+from bert_tf.runtime import files
+from bert_tf.tokenization.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
+
+# The files that are used instead if they are next to `saved_model.pb`.
+_OWN = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)
+
+
+def described(folder: str, flag_name: str = "--init_checkpoint") -> str:
+    """Returns a directory with the config and the vocabulary of the model in a directory.
+
+    Returns:
+      A temporary directory for a SavedModel or a preset of KerasHub; any other directory itself.
+
+    Raises:
+      InputError: if the model is not a BERT, or its settings are not clear.
+    """
+    paths = [os.path.join(folder, name) for name in (keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)]
+    stamps = tuple(map(files.stamp, paths))
+    if not any(stamps) or files.exists(os.path.join(folder, "run.json")):
+        return folder
+    return _written(files.resolved(folder), stamps, flag_name)[0]
+
+
+@functools.cache
+def _written(folder: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
+    temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
+    # Keep the directory's own name, because the casing is checked by the names of the released models.
+    target = os.path.join(temporary.name, os.path.basename(folder))
+    files.make_folder(target)
+    reader = keras_hub if stamps[0] else saved_model
+    own = [name for name in _OWN if reader is saved_model and files.exists(os.path.join(folder, name))]
+    if not {*own} & {*CONFIG_FILES}:
+        files.write_json(os.path.join(target, "config.json"), reader.hf_config(folder, flag_name))
+    vocabulary, rules = reader.tokenizer(folder, flag_name)
+    if vocabulary:
+        files.copy(vocabulary, os.path.join(target, VOCAB_FILE))
+    files.write_json(os.path.join(target, TOKENIZER_CONFIG_FILE), rules)
+    for name in own:
+        files.copy(os.path.join(folder, name), os.path.join(target, name))
+    return target, temporary  # removed when the process ends

@@ -1,0 +1,337 @@
+"""Files that would run code, fill the memory or leave their directory are refused. So are other models."""
+
+import json
+import pickle
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import checkpoints
+from bert_tf.checkpoints.legacy import keras_names
+from bert_tf.runtime.errors import InputError
+from tests.checkpoints.legacy import writers
+from tests.checkpoints.legacy.writers import CONFIG, number, numbers, tensor, text
+
+CODE = []
+
+
+def run_code(*_):
+    CODE.append("ran")
+
+
+class Evil:
+    def __reduce__(self):
+        return run_code, ()
+
+
+def error(path, open_model=checkpoints.open_checkpoint):
+    with pytest.raises(InputError) as raised:
+        open_model(path)
+    message = str(raised.value)
+    assert "\n" not in message and not CODE
+    return message
+
+
+GLOBAL = b"ctests.checkpoints.legacy.test_hostile\nrun_code\n"
+SMALL = tensor("0", (2, 3))
+DATA = {"0": b"\0" * 24}
+PICKLES = {
+    "a class with code": (pickle.dumps({"x": Evil()}, 2), "run_code"),
+    "a newer pickle": (pickle.dumps({"x": Evil()}, 4), "run_code"),
+    "os.system": (b"\x80\x02cos\nsystem\n" + text("true") + b"\x85R.", "os.system"),
+    "builtins": (b"\x80\x02cbuiltins\neval\n" + text("1") + b"\x85R.", "builtins.eval"),
+    "an instance": (b"\x80\x02(itests.checkpoints.legacy.test_hostile\nrun_code\n.", "run_code"),
+    "an extension": (b"\x80\x02\x82\x01.", "1"),
+    "a method of a dictionary": (b"\x80\x02ccollections\nOrderedDict.fromkeys\n.", "OrderedDict.fromkeys"),
+    "code in the state": (b"\x80\x02}" + text("x") + GLOBAL + b"s.", "run_code"),
+    "a state that sets attributes": (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}" + text("__code__") + b"Ksb.",
+        "damaged",
+    ),
+    "a huge memo": (b"\x80\x02}r\xff\xff\xff\xff.", None),
+    "a huge text": (b"\x80\x02X\xff\xff\xff\x7fabc.", "damaged"),
+    "no dictionary": (b"\x80\x02]K\x01a.", "damaged"),
+    "a training checkpoint": (b"\x80\x02}" + text("state_dict") + b"}s.", "'state_dict' is not a tensor"),
+    "a number": (b"\x80\x02}" + text("epoch") + b"K\x01s.", "'epoch' is not a tensor"),
+    "a name that is no text": (b"\x80\x02}K\x01" + SMALL + b"s.", "1 is not a tensor"),
+    "another storage": (b"\x80\x02}" + text("x") + tensor("0", (2,), storage="QInt8Storage") + b"s.", "QInt8Storage"),
+    "a foreign storage": (b"\x80\x02" + numbers([1]) + b"Q.", "damaged"),
+    "a truncated pickle": (b"\x80\x02}" + text("x") + SMALL, "damaged"),
+    "an endless pickle": (b"\x80\x02" + b"(" * 10**6, "damaged"),
+    "a deep pickle": (b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b".", "damaged"),
+    "a huge shape": (b"\x80\x02}" + text("x") + tensor("0", (2**30, 2**30), size=6) + b"s.", "larger than its data"),
+    "an expanded tensor": (b"\x80\x02}" + text("x") + tensor("0", (2**30,), [0], 6) + b"s.", "larger than its data"),
+    "strides beyond the data": (
+        b"\x80\x02}" + text("x") + tensor("0", (2, 3), [99, 1], 6) + b"s.",
+        "larger than its data",
+    ),
+    "a negative stride": (b"\x80\x02}" + text("x") + tensor("0", (2, 3), [-3, 1], 6) + b"s.", "larger than its data"),
+    "a negative offset": (b"\x80\x02}" + text("x") + tensor("0", (2, 3), offset=-1) + b"s.", "larger than its data"),
+    "a shape of texts": (b"\x80\x02}" + text("x") + SMALL.replace(number(3), text("3")) + b"s.", "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_pickles(tmp_path, name):
+    pickled, message = PICKLES[name]
+    path = tmp_path / "pytorch_model.bin"
+    writers.write_torch(path, {}, DATA, pickled)
+    found = error(path)
+    assert message is None or message in found.partition("pytorch_model.bin: ")[2]
+
+
+def test_a_tensor_that_is_damaged_is_named(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    weights = writers.arrays()
+    writers.write_bin(path, weights)
+    data = bytearray(path.read_bytes())
+    start = data.index(weights["bert/pooler/dense/bias"].tobytes())
+    data[start] ^= 1
+    path.write_bytes(data)
+    source = checkpoints.open_checkpoint(path)
+    with pytest.raises(InputError, match=r"pytorch_model.bin: bert.pooler.dense.bias is damaged \(Bad CRC-32"):
+        source.read("bert/pooler/dense/bias")
+
+
+@pytest.mark.parametrize("size, name", [(20, "bert.pooler.dense.bias"), (48, "")])
+def test_data_of_another_size_is_named(tmp_path, size, name):
+    path = tmp_path / "pytorch_model.bin"
+    items = {
+        writers.variable_names.released_to_hf(released): tensor(str(key), array.T.shape)
+        for key, (released, array) in enumerate(writers.arrays().items())
+    }
+    data = {str(key): bytes(array.nbytes) for key, array in enumerate(writers.arrays().values())}
+    writers.write_torch(path, items, data | {str(list(items).index("bert.pooler.dense.bias")): bytes(size)})
+    source = checkpoints.open_checkpoint(path)
+    if name:
+        with pytest.raises(InputError, match=f"{name} is damaged"):
+            source.read("bert/pooler/dense/bias")
+    else:
+        source.read("bert/pooler/dense/bias")
+
+
+def test_other_zip_files(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    pickled = b"\x80\x02}" + text("x") + SMALL + b"s."
+    writers.write_torch(path, {}, DATA, pickled + b"\0" * (1 << 25), zipfile.ZIP_DEFLATED)
+    assert "archive/data.pkl is compressed or too large" in error(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", pickled)
+        archive.writestr("b/data.pkl", pickled)
+    assert "damaged" in error(path)
+    path.write_bytes(path.read_bytes()[:40])
+    assert "damaged" in error(path)
+    for content in (b"", b"version https://git-lfs.github.com/spec/v1\n"):
+        path.write_bytes(content)
+        assert "damaged" in error(path)
+
+
+def test_the_older_form_is_refused_by_name(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(Evil(), 2))
+    assert "PyTorch's older file format, from before version 1.6, is not read" in error(path)
+
+
+@pytest.mark.parametrize("shard", ["../secret.bin", "/etc/passwd", "other.index.json", "x.h5", "a/b.bin", "", ".."])
+def test_an_index_cannot_leave_its_directory(tmp_path, shard):
+    (tmp_path / "secret.bin").write_bytes(b"")
+    path = tmp_path / "m/pytorch_model.bin.index.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"weight_map": {"x": shard}}))
+    assert f"{shard!r} is not the name of a file of weights" in error(path)
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps({"weight_map": {"x": "gone.h5"}}))
+    assert "gone.h5" in error(tmp_path)
+
+
+def h5_with(change):
+    def write(path):
+        writers.write_h5(path, writers.arrays())
+        with h5py.File(path, "a") as file:
+            change(file)
+
+    return write
+
+
+def add_virtual(file):
+    layout = h5py.VirtualLayout((2,), "f4")
+    layout[:] = h5py.VirtualSource("/etc/passwd", "x", (2,))
+    file.create_virtual_dataset("x", layout)
+
+
+def model_config(name):
+    return json.dumps(
+        {"class_name": "Model", "config": {"layers": [{"class_name": name, "config": {"function": "e"}}]}}
+    )
+
+
+H5 = {
+    "a Lambda layer": (lambda file: file.attrs.update(model_config=model_config("Lambda")), "a Lambda, which contains"),
+    "a TFOpLambda": (lambda file: file.attrs.update(model_config=model_config("TFOpLambda")), "TFOpLambda"),
+    "an external link": (lambda file: file.update(x=h5py.ExternalLink("/etc/passwd", "y")), "x is a link"),
+    "a soft link": (lambda file: file.update(x=h5py.SoftLink("/bert")), "x is a link"),
+    "an external array": (lambda f: f.create_dataset("x", (2,), "f4", external=[("/etc/passwd", 0, 8)]), "x is not an"),
+    "a virtual array": (add_virtual, "x is not an array"),
+    "a huge shape": (lambda file: file.create_dataset("x", (2**40,), "f4", chunks=(2**10,)), "has 0 bytes"),
+    "compressed zeros": (lambda f: f.create_dataset("x", data=np.zeros(10**6), compression="gzip"), "x of shape"),
+    "texts": (lambda file: file.create_dataset("x", data=["a", "b"], dtype=h5py.string_dtype()), "x is not an array"),
+    "a cycle of groups": (lambda file: file.update(x=file["bert"]), None),
+    "another variable": (lambda file: file.update(x=np.zeros(2, "f4")), "x is not a variable of BERT"),
+    "two poolers": (lambda f: f.update({"y/bert/pooler/dense/bias:0": np.zeros(12, "f4")}), "have the same meaning"),
+}
+
+
+@pytest.mark.parametrize("name", H5)
+def test_hdf5_files(tmp_path, name):
+    change, message = H5[name]
+    path = tmp_path / "tf_model.h5"
+    h5_with(change)(path)
+    if message is None:
+        checkpoints.open_checkpoint(path)
+    else:
+        assert message in error(path)
+
+
+@pytest.mark.parametrize("size", [0, 100, 3000, -1])
+def test_a_truncated_hdf5_file(tmp_path, size):
+    path = tmp_path / "tf_model.h5"
+    writers.write_h5(path, writers.arrays())
+    path.write_bytes(path.read_bytes()[:size])
+    assert "tf_model.h5: not an HDF5 file of weights, or damaged" in error(path)
+
+
+OTHER_NAMES = (
+    "tf_roberta_model/roberta/encoder/layer_._0/attention/self/query/kernel:0",
+    "tf_distil_bert_model/distilbert/transformer/layer_._0/attention/q_lin/kernel:0",
+    "tf_albert_model/albert/encoder/embedding_hidden_mapping_in/kernel:0",
+    "tf_electra_model/electra/encoder/layer_._0/attention/self/query/kernel:0",
+    "tf_electra_model/electra/embeddings/LayerNorm/gamma:0",
+    "tf_roberta_model/roberta/embeddings/word_embeddings/weight:0",
+    "layers/token_and_position_embedding/token_embedding/vars/0",
+    "layers/transformer_encoder/_unknown/vars/0",
+    "transformer/layer_0/self_attention/gate/kernel",
+    "word_embeddings_1/embeddings",
+)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_names_of_other_models_are_unknown(name):
+    assert keras_names.to_released(name) is None
+
+
+def test_unknown_names_that_look_like_paths(tmp_path):
+    items = {"/x": SMALL, "y": SMALL}
+    writers.write_torch(tmp_path / "other.bin", items, DATA)
+    assert "/x is not a variable of BERT" in error(tmp_path / "other.bin")
+    table = {"bert_encoder_v2/word_embeddings/embeddings": ()}
+    with pytest.raises(InputError, match="x is not a variable of BERT"):
+        keras_names.translated(table | {"x": (2,)}, None, "here")
+    with pytest.raises(InputError, match="x/kernel is not a variable of BERT"):
+        keras_names.translated(table | {"x/kernel": (12, 2), "x/bias": (2,)}, None, "here")
+
+
+def test_other_sizes_and_missing_variables_are_named(tmp_path):
+    weights = writers.arrays()
+    writers.write_files(tmp_path, CONFIG.replace(num_hidden_layers=3))
+    writers.write_h5(tmp_path / "tf_model.h5", weights)
+    with pytest.raises(InputError, match=r"bert/encoder/layer_2/\S+ is in the model, but not in the checkpoint"):
+        bert_tf.load_model(tmp_path)
+    writers.write_files(tmp_path, CONFIG.replace(hidden_size=24))
+    with pytest.raises(InputError, match=r"word_embeddings has shape \[10, 12\] in the checkpoint, but \[10, 24\]"):
+        bert_tf.load_model(tmp_path)
+
+
+# --- SavedModels and presets ------------------------------------------------------------------------------------------
+
+
+def write_saved_model(folder, **options):
+    writers.write_saved_model(folder, writers.Garden(writers.arrays(), **options))
+
+
+def test_damaged_saved_models(tmp_path):
+    write_saved_model(tmp_path / "m")
+    path = tmp_path / "m/saved_model.pb"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert "saved_model.pb: damaged, or not a SavedModel" in error(tmp_path / "m", bert_tf.load_model)
+    path.write_bytes(data)
+    index = tmp_path / "m/variables/variables.index"
+    index.rename(tmp_path / "m/x")
+    assert "variables.index. Copy the complete directory" in error(tmp_path / "m")
+
+
+def test_saved_models_of_other_models(tmp_path):
+    model = writers.tf.Module()
+    model.a = writers.tf.Variable([1.0, 2.0], name="dense/kernel")
+    writers.tf.saved_model.save(model, str(tmp_path / "m"))
+    assert "dense/kernel is not a variable of BERT" in error(tmp_path / "m", bert_tf.load_model)
+    model = writers.Garden(writers.arrays())
+    model.a = writers.tf.Variable([1.0, 2.0], name="adapter/scale")
+    writers.write_saved_model(tmp_path / "n", model)
+    assert "adapter/scale is not a variable of BERT" in error(tmp_path / "n", bert_tf.load_model)
+    model.a = writers.tf.Variable(np.ones((12, 4), np.float32), name="bert_encoder_v2/pooler_transform/bias")
+    writers.write_saved_model(tmp_path / "o", model)
+    assert "two variables are called bert_encoder_v2/pooler_transform/bias" in error(tmp_path / "o")
+
+
+def test_an_activation_that_is_not_clear_is_named(tmp_path):
+    model = writers.Garden(writers.arrays())
+    call = type(model).__call__
+
+    def with_power(ids, mask, segments):
+        outputs = call(model, ids, mask, segments)
+        return outputs | {"pooled_output": writers.tf.pow(outputs["pooled_output"], 3)}
+
+    specs = [writers.tf.TensorSpec([None, None], writers.tf.int32)] * 3
+    writers.tf.saved_model.save(model, str(tmp_path / "m"), writers.tf.function(with_power, specs))
+    assert "hidden_act is not clear (found: ['gelu', 'gelu_erf'])" in error(tmp_path / "m", bert_tf.load_model)
+
+
+def test_a_constant_of_a_huge_shape_is_not_expanded(tmp_path):
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    write_saved_model(tmp_path / "m")
+    path = tmp_path / "m/saved_model.pb"
+    saved = SavedModel.FromString(path.read_bytes())
+    node = saved.meta_graphs[0].graph_def.node.add(op="Const", name="x/batchnorm/add/y")
+    node.attr["value"].tensor.dtype = 1
+    node.attr["value"].tensor.float_val.append(1.0)
+    for _ in range(4):
+        node.attr["value"].tensor.tensor_shape.dim.add(size=2**20)
+    path.write_bytes(saved.SerializeToString())
+    assert bert_tf.load_model(tmp_path / "m").config == CONFIG
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"backbone": "RobertaBackbone"}, "is a preset of RobertaBackbone. Use one of BertBackbone"),
+        ({"task": "BertTextEmbedder"}, "is a preset of BertTextEmbedder"),
+        (
+            {"activation": {"module": "os", "class_name": "system"}, "task": "BertTextClassifier"},
+            "the activation of the",
+        ),
+        ({"split": False}, "split is False instead of True"),
+        ({"suffix_indicator": "@@"}, "suffix_indicator is '@@'"),
+    ],
+)
+def test_other_presets(tmp_path, options, message):
+    writers.write_preset(tmp_path / "m", writers.arrays(), **options)
+    assert message in error(tmp_path / "m", bert_tf.load_model)
+
+
+def test_presets_of_other_sizes_and_layers(tmp_path):
+    weights = writers.arrays(CONFIG.replace(num_hidden_layers=3))
+    writers.write_preset(tmp_path / "m", weights)  # its config has two layers
+    with pytest.raises(InputError, match=r"bert/encoder/layer_2/\S+ is in the checkpoint, but not in the model"):
+        bert_tf.load_model(tmp_path / "m")
+    with h5py.File(tmp_path / "m/model.weights.h5", "a") as file:
+        file["layers/dense_1/vars/0"] = np.zeros(2, np.float32)
+    assert "layers/dense_1/vars/0 is not a variable of BERT" in error(tmp_path / "m")
+    (tmp_path / "m/config.json").write_text("{}")
+    assert "class_name" in error(tmp_path / "m", bert_tf.load_model)

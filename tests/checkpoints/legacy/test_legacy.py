@@ -1,0 +1,264 @@
+"""Models in the formats of other libraries are read with the values, the sizes and the tokenizer that they have."""
+
+import json
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import checkpoints, convert_checkpoint
+from bert_tf.checkpoints import output_layers, pretrained, run_directory
+from bert_tf.checkpoints.restoring import restore
+from bert_tf.encoder import BertEncoder
+from tests.checkpoints.legacy import writers
+from tests.checkpoints.legacy.writers import CONFIG, INPUTS, PIECES
+from tests.conftest import assert_close
+
+HEADS = [(), ("masked LM",), ("next sentence",), ("masked LM", "next sentence"), ("classifier",), ("answerer",)]
+TANH = CONFIG.replace(hidden_act="gelu")
+
+
+@pytest.fixture(autouse=True)
+def vocab_file(tmp_path):
+    path = tmp_path / "pieces.txt"
+    path.write_text("\n".join(PIECES) + "\n")
+    return path
+
+
+def assert_has(path, weights, config=CONFIG):
+    """Checks the config, all arrays, and the outputs of the encoder."""
+    loaded = bert_tf.load_model(path)
+    assert loaded.config == config
+    assert set(loaded.source.shapes) == set(weights)
+    for name, array in weights.items():
+        assert loaded.source.shapes[name] == array.shape
+        np.testing.assert_array_equal(loaded.source.read(name), array, err_msg=name)
+    variables = {variable.path: variable for variable in loaded.encoder.weights}
+    for name in variables:
+        np.testing.assert_array_equal(variables[name], weights[name])
+    return loaded
+
+
+def in_shards(folder, weights, write, stem, suffix, **options):
+    names = [*weights]
+    parts = [names[::2], names[1::2]]
+    files = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
+    for part, file in zip(parts, files, strict=True):
+        write(folder / file, {name: weights[name] for name in part}, **options)
+    index = {"weight_map": {name: file for part, file in zip(parts, files, strict=True) for name in part}}
+    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+@pytest.mark.parametrize("heads", HEADS)
+def test_pytorch_model_bin(tmp_path, heads, is_sharded):
+    weights = writers.arrays(heads=heads)
+    writers.write_files(tmp_path / "m")
+    if is_sharded:
+        in_shards(tmp_path / "m", weights, writers.write_bin, "pytorch_model", "bin")
+    else:
+        writers.write_bin(tmp_path / "m/pytorch_model.bin", weights)
+    loaded = assert_has(tmp_path / "m", weights)
+    assert loaded.tokenizer.rules["do_lower_case"] is False
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+@pytest.mark.parametrize("heads", HEADS)
+def test_tf_model_h5(tmp_path, heads, is_sharded):
+    weights = writers.arrays(heads=heads)
+    writers.write_files(tmp_path / "m")
+    if is_sharded:
+        in_shards(tmp_path / "m", weights, writers.write_h5, "tf_model", "h5", model="")
+    else:
+        writers.write_h5(tmp_path / "m/tf_model.h5", weights)
+    assert_has(tmp_path / "m", weights)
+
+
+def test_half_precision_copies_and_old_names(tmp_path):
+    weights = writers.arrays(heads=("masked LM",))
+    stored = writers.hf_arrays(weights)
+    stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"]
+    items = {name: writers.tensor(name, array.shape, storage="HalfStorage") for name, array in stored.items()}
+    items["bert.embeddings.position_ids"] = writers.tensor("ids", (1, 4), storage="LongStorage")
+    items = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): item for name, item in items.items()}
+    data = {name: array.astype(np.float16).tobytes() for name, array in stored.items()}
+    writers.write_files(tmp_path / "m")
+    writers.write_torch(tmp_path / "m/pytorch_model.bin", items, data | {"ids": b"\0" * 32})
+    assert_has(tmp_path / "m", {name: array.astype(np.float16) for name, array in weights.items()})
+
+
+def test_class_names_and_conversion(tmp_path):
+    weights = writers.arrays(heads=("classifier",))
+    names = {"id2label": {"0": "w", "1": "x", "2": "y", "3": "z"}}
+    writers.write_files(tmp_path / "m", architecture="BertForSequenceClassification", **names)
+    writers.write_h5(tmp_path / "m/tf_model.h5", weights, "tf_bert_for_sequence_classification/")
+    source = checkpoints.open_checkpoint(tmp_path / "m")
+    assert output_layers.recorded_classes(source) == ("w", "x", "y", "z")
+    for name in ("hf", "tf1"):
+        convert_checkpoint.convert(tmp_path / "m", tmp_path / name, name)
+        assert_has(tmp_path / name, weights)
+    assert json.loads((tmp_path / "hf/config.json").read_text())["id2label"] == names["id2label"]
+    classifier = bert_tf.Classifier.from_pretrained(tmp_path / "m", labels=["z", "y", "x", "w"], max_seq_length=8)
+    np.testing.assert_allclose(classifier.predict_proba(["a b"]).sum(), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_tensorflow_hub(tmp_path, vocab_file, lower, capsys):
+    weights = writers.arrays(TANH, ("masked LM",))
+    writers.write_saved_model(tmp_path / "hub", writers.Garden(weights, TANH, prefix=""), vocab_file, lower)
+    loaded = assert_has(tmp_path / "hub", weights, TANH)
+    assert loaded.tokenizer.rules["do_lower_case"] is lower and list(loaded.tokenizer.vocab) == PIECES
+    assert "dropout rates are not recorded" in capsys.readouterr().err
+    convert_checkpoint.convert(tmp_path / "hub", tmp_path / "tf1", "tf1")
+    assert_has(tmp_path / "tf1", weights, TANH)
+
+
+@pytest.mark.parametrize("prefix", ["", "module/"])
+def test_tensorflow_hubs_first_format(tmp_path, vocab_file, prefix):
+    weights = writers.arrays(heads=("masked LM",))
+    writers.write_v1(tmp_path / "hub", weights, vocab_file=vocab_file, prefix=prefix)
+    loaded = assert_has(tmp_path / "hub", weights)
+    assert loaded.tokenizer.rules["do_lower_case"] is False
+
+
+def test_an_estimators_saved_model(tmp_path):
+    weights = writers.arrays(TANH, ("classifier",))
+    writers.write_v1(tmp_path / "m", weights, TANH)
+    loaded = assert_has(tmp_path / "m", weights, TANH)
+    assert loaded.tokenizer is None
+    assert architecture(loaded) == ["BertForSequenceClassification"]
+
+
+def architecture(loaded):
+    folder = run_directory.folder_of_checkpoint(loaded.source.path)
+    with open(f"{folder}/config.json") as reader:
+        return json.load(reader).get("architectures")
+
+
+@pytest.mark.parametrize(
+    "heads, expected",
+    [("classifier", ["BertForSequenceClassification"]), ("answerer", ["BertForQuestionAnswering"]), (None, None)],
+)
+def test_model_gardens_classifiers(tmp_path, heads, expected):
+    weights = writers.arrays(heads=[heads] if heads else [])
+    name = "sentence_prediction/logits" if heads == "classifier" else "predictions/transform/logits"
+    model = writers.Garden(weights, head=name)
+    writers.write_saved_model(tmp_path / "m", model)
+    loaded = assert_has(tmp_path / "m", weights)
+    assert architecture(loaded) == expected
+    outputs = model(*INPUTS)
+    assert_close(loaded.encoder(*INPUTS).sequence_output, outputs["sequence_output"], 1e-5)
+    assert_close(loaded.encoder(*INPUTS).pooled_output, outputs["pooled_output"], 1e-5)
+
+
+@pytest.mark.parametrize("name", ["my_dense", "classifier", "head/out"])
+def test_the_output_layer_of_a_keras_model_has_any_name(tmp_path, capsys, name):
+    weights = writers.arrays(heads=("classifier",))
+    writers.write_saved_model(tmp_path / "m", writers.Garden(weights, head=name))
+    assert_has(tmp_path / "m", weights)
+    found = capsys.readouterr().err
+    assert f"{name} is used as an output layer" in found
+    assert "the output layer (output_weights, output_bias) is not" in found
+
+
+def test_a_pooler_of_the_output_layer_replaces_the_encoders(tmp_path, capsys):
+    weights = writers.arrays(heads=("classifier",))
+    model = writers.Garden(weights)
+    own = [np.full((12, 12), 2.0, np.float32), np.full(12, 3.0, np.float32)]
+    model.own = [
+        tf_variable(array, f"sentence/pooler_dense/{leaf}") for array, leaf in zip(own, ("kernel", "bias"), strict=True)
+    ]
+    writers.write_saved_model(tmp_path / "m", model)
+    expected = weights | {"bert/pooler/dense/kernel": own[0], "bert/pooler/dense/bias": own[1]}
+    assert_has(tmp_path / "m", expected)
+    assert "not used: bert_encoder_v2/pooler_transform/" in capsys.readouterr().err
+
+
+def tf_variable(array, name):
+    return writers.tf.Variable(array, name=name)
+
+
+def test_the_config_next_to_a_saved_model_is_used(tmp_path):
+    weights = writers.arrays()
+    writers.write_saved_model(tmp_path / "m", writers.Garden(weights))
+    config = CONFIG.replace(hidden_act="relu", hidden_dropout_prob=0.3)
+    (tmp_path / "m/bert_config.json").write_text(config.to_json_string())
+    assert_has(tmp_path / "m", weights, config)
+
+
+@pytest.mark.parametrize(
+    "task, heads", [("", ()), ("BertTextClassifier", ("classifier",)), ("BertMaskedLM", ("masked LM",))]
+)
+def test_presets_of_keras_hub(tmp_path, task, heads):
+    weights = writers.arrays(TANH, heads)
+    writers.write_preset(tmp_path / "m", weights, TANH, task)
+    config = TANH.replace(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.25)
+    if task == "BertMaskedLM":  # KerasHub's head has other settings than its encoder
+        config = config.replace(mlm_hidden_act="gelu_erf", mlm_layer_norm_eps=1e-5)
+    loaded = assert_has(tmp_path / "m", weights, config)
+    assert loaded.tokenizer.rules == {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}
+    convert_checkpoint.convert(tmp_path / "m", tmp_path / "hf", "hf")
+    assert_has(tmp_path / "hf", weights, config)
+
+
+def test_the_masked_lm_head_of_keras_hub_has_its_own_activation_and_epsilon(tmp_path, capsys):
+    weights = writers.arrays(TANH, ("masked LM",))
+    writers.write_preset(tmp_path / "m", weights, TANH, "BertMaskedLM")
+    head = bert_tf.load_model(tmp_path / "m").masked_lm("load()")
+    states = np.random.default_rng(0).normal(size=(1, 1, 12)).astype(np.float32) * 0.02
+    x = (
+        states[0, 0] @ weights["cls/predictions/transform/dense/kernel"]
+        + weights["cls/predictions/transform/dense/bias"]
+    )
+    x = np.array(writers.tf.nn.gelu(x, approximate=False))
+    x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * weights["cls/predictions/transform/LayerNorm/gamma"]
+    x += weights["cls/predictions/transform/LayerNorm/beta"]
+    table = weights["bert/embeddings/word_embeddings"]
+    expected = table @ x + weights["cls/predictions/output_bias"]
+    assert_close(np.ravel(head(states, np.zeros((1, 1), np.int32), table)), expected, 1e-5)
+    convert_checkpoint.convert(tmp_path / "m", tmp_path / "tf1", "tf1")
+    assert "other programs don't support mlm_hidden_act" in capsys.readouterr().err
+
+
+def test_bfloat16_arrays_of_keras(tmp_path):
+    weights = writers.arrays(TANH)
+    writers.write_preset(tmp_path / "m", weights, TANH)
+    rounded = {name: array.astype(ml_dtypes.bfloat16) for name, array in weights.items()}
+    with h5py.File(tmp_path / "m/model.weights.h5", "a") as file:
+        for released, array in rounded.items():
+            name = writers.hub_name(released)[1]
+            del file[name]
+            file[name] = writers.garden_array(released, array).view("V2")
+    source = checkpoints.open_checkpoint(tmp_path / "m")
+    for name, array in rounded.items():
+        np.testing.assert_array_equal(source.read(name), array.astype(np.float32))
+
+
+def test_models_in_a_bucket(tmp_path):
+    weights = writers.arrays()
+    for name, write in (("tf_model.h5", writers.write_h5), ("pytorch_model.bin", writers.write_bin)):
+        writers.write_files(tmp_path / name)
+        write(tmp_path / name / name, weights)
+        url = f"ram://{name}"
+        writers.tf.io.gfile.makedirs(url)
+        for path in (tmp_path / name).iterdir():
+            writers.tf.io.gfile.copy(str(path), f"{url}/{path.name}", overwrite=True)
+        assert_has(url, weights)
+
+
+def test_every_door_reads_a_preset(tmp_path, capsys):
+    weights = writers.arrays(TANH, ("classifier",))
+    writers.write_preset(tmp_path / "m", weights, TANH, "BertTextClassifier", activation="softmax")
+    source = checkpoints.open_checkpoint(tmp_path / "m/model.weights.h5")
+    encoder = BertEncoder(TANH)
+    summary = restore(checkpoints.named_variables(encoder.weights), source)
+    assert summary.ignored == ("output_weights", "output_bias") and "2 checkpoint tensors unused" in str(summary)
+    classifier = bert_tf.Classifier.from_pretrained(tmp_path / "m", labels=["0", "1", "2", "3"], max_seq_length=8)
+    loaded = bert_tf.load_model(tmp_path / "m")
+    logits = loaded("a b").pooled_output @ weights["output_weights"].T + weights["output_bias"]
+    assert_close(classifier.predict_proba(["a b"]), writers.tf.nn.softmax(logits), 1e-5)
+    assert bert_tf.load_tokenizer(tmp_path / "m").vocab == loaded.tokenizer.vocab
+    config, tokenizer = pretrained.read_model(pretrained.ModelFiles(str(tmp_path / "m")))
+    assert config == loaded.config and tokenizer.vocab == loaded.tokenizer.vocab
