@@ -311,7 +311,7 @@ def packed_batches(
         chosen = sorted(waiting[:most], key=lambda example: -features.tokens[example])
         batches = [MicroBatch(length, slots, rows) for _ in range(replicas)]
         waiting = packed_rows.fill(batches, sizes, chosen) + waiting[most:]
-        layout = packed_rows.layout(batches, features.choices, rows, 0)
+        layout = packed_rows.layout(batches, sizes, rows, 0)
         examples = layout.examples.reshape(-1)
         places = np.flatnonzero(examples >= 0)
         yield examples[places], places, features.packed(layout)

@@ -101,6 +101,11 @@ class MicroBatch:
         self.starts: list[list[int]] = []
         self._room = [(length, row) for row in range(self.rows)]  # ascending
 
+    def room_for(self, length: int) -> float:
+        """Returns the free positions of the fullest row that has room for a sequence; infinity if there is none."""
+        index = bisect.bisect_left(self._room, (length, 0))
+        return self._room[index][0] if index < len(self._room) else math.inf
+
     def add(self, example: int, lengths: Sequence[int], predictions: int) -> bool:
         """Adds an example if there is room for all its sequences. Returns whether there was."""
         if len(self.examples) == self.slots or self.predictions + predictions > self.most_predictions:
@@ -166,34 +171,45 @@ class Packer:
         return min((self._place(sizes, each) for each in range(length, 2 * length, 8)), key=operations)
 
     def _place(self, sizes: Sizes, length: int) -> list[list[Layout]]:
-        parts, shape = self._parts(sizes.lengths.sum(axis=1)), self.shape
-        slots, choices = parts.shape[1], sizes.lengths.shape[1]
-        batches = [MicroBatch(length, slots, *(shape[:2] if shape else ())) for _ in parts]
-        left = [fill([batch], sizes, part) for batch, part in zip(batches, parts.tolist(), strict=True)]
-        rows, predictions = shape[:2] if shape else _shape_of(batches)
-        placed = []
-        for first in range(0, len(parts), self.micro_batches):
-            own = slice(first, first + self.micro_batches)
-            layouts = [layout(batches[own], choices, rows, predictions)]
-            if shape and shape.spills:
-                spill_shape = shape.spill_rows, shape.spill_predictions
-                spills = [MicroBatch(length, slots, *spill_shape) for _ in range(shape.spills)]
-                if fill(spills, sizes, [i for part in left[own] for i in part]):
-                    raise AssertionError("the spill micro-batches have room for all examples")
-                layouts.append(layout(spills, choices, *spill_shape))
-            placed.append(layouts)
-        return placed
+        # Replicas that share examples are one group, which is packed together.
+        replicas = self.replicas if self.shares else 1
+        groups = np.arange(len(sizes.lengths)).reshape(self.replicas // replicas, -1)
+        place = self._place_in_shape if self.shape else self._place_in_needed_rows
+        by_tokens = (group[np.argsort(-sizes.lengths[group].sum(axis=1), kind="stable")] for group in groups)
+        return [layouts for examples in by_tokens for layouts in place(sizes, length, examples, replicas)]
 
-    def _parts(self, tokens: np.ndarray) -> np.ndarray:
-        """Divides examples with `tokens` [E] into parts of about equally many tokens, most tokens first."""
-        groups = [np.arange(len(tokens))] if self.shares else np.split(np.arange(len(tokens)), self.replicas)
-        dealt = []
-        for group in groups:
-            order = group[np.argsort(-tokens[group], kind="stable")]
-            rounds = order.reshape(-1, self.replicas * self.micro_batches // len(groups)).copy()
-            rounds[1::2] = rounds[1::2, ::-1]
-            dealt += list(rounds.T)
-        return np.stack(dealt)
+    def _place_in_needed_rows(
+        self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int
+    ) -> list[list[Layout]]:
+        """Places examples, most tokens first, so that all parts have equally many examples."""
+        rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
+        rounds[1::2] = rounds[1::2, ::-1]
+        batches = [MicroBatch(length, len(rounds)) for _ in rounds.T]
+        for batch, part in zip(batches, rounds.T.tolist(), strict=True):
+            fill([batch], sizes, part)
+        shape = _shape_of(batches)
+        return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(replicas, -1)]
+
+    def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
+        """Places examples, most tokens first, in the fullest rows of any part."""
+        rows, predictions, *spill_shape, spills = self.shape
+        size = len(examples) // (replicas * self.micro_batches)
+        slots = size if len(examples) == size else -(-size * 3 // 2)
+        own = [
+            [MicroBatch(length, slots, rows, predictions) for _ in range(self.micro_batches)] for _ in range(replicas)
+        ]
+        spilled = [[MicroBatch(length, size, *spill_shape) for _ in range(spills)] for _ in range(replicas)]
+        left = fill([batch for batches in own for batch in batches], sizes, examples.tolist())
+        # Replicas take turns, because all of them wait for the one with the most spill micro-batches.
+        for turn in zip(*spilled, strict=True):
+            left = fill(turn, sizes, left)
+        if left:
+            raise AssertionError("the spill micro-batches have room for all examples")
+        layouts = [[layout(batches, sizes, rows, predictions)] for batches in own]
+        if spills:
+            for of_replica, batches in zip(layouts, spilled, strict=True):
+                of_replica.append(layout(batches, sizes, *spill_shape))
+        return layouts
 
     def with_shape(self, samples: Iterable[Sizes], length: int, most_predictions: int = 0) -> "Packer":
         """Returns a packer with the shape that is cheapest for a sample of steps.
@@ -203,47 +219,55 @@ class Packer:
           length: L.
           most_predictions: the largest number of predictions of an example.
         """
-        growing = dataclasses.replace(self, shape=None)
-        needed, predictions, choices, slots = [], [], 1, 1
-        for sizes in samples:
-            layouts = [own[0] for own in growing.place(sizes, length)]
-            needed.append(max(layout.rows for layout in layouts))
-            predictions.append(max(layout.predictions for layout in layouts))
-            slots, choices = layouts[0].examples.shape[1], sizes.lengths.shape[1]
-        most_rows, rows_of_steps = slots * choices, np.array(needed)
+        samples = list(samples)
+        parts, choices = self.replicas * self.micro_batches, samples[0].lengths.shape[1]
+        size = len(samples[0].lengths) // parts
+        layouts = [own[0] for sizes in samples for own in dataclasses.replace(self, shape=None).place(sizes, length)]
+        predictions = min(max(placed.predictions for placed in layouts), size * most_predictions)
+        fitting = predictions // most_predictions if most_predictions else size
+        tokens = int(np.mean([sizes.lengths.sum() for sizes in samples]))
 
-        def spill_rows(rows: int) -> int:
-            return max(choices, -(-rows // _SPILL_FRACTION))
+        def packer_of(rows: int) -> Packer:
+            spill = max(choices, -(-rows // _SPILL_FRACTION))
+            left = self.micro_batches * (size - min(rows // choices, fitting))
+            spills = -(-left // (spill // choices)) if left > 0 else 0
+            if rows + spill >= size * choices:
+                return dataclasses.replace(self, shape=Shape(size * choices, size * most_predictions, spill, 0, 0))
+            shape = Shape(rows, predictions, spill, spill * most_predictions, spills)
+            return dataclasses.replace(self, shape=shape)
 
-        def cost(rows: int) -> float:
-            spills = -(-np.maximum(rows_of_steps - rows, 0) // spill_rows(rows))
-            return rows + float(np.mean(spills)) * (spill_rows(rows) + _SPILL_POSITIONS / length)
+        def cost(packer: Packer) -> float:
+            rows, _, spill_rows, _, _ = packer.shape
+            placed = (packer.place(sizes, length) for sizes in samples)
+            spills = [max(own[1].used if own[1:] else 0 for own in replicas) for replicas in placed]
+            return rows + float(np.mean(spills)) * (spill_rows + _SPILL_POSITIONS / length)
 
-        rows = min(range(min(needed), max(needed) + 1), key=cost)
-        slots_of_predictions = min(max(predictions), slots * most_predictions)
-        spill = spill_rows(rows)
-        fitting = min(rows // choices, slots_of_predictions // most_predictions if most_predictions else slots)
-        spills = 0 if fitting >= slots else -(-self.micro_batches * (slots - fitting) // (spill // choices))
-        if spills and rows + spill >= most_rows:
-            rows, slots_of_predictions, spills = most_rows, slots * most_predictions, 0
-        shape = Shape(rows, slots_of_predictions, spill, spill * most_predictions, spills)
-        return dataclasses.replace(self, shape=shape)
+        fewest, most = max(choices, tokens // (parts * length)), max(placed.rows for placed in layouts)
+        return min(map(packer_of, range(fewest, max(fewest, most) + 1)), key=cost)
 
 
 def fill(batches: Sequence[MicroBatch], sizes: Sizes, examples: Iterable[int]) -> list[int]:
-    """Adds each example to the first micro-batch that has room. Returns the examples for which none has room."""
+    """Adds each example to the micro-batch with the fullest row that has room for its longest sequence.
+
+    If rows are equally full, micro-batches with fewer examples come first.
+
+    Returns:
+      The examples for which no micro-batch has room.
+    """
 
     def add(example: int) -> bool:
         lengths, predictions = sizes.lengths[example].tolist(), int(sizes.predictions[example])
-        return any(batch.add(example, lengths, predictions) for batch in batches)
+        longest = max(lengths)
+        fullest = sorted(batches, key=lambda batch: (batch.room_for(longest), len(batch.examples)))
+        return any(batch.add(example, lengths, predictions) for batch in fullest)
 
     return [example for example in examples if not add(example)]
 
 
-def layout(batches: Sequence[MicroBatch], choices: int, rows: int, predictions: int) -> Layout:
-    """Returns the layout of micro-batches of R rows and P predictions, with C choices."""
+def layout(batches: Sequence[MicroBatch], sizes: Sizes, rows: int, predictions: int) -> Layout:
+    """Returns the layout of micro-batches of R rows and P predictions."""
     shape = len(batches), batches[0].slots
-    examples, starts = np.full(shape, -1), np.zeros((*shape, choices), int)
+    examples, starts = np.full(shape, -1), np.zeros((*shape, sizes.lengths.shape[1]), int)
     for number, batch in enumerate(batches):
         examples[number, : len(batch.examples)] = batch.examples
         starts[number, : len(batch.examples)] = batch.starts or 0

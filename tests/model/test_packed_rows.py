@@ -65,7 +65,7 @@ def packed(lengths, choices=1, rows=6, slots=5):
     sizes = Sizes.of(np.array(lengths).reshape(-1, choices))
     micro_batch = MicroBatch(LENGTH, slots, rows)
     assert not packed_rows.fill([micro_batch], sizes, range(len(sizes.lengths)))
-    placed = packed_rows.layout([micro_batch], choices, rows, PREDICTIONS * len(lengths) + 2)
+    placed = packed_rows.layout([micro_batch], sizes, rows, PREDICTIONS * len(lengths) + 2)
     stored = {name: (batch[name].reshape(-1), -(name == "tag_ids")) for name in batch if name != "input_mask"}
     tokens = Tokens(stored, np.arange(len(lengths)) * LENGTH, np.array(lengths))
     arrays = packed_rows.pack(placed, tokens, labels_of(lengths, choices))
