@@ -1,6 +1,6 @@
 """Makes a table of the largest batch of a TPU core and of the estimated step, without a TPU.
 
-    python -m benchmarks.tpu_table [--generations=v5e,v4] [--sizes=base,large] [--lengths=128,512]
+    python -m benchmarks.tpu_table [--generations=v5e,v4] [--sizes=base,large] [--max_seq_lengths=128,512]
         [--results=build/tpu_table.jsonl] [--python=PATH]
 
 The step is a pre-training step in bfloat16. The batch is a power of two. As in `tpu_compile`, libtpu compiles the step
@@ -33,7 +33,7 @@ _DEPTHS = (2, 4)
 
 _GENERATIONS = flags.DEFINE_list("generations", list(TOPOLOGIES), "Generations of TPUs.")
 _SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
-_LENGTHS = flags.DEFINE_list("lengths", ["128", "512"], "Tokens per sequence.")
+_LENGTHS = flags.DEFINE_list("max_seq_lengths", ["128", "512"], "Tokens per sequence.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "tpu_table.jsonl"), "File of the finished cells.")
 
 

@@ -45,7 +45,7 @@ def test_finished_cells_are_printed_and_not_made_again(tmp_path):
         for generation, size, length, batch, milliseconds in cells
     ]
     (tmp_path / "cells").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    flags = [f"--results={tmp_path}/cells", "--generations=v5e,v2", "--sizes=base", "--lengths=128"]
+    flags = [f"--results={tmp_path}/cells", "--generations=v5e,v2", "--sizes=base", "--max_seq_lengths=128"]
     command = [sys.executable, "-m", "benchmarks.tpu_table", *flags, "--python=/nowhere"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.split() for line in printed[2:]] == [

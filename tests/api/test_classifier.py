@@ -135,7 +135,7 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
 
 
 def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True)
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\..*labels="):
         estimator._table(TEXTS[:2], [[1, 0, 1], ["a"]])
     for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
@@ -191,7 +191,9 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
 
 def test_classes_may_have_commas_in_their_names(pretrained, tasks):
     names = ["good, very", "bad"]
-    classifier = bert_tf.Classifier.from_pretrained(pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5})
+    classifier = bert_tf.Classifier.from_pretrained(
+        pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5}, max_seq_length=16
+    )
     assert classifier._training_task([{}], None, 0.0, None).weights() == [2.0, 0.5]
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])

@@ -32,8 +32,8 @@ def test_every_label_and_type_stays_in_the_training_set(write, tmp_path):
     assert task.labels == tuple("abcdefghx")
     assert len(task.examples("dev")) == 2  # of a and b
     documents = "".join(f"-DOCSTART- O\n\na B-{kind}\n\nb O\n\n" for kind in ("X", "Y", "Y", "Y"))
-    write("train.txt", documents)
-    tagging = task_of(tmp_path, "ner", dev_fraction=0.5)
+    write("tags/train.txt", documents)
+    tagging = task_of(tmp_path / "tags", "ner", dev_fraction=0.5)
     assert [(sentence.document, sentence.words) for sentence in tagging.examples("dev")] in (
         [(first, ("a",)), (first, ("b",)), (second, ("a",)), (second, ("b",))]
         for first, second in ((1, 2), (1, 3), (2, 3))
