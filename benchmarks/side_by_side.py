@@ -200,7 +200,7 @@ def finetuning(name: str, size: str, dtype: str, peer: str, folder: str) -> Iter
     model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(folder, size))
     given = data, model, size == "given", dtype
     at_peer = peer_job(job, *given)
-    padding, grouped = ("to a multiple of 8", "yes") if at_peer["grouped"] else ("in attention only", "no")
+    padding, grouped = ("packed rows", "yes" if at_peer["grouped"] else "no")
     training = f"{padding} / to the longest", f"{grouped} / {grouped}"
     total = f"{padding}, dev to a multiple of 8 / to the longest", f"{grouped}, dev yes / {grouped}, dev no"
     labels = {"task": name, "size": size_of(model), "dtype": dtype, "peer": peer}

@@ -127,6 +127,24 @@ def test_evaluation_sees_everything_once_in_batches_of_similar_size(multiple, ro
     assert features.longest[seen].tolist() == sorted(features.longest)
 
 
+@pytest.mark.parametrize("choices", [1, 2])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_packed_evaluation_sees_everything_once_in_batches_of_one_shape(choices, replicas):
+    lengths = [9, 3, 30, 5, 7, 4, 8, 12, 3, 18, 6, 17, 5, 16, 8, 2] * 2
+    features, seen, shapes = features_of(lengths, choices=choices), [], []
+    for numbers, places, batch in feature_sets.packed_batches(features, 3, replicas, 32):
+        assert batch["label_ids"][places].tolist() == numbers.tolist()
+        own = batch["sequence_lengths"].reshape(-1, choices).max(axis=1)
+        assert own[places].tolist() == features.longest[numbers].tolist()
+        assert own.sum() == own[places].sum()  # the other places are free
+        shapes.append({name: x.shape for name, x in batch.items()})
+        seen += numbers.tolist()
+    assert sorted(seen) == list(range(len(features)))
+    assert all(shape == shapes[0] for shape in shapes)
+    assert shapes[0]["input_ids"] == (3 * replicas, 32)
+    assert len(shapes) == -(-sum(lengths) // (32 * 3 * replicas))  # hardly any padding
+
+
 def test_pairs_are_refused_for_a_model_with_one_segment():
     pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
     run = types.SimpleNamespace(
