@@ -19,8 +19,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-# A spill micro-batch has this fraction of the rows of a part. Its fixed cost, mainly to add its gradients to the sums,
-# is as large as that of this number of positions.
+# A part has this number of times the rows of a spill micro-batch. The fixed cost of a spill micro-batch is mainly the
+# sum of gradients. It is about the cost of 256 positions.
 _SPILL_FRACTION, _SPILL_POSITIONS = 8, 256
 
 
