@@ -214,7 +214,8 @@ class FinetuningRun:
           InputError: if there is no fine-tuned model, or if anything differs; the message names the differences.
         """
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
-        resume.evaluated_source(folder, self.init_checkpoint, self.task.output_weights)
+        if self.task.uses_model_of_run:
+            resume.evaluated_source(folder, self.init_checkpoint, self.task.output_weights)
         if not self.settings.allow_changed_settings:
             advice = " Or pass --allow_changed_settings."
             self.check_reading({"task": self.task.name, **self.task.input_settings()}, advice)

@@ -37,6 +37,7 @@ class Task(abc.ABC):
       name: the task's name, as in --task_name.
       selection_metric: the score that selects models; higher is better.
       output_weights: the name of the output layer's weights.
+      uses_model_of_run: if False, other models predict, and the run needs none.
       counts_examples: if True, an epoch is counted in examples instead of features.
       labels: the names of the classes; None without classes.
       train_splits: the splits to train on, one after another.
@@ -48,6 +49,7 @@ class Task(abc.ABC):
     name: str
     selection_metric: str
     output_weights = "output_weights"
+    uses_model_of_run = True
     counts_examples = False
     labels: Sequence[str] | None = None
     train_splits: Sequence[str] = ("train",)

@@ -67,6 +67,7 @@ class SquadTask(Task):
         self.train_splits = list(self._train_files)
         self._predict_file = predict_file
         self.answer_config = answer_config
+        self.uses_model_of_run = not answer_config.ensemble_dirs
         self._tokenizer: Tokenizer | None = None
 
     @property
