@@ -13,12 +13,9 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.model.block_stack import BlockStack
 from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
-from bert_tf.model.layers import BertLayer, Dense, Embeddings, serializable, variable_scope
+from bert_tf.model.layers import MASKED_SCORE, BertLayer, Dense, Embeddings, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
 from bert_tf.runtime.errors import require_whole
-
-# Added to the scores of masked positions, as in the original code (not minus infinity).
-MASKED_SCORE = -10000.0
 
 # The names of the encoder's inputs here and in other libraries.
 _INPUT_NAMES = {

@@ -62,7 +62,7 @@ class BlockStack(BertLayer):
 
         Returns:
           The output of each block, of x's shape or, for the last one, [n, H]; and its attention probabilities
-          [B, N, T, T]. There are no probabilities if gradients are recomputed.
+          [B, N, T, T]. There are no probabilities if gradients are recomputed, or with output_positions.
         """
         outputs, probabilities = [], []
         traced: dict[Any, Callable] = {}
@@ -81,7 +81,7 @@ class BlockStack(BertLayer):
             x = tf.stop_gradient(x) if is_frozen else x
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
-        return outputs, [] if self.gradient_checkpointing else probabilities
+        return outputs, [] if self.gradient_checkpointing or output_positions is not None else probabilities
 
 
 def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable]) -> Callable:

@@ -27,6 +27,9 @@ from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
 
+# Added to the scores of masked positions, as in the original code (not minus infinity).
+MASKED_SCORE = -10000.0
+
 serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
 
@@ -238,7 +241,11 @@ class SelfAttention(BertLayer):
             projection.build(input_shape)
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        attention_bias: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        queries: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the context, of x's shape, and the attention probabilities [B, N, T, T].
 
@@ -246,19 +253,34 @@ class SelfAttention(BertLayer):
           x: [B*T, H].
           attention_bias: [B, 1, 1 or T, T].
           seed: [2], integers, the seed of the dropout; None for no dropout.
+          queries: [n], the rows of x that attend. If given, the context is [n, H], and the probabilities are
+            [1, N, n, B*T].
         """
         heads, size = self.config.num_attention_heads, self.config.head_size
+        attending = x
+        if queries is not None:
+            attending, attention_bias = gather_rows(x, queries), _bias_of(queries, attention_bias)
         sequences = attention_bias.shape[0] or -1
         length = -1 if attention_bias.shape[0] else attention_bias.shape[-1] or tf.shape(attention_bias)[-1]
 
         def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
             return tf.transpose(tf.reshape(projected, [sequences, length, heads, size]), [0, 2, 1, 3])
 
-        query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
+        query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))
         probabilities = softmax(matmul(query, split_heads(self.key(x)), transpose_b=True), attention_bias)
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
         context = tf.transpose(matmul(dropped, split_heads(self.value(x))), [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
+
+
+def _bias_of(queries: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Returns the bias [1, 1, n, B*T] of some positions [n] of the flattened batch, which see their own row only."""
+    count, _, rows, length = (known or size for known, size in zip(bias.shape, tf.unstack(tf.shape(bias)), strict=True))
+    row = queries // length
+    of_row = tf.gather(tf.reshape(bias, [-1, length]), row * rows + queries % length % rows)
+    is_own = tf.one_hot(row, count, True, False)[:, :, tf.newaxis]
+    of_all = tf.where(is_own, of_row[:, tf.newaxis], 2 * MASKED_SCORE)  # a row may be masked as a whole
+    return tf.reshape(of_all, [1, 1, -1, count * length])
 
 
 @serializable
@@ -302,9 +324,14 @@ class Attention(BertLayer):
         output_positions: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `TransformerBlock`."""
-        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0))
+        count, length = (None if output_positions is None else output_positions.shape[0]), attention_bias.shape[-1]
+        # A query that is computed alone is compared with all rows, so many queries are faster row by row.
+        are_few = count is not None and (length is None or count <= length)
+        queries = output_positions if are_few else None
+        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), queries=queries)
         if output_positions is not None:
-            context, x = gather_rows(context, output_positions), gather_rows(x, output_positions)
+            x = gather_rows(x, output_positions)
+            context = context if are_few else gather_rows(context, output_positions)
         return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
 
 
@@ -367,7 +394,8 @@ class TransformerBlock(BertLayer):
           output_positions: [n], rows of x [B*T, H]. If given, only their new states are computed.
 
         Returns:
-          The new hidden states, of x's shape or [n, H], and the attention probabilities [B, N, T, T] before dropout.
+          The new hidden states, of x's shape or [n, H], and the attention probabilities [B, N, T, T] before dropout
+          (with output_positions, of another shape).
         """
         seed = seed_of_call(self.seed_generator, training, seed)
         rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)
