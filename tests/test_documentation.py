@@ -48,6 +48,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/tpu.md", "tpu-vm delete", "needs a TPU"),
     ("docs/howto/long-documents.md", "benchmarks.long_documents", "takes half an hour, and needs a model"),
     ("docs/howto/memory.md", "benchmarks.tpu_table", "takes hours, and needs another environment"),
+    ("docs/howto/memory.md", "--lengths=lengths.txt", "takes minutes, and needs another environment"),
     ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),
     ("docs/howto/gpu.md", "pip wheel", "downloads gigabytes"),
     ("docs/howto/gpu.md", "--no-index", "needs the wheels of another block"),
