@@ -175,21 +175,24 @@ class Packer:
         # Replicas that share examples are one group, which is packed together.
         replicas = self.replicas if self.shares else 1
         groups = np.arange(len(sizes.lengths)).reshape(self.replicas // replicas, -1)
-        place = self._place_in_shape if self.shape else self._place_in_needed_rows
-        by_tokens = (group[np.argsort(-sizes.lengths[group].sum(axis=1), kind="stable")] for group in groups)
-        return [layouts for examples in by_tokens for layouts in place(sizes, length, examples, replicas)]
+        by_tokens = [group[np.argsort(-sizes.lengths[group].sum(axis=1), kind="stable")] for group in groups]
+        if not self.shape:
+            return self._place_in_needed_rows(sizes, length, by_tokens, replicas)
+        return [x for examples in by_tokens for x in self._place_in_shape(sizes, length, examples, replicas)]
 
     def _place_in_needed_rows(
-        self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int
+        self, sizes: Sizes, length: int, groups: Sequence[np.ndarray], replicas: int
     ) -> list[list[Layout]]:
-        """Places examples, most tokens first, so that all parts have equally many examples."""
-        rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
-        rounds[1::2] = rounds[1::2, ::-1]
-        batches = [MicroBatch(length, len(rounds)) for _ in rounds.T]
-        for batch, part in zip(batches, rounds.T.tolist(), strict=True):
-            fill([batch], sizes, part)
+        """Places groups of examples, most tokens first, so that all parts have equally many examples."""
+        batches = []
+        for examples in groups:
+            rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
+            rounds[1::2] = rounds[1::2, ::-1]
+            for part in rounds.T.tolist():
+                batches.append(MicroBatch(length, len(rounds)))
+                fill(batches[-1:], sizes, part)
         shape = _shape_of(batches)
-        return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(replicas, -1)]
+        return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(self.replicas, -1)]
 
     def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
         """Places examples, most tokens first, in the fullest rows of any part."""

@@ -116,6 +116,12 @@ def test_replicas_share_the_examples_of_their_pipeline(shards, fixed):
             assert packed_examples_of(packed) == padded_examples(padded)
 
 
+def test_each_replica_keeps_its_examples_if_it_clips_its_own_gradient(shards):
+    options = {"count": 8, "context": context(0, replicas=2)}
+    packed, padded = (batches(shards, packer, **options) for packer in (Packer(2, shares=False), None))
+    assert [packed_examples_of(part) for part in packed] == [padded_examples(part) for part in padded]
+
+
 def test_shapes_are_static_if_there_is_only_one(shards):
     for fixed in (False, True):
         dataset = input_pipeline.training_batches(shards, FEATURES, BATCH, 1, 0, packer=packer_of(shards, 1, fixed))

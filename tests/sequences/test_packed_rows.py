@@ -56,6 +56,7 @@ def test_each_example_of_each_step_has_a_place(replicas, micro_batches, shares, 
         check(placed, sizes)
         check(exact, sizes)
         used += [own[1].used for own in placed if own[1:]]
+        assert len({(own[0].rows, own[0].predictions) for own in exact}) == 1  # so the parts can be stacked
         for packer in (placed, exact):
             size = len(sizes.lengths) // replicas
             if not shares:
