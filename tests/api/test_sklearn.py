@@ -6,9 +6,11 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 
 import bert_tf
-from tests.api.tiny import LABELS, LEARN, TEXTS
+from tests.api import tiny
+from tests.api.tiny import LABELS, TEXTS
 
 LENGTH = {"max_seq_length": 16}
+LEARN = {**tiny.LEARN, "epochs": 40}  # a fold has half of the texts
 
 
 def test_classifiers_are_cross_validated(pretrained):
