@@ -191,7 +191,7 @@ class Packer:
             for part in rounds.T.tolist():
                 batches.append(MicroBatch(length, len(rounds)))
                 fill(batches[-1:], sizes, part)
-        shape = _shape_of(batches)
+        shape = _shape_of(batches, is_rounded=self.hidden_size is None)
         return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(self.replicas, -1)]
 
     def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
@@ -279,11 +279,18 @@ def layout(batches: Sequence[MicroBatch], sizes: Sizes, rows: int, predictions: 
     return Layout(examples, starts, rows, batches[0].length, predictions, used)
 
 
-def _shape_of(batches: Sequence[MicroBatch]) -> tuple[int, int]:
-    """Returns the smallest R and P that fit all micro-batches. P has few values, since each is a shape of the step."""
-    predictions = max(batch.predictions for batch in batches)
-    multiple = max(8, 1 << max(predictions.bit_length() - 5, 0)) if predictions else 1
-    return max(batch.rows for batch in batches), -(-predictions // multiple) * multiple
+def _shape_of(batches: Sequence[MicroBatch], is_rounded: bool) -> tuple[int, int]:
+    """Returns the smallest R and P that fit all micro-batches. If rounded, they have few values, with a graph each."""
+    rows, predictions = (max(getattr(batch, name) for batch in batches) for name in ("rows", "predictions"))
+    if not is_rounded:
+        return rows, predictions
+    return min(_rounded(rows), max(rows, batches[0].slots)), _rounded(predictions)
+
+
+def _rounded(count: int) -> int:
+    """Rounds up to one of 8 numbers between two powers of two."""
+    multiple = 1 << max(count.bit_length() - 4, 0)
+    return -(-count // multiple) * multiple
 
 
 class Tokens(NamedTuple):
