@@ -307,10 +307,9 @@ def packed_batches(
     rows, slots = max(rows, features.choices), -(-rows * length // mean)
     waiting = list(range(len(features)))
     while waiting:
-        most = np.searchsorted(np.cumsum(features.tokens[waiting]), replicas * rows * length) + 1
-        chosen = sorted(waiting[:most], key=lambda example: -features.tokens[example])
+        chosen = sorted(waiting[: replicas * slots], key=lambda example: -features.tokens[example])
         batches = [MicroBatch(length, slots, rows) for _ in range(replicas)]
-        waiting = packed_rows.fill(batches, sizes, chosen) + waiting[most:]
+        waiting = packed_rows.fill(batches, sizes, chosen) + waiting[replicas * slots :]
         layout = packed_rows.layout(batches, sizes, rows, 0)
         examples = layout.examples.reshape(-1)
         places = np.flatnonzero(examples >= 0)

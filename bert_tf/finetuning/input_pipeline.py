@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
-from bert_tf.sequences.packed_rows import Packer
+from bert_tf.sequences.packed_rows import Packer, Sizes
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
@@ -17,8 +16,6 @@ from bert_tf.training.settings import TrainingConfig
 # Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
 # and the time saved per step are proportional to the number of blocks.
 WORK_FOR_FAST_GRAPHS = 5e8
-# The shape of packed rows is chosen from this number of steps.
-STEPS_OF_SHAPE = 256
 
 
 def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
@@ -37,14 +34,13 @@ def is_short(config: TrainingConfig, length: int, hidden_size: int) -> bool:
 def packer_for(
     sampler: BatchSampler, strategy: tf.distribute.Strategy, config: TrainingConfig, hidden_size: int | None
 ) -> Packer:
-    """Returns the packer of the examples of each step. If there is only one shape, it depends on data and settings."""
-    packer = micro_batches.packer(strategy, config, config.gradient_accumulation_steps, hidden_size)
-    if not micro_batches.has_one_shape(strategy, config):
-        return packer
-    steps = (sampler.examples(step) for step in range(STEPS_OF_SHAPE))
-    pipelines = strategies.input_pipelines(strategy)
-    samples = (sampler.features.sizes(own) for examples in steps for own in np.split(examples, pipelines))
-    return packer.with_shape(samples, int(sampler.buckets[-1]))
+    """Returns the packer of the examples of each step. See `micro_batches.packer`."""
+
+    def first_steps(count: int) -> Iterator[Sizes]:
+        return (sampler.features.sizes(sampler.examples(step)) for step in range(count))
+
+    longest = int(sampler.buckets[-1])
+    return micro_batches.packer(strategy, config, config, first_steps, longest, hidden_size=hidden_size)
 
 
 def training_data(

@@ -16,7 +16,7 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.encoder import MASKED_SCORE, BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.dropout import fold_in
-from bert_tf.model.gathering import ends, exists, lengths, repack, unpack
+from bert_tf.model.gathering import encoder_inputs, ends, exists, lengths, repack, unpack
 from bert_tf.model.heads import (
     ClassificationHead,
     LinearHead,
@@ -72,9 +72,7 @@ class EncoderModel:
 
     def encode(self, batch: Batch, seed: tf.Tensor | None, output_positions: tf.Tensor | None = None) -> EncoderOutput:
         """Encodes padded sequences [B, T] or packed rows [R, L]. See `BertEncoder.call`."""
-        names = ("input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids")
-        inputs = {name: batch[name] for name in names if name in batch}
-        return self.encoder(inputs, seed=seed, output_positions=output_positions)
+        return self.encoder(encoder_inputs(batch), seed=seed, output_positions=output_positions)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
         """Returns the states [B, T, W] or [R, L, W] of all positions."""

@@ -29,6 +29,12 @@ def last_tokens(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
     return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
 
 
+def encoder_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the inputs of `BertEncoder` in packed rows or padded sequences."""
+    names = ("input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids")
+    return {name: batch[name] for name in names if name in batch}
+
+
 def ends(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of the first and the last token of each sequence [S], in the flattened batch.
 

@@ -7,13 +7,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.model.gathering import ends, exists, lengths
+from bert_tf.model.gathering import encoder_inputs, ends, exists, lengths
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.errors import require_choice
 from bert_tf.training.interface import Batch, MetricSums
-
-_INPUTS = ("input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids")
 
 
 class PretrainingModel:
@@ -77,7 +75,7 @@ class PretrainingModel:
         """
         positions, labels, weights = self._predictions(batch)
         read = tf.concat([positions, ends(batch)[0]], axis=0) if self.next_sentence else positions
-        inputs = {name: batch[name] for name in _INPUTS if name in batch} | {"input_ids": self._input_ids(batch)}
+        inputs = encoder_inputs(batch) | {"input_ids": self._input_ids(batch)}
         states = self.encoder(inputs, seed=seed, output_positions=read).sequence_output
         count = positions.shape[0] or tf.size(positions)
         logits = self.masked_lm(states[:count], embedding_table=self.encoder.embedding_table)  # [P, V]

@@ -3,7 +3,7 @@
 Axis letters: E examples of an input pipeline.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,11 @@ from bert_tf.sequences import packed_rows
 from bert_tf.sequences.packed_rows import Layout, Packer, Sizes, Tokens
 from bert_tf.training import micro_batches
 
-# The shape of packed rows is chosen from about this number of records.
-RECORDS_OF_SHAPE = 4096
 # The arrays whose length depends on the number of rows or predictions.
 _VARYING = {
     *("input_ids", "segment_ids", "sequence_ids", "position_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
 }
-
-
-def with_shape(packer: Packer, batches: Iterable[Mapping[str, np.ndarray]], pipelines: int) -> Packer:
-    """Returns the packer with the shape that is cheapest for some padded batches.
-
-    Args:
-      packer: a packer without a shape.
-      batches: the features of some global batches.
-      pipelines: the number of input pipelines, which divide a batch.
-    """
-    samples, length, most = [], 0, 0
-    for batch in batches:
-        samples += [Sizes(*own) for own in zip(*(np.split(x, pipelines) for x in _sizes(batch)), strict=True)]
-        length = batch["input_ids"].shape[1]
-        most = batch["masked_lm_ids"].shape[1] if "masked_lm_ids" in batch else 0
-    return packer.with_shape(samples, length, most)
 
 
 def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
@@ -64,11 +46,11 @@ def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
 def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
     """Returns the packed parts of a pipeline's replicas, stacked, for features [E, ...]."""
     count, length = batch["input_ids"].shape
-    sizes = _sizes(batch)
-    if (sizes.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
+    found = sizes(batch)
+    if (found.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
         raise ValueError("an input_mask has zeros before its last one. Pass --pad_to_max_seq_length.")
     stored = {name: (batch[name].reshape(-1), 0) for name in ("input_ids", "segment_ids")}
-    tokens = Tokens(stored, np.arange(count) * length, sizes.lengths[:, 0])
+    tokens = Tokens(stored, np.arange(count) * length, found.lengths[:, 0])
     per_example = {name: batch[name] for name in ("next_sentence_labels",) if name in batch}
 
     def arrays(placed: Layout) -> dict[str, np.ndarray]:
@@ -78,12 +60,12 @@ def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
         predictions = (batch["masked_lm_positions"], batch["masked_lm_weights"])
         return packed | packed_rows.pack_predictions(placed, *predictions, {"masked_lm_ids": batch["masked_lm_ids"]})
 
-    placed = packer.place(sizes, length)
+    placed = packer.place(found, length)
     parts = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
     return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *parts)
 
 
-def _sizes(batch: Mapping[str, np.ndarray]) -> Sizes:
+def sizes(batch: Mapping[str, np.ndarray]) -> Sizes:
     """Returns the sizes of padded examples."""
     positions = np.arange(1, batch["input_mask"].shape[1] + 1)
     lengths = ((batch["input_mask"] > 0) * positions).max(axis=1, keepdims=True)

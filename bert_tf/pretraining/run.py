@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.packed_rows import Packer
+from bert_tf.sequences.packed_rows import Packer, Sizes
 from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data
@@ -221,13 +221,16 @@ class PretrainingRun:
         config, strategy = self.training_config, self.strategy
         if config.pad_to_max_seq_length or not strategies.can_read_with_python(strategy):
             return None
-        packer = micro_batches.packer(strategy, config, batch.gradient_accumulation_steps)
-        if not micro_batches.has_one_shape(strategy, config):
-            return packer
-        data = (examples.shards, examples.features, batch.train_batch_size, seed, 0)
-        batches = input_pipeline.training_batches(*data, masker=examples.masker)
-        sample = batches.take(-(-packed_examples.RECORDS_OF_SHAPE // batch.train_batch_size)).as_numpy_iterator()
-        return packed_examples.with_shape(packer, sample, strategies.input_pipelines(strategy))
+
+        def first_steps(count: int) -> Iterator[Sizes]:
+            data = (examples.shards, examples.features, batch.train_batch_size, seed, 0)
+            batches = input_pipeline.training_batches(*data, masker=examples.masker).take(count)
+            return map(packed_examples.sizes, batches.as_numpy_iterator())
+
+        lengths = {feature.name: feature.length for feature in examples.features}
+        masked = examples.masker.max_predictions_per_seq if examples.masker else 0
+        most_predictions = lengths.get("masked_lm_ids", masked)
+        return micro_batches.packer(strategy, config, batch, first_steps, lengths["input_ids"], most_predictions)
 
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
@@ -252,9 +255,10 @@ class PretrainingRun:
             )
         steps = min(config.max_steps, batches)
         settings = {**held_out.identity(), "steps": steps, "batch_size": batch_size}
+        packer = self._packer(held_out, SecondBatch(0, batch_size, 1), None)
 
         def evaluate(step: int) -> dict[str, float]:
-            means = self._evaluate(held_out, batch_size, steps)
+            means = self._evaluate(held_out, packer, batch_size, steps)
             means["perplexity"] = math.exp(min(means["masked_lm_loss"], 700.0))
             output_dir = self.training_config.output_dir
             if config.use_best_checkpoint:
@@ -291,12 +295,12 @@ class PretrainingRun:
         agreement.require(
             self.strategy, lambda: agreement.state(step, checkpoints.named_variables(self.model.variables))
         )
-        return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}
-
-    def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        examples = self.phases[-1].examples
         packer = self._packer(examples, SecondBatch(0, batch_size, 1), None)
+        return {"global_step": step, **self._evaluate(examples, packer, batch_size, steps)}
 
+    def _evaluate(self, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
         def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return input_pipeline.evaluation_batches(
                 examples.shards,

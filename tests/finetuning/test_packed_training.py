@@ -15,7 +15,6 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.sequences.packed_rows import Shape
-from bert_tf.training import micro_batches
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
@@ -61,7 +60,7 @@ def losses_and_weights(
         )
         trainer = Trainer(model, config, strategy)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
-    packer = micro_batches.packer(strategy, config, parts, 12 if varies else None) if packs else None
+    packer = input_pipeline.packer_for(sampler, strategy, config, 12 if varies else None) if packs else None
     if packs and narrow:
         packer = dataclasses.replace(packer, shape=NARROW[choices])
     data = input_pipeline.training_data(sampler, STEPS, not varies, has_static_shapes=narrow, packer=packer)

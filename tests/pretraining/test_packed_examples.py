@@ -87,7 +87,7 @@ def context(pipeline, of=1, replicas=1):
 def packer_of(shards, replicas, fixed):
     packer = Packer(replicas)
     sample = batches(shards, None, count=10) if fixed else ()
-    return packed_examples.with_shape(packer, sample, 1) if fixed else packer
+    return packer.with_shape(map(packed_examples.sizes, sample), LENGTH, PREDICTIONS) if fixed else packer
 
 
 @pytest.mark.parametrize("fixed", [False, True])
