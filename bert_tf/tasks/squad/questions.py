@@ -182,7 +182,7 @@ def load_articles(input_file: str, what: str) -> list[Article]:
     Raises:
       InputError: if the file is not in SQuAD's format, or an id occurs twice.
     """
-    if _is_table(input_file):
+    if _is_table(files.require_file(input_file, what), what):
         rows = tables.read_table(input_file, ("question", "context"))
         articles = check(tables.convert_rows(rows, _article, input_file, "error"), list[Article], what)
     else:
@@ -196,9 +196,9 @@ def load_articles(input_file: str, what: str) -> list[Article]:
     return articles
 
 
-def _is_table(path: str) -> bool:
+def _is_table(path: str, flag_name: str) -> bool:
     found = tables.format_of(path)
-    text = files.read_text(path, "--predict_file") if found.startswith(".json") else '"question"'
+    text = files.read_text(path, flag_name) if found.startswith(".json") else '"question"'
     return bool(found) and '"question"' in text and '"qas"' not in text
 
 
