@@ -21,8 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.sequences import packed_rows
-from bert_tf.sequences.packed_rows import Layout, MicroBatch, Sizes, Tokens
+from bert_tf.sequences import packed_rows, placement
+from bert_tf.sequences.packed_rows import Layout, Tokens
+from bert_tf.sequences.placement import MicroBatch, Sizes
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
@@ -309,8 +310,8 @@ def packed_batches(
     while waiting:
         chosen = sorted(waiting[: replicas * slots], key=lambda example: -features.tokens[example])
         batches = [MicroBatch(length, slots, rows) for _ in range(replicas)]
-        waiting = packed_rows.fill(batches, sizes, chosen) + waiting[replicas * slots :]
-        layout = packed_rows.layout(batches, sizes, rows, 0)
+        waiting = placement.fill(batches, sizes, chosen) + waiting[replicas * slots :]
+        layout = placement.layout(batches, sizes, rows, 0)
         examples = layout.examples.reshape(-1)
         places = np.flatnonzero(examples >= 0)
         yield examples[places], places, features.packed(layout)

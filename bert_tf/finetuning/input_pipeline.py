@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
-from bert_tf.sequences.packed_rows import Packer, Sizes
+from bert_tf.sequences.placement import Packer, Sizes
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig

@@ -26,7 +26,7 @@ from bert_tf.pretraining import packed_examples
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.sequences.example_format import Feature, parse
-from bert_tf.sequences.packed_rows import Packer
+from bert_tf.sequences.placement import Packer
 
 # Masks a batch. Its arguments are the features, the step, and the index of their first row in the global batch.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]

@@ -1,7 +1,7 @@
 """The micro-batches of a replica's part of a batch, and sums over them.
 
 A part consists of micro-batches of one shape, which are concatenated. With packed rows of a fixed shape, it also has
-spill micro-batches for the examples that have no room (see `sequences.packed_rows`).
+spill micro-batches for the examples that have no room (see `sequences.placement`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
-from bert_tf.sequences.packed_rows import Layout, Packer, Sizes
+from bert_tf.sequences.packed_rows import Layout
+from bert_tf.sequences.placement import Packer, Sizes
 from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 

@@ -12,8 +12,9 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model import heads
 from bert_tf.model.gathering import repack, unpack
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.sequences import packed_rows
-from bert_tf.sequences.packed_rows import MicroBatch, Sizes, Tokens
+from bert_tf.sequences import packed_rows, placement
+from bert_tf.sequences.packed_rows import Tokens
+from bert_tf.sequences.placement import MicroBatch, Sizes
 from tests.conftest import assert_close, tiny_config, without_dropout
 
 LENGTH, PREDICTIONS = 9, 3
@@ -64,8 +65,8 @@ def packed(lengths, choices=1, rows=6, slots=5):
     batch, masked = sequences_of(lengths), predictions_of(lengths)
     sizes = Sizes.of(np.array(lengths).reshape(-1, choices))
     micro_batch = MicroBatch(LENGTH, slots, rows)
-    assert not packed_rows.fill([micro_batch], sizes, range(len(sizes.lengths)))
-    placed = packed_rows.layout([micro_batch], sizes, rows, PREDICTIONS * len(lengths) + 2)
+    assert not placement.fill([micro_batch], sizes, range(len(sizes.lengths)))
+    placed = placement.layout([micro_batch], sizes, rows, PREDICTIONS * len(lengths) + 2)
     stored = {name: (batch[name].reshape(-1), -(name == "tag_ids")) for name in batch if name != "input_mask"}
     tokens = Tokens(stored, np.arange(len(lengths)) * LENGTH, np.array(lengths))
     arrays = packed_rows.pack(placed, tokens, labels_of(lengths, choices))

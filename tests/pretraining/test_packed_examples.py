@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.sequences.example_format import pretraining_features, serialize
-from bert_tf.sequences.packed_rows import Packer
+from bert_tf.sequences.placement import Packer
 from tests.pretraining.test_record_shards import find
 
 LENGTH, PREDICTIONS, BATCH = 16, 4, 8

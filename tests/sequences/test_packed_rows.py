@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from bert_tf.sequences import packed_rows
-from bert_tf.sequences.packed_rows import MicroBatch, Packer, Shape, Sizes, Tokens
+from bert_tf.sequences import packed_rows, placement
+from bert_tf.sequences.packed_rows import Tokens
+from bert_tf.sequences.placement import MicroBatch, Packer, Shape, Sizes
 
 LENGTH = 64
 
@@ -108,8 +109,8 @@ def test_pack():
     )
     sizes = Sizes.of(tokens.lengths[:, np.newaxis])
     batch = MicroBatch(5, slots=4, rows=3)
-    assert packed_rows.fill([batch], sizes, [2, 0, 1]) == []
-    placed = packed_rows.layout([batch], sizes, 3, 4)
+    assert placement.fill([batch], sizes, [2, 0, 1]) == []
+    placed = placement.layout([batch], sizes, 3, 4)
     found = packed_rows.pack(placed, tokens, {"label_ids": np.array([7, 8, 9])})
     assert found["input_ids"].tolist() == [[106, 107, 108, 109, 0], [100, 101, 102, 103, 104], [0] * 5]
     assert found["tag_ids"].tolist() == [[6, 7, 8, 9, -1], [0, 1, 2, 3, 4], [-1] * 5]
