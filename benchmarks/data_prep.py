@@ -116,7 +116,7 @@ def add_speedup(rows, column, baseline):
 def measure_tokenization(documents, folder):
     """Returns the table rows of the two tokenizers."""
     from benchmarks.released_tokenizer import ForgetfulTokenizer
-    from bert_tf.tokenization import FullTokenizer
+    from bert_tf.text import FullTokenizer
 
     sentences = [sentence for document in documents for sentence in document]
     megabytes = sum(len(sentence.encode()) for sentence in sentences) / 1e6
@@ -236,9 +236,9 @@ def measure_masking(documents, folder):
     from benchmarks.pretraining_step import make_trainer, steps_of
     from bert_tf.config import BertConfig
     from bert_tf.pretraining import input_pipeline, record_shards
-    from bert_tf.sequences.graph_masking import BatchMasker
-    from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
-    from bert_tf.tokenization.vocabulary import load_vocab
+    from bert_tf.text.graph_masking import BatchMasker
+    from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
+    from bert_tf.text.vocabulary import load_vocab
 
     text = write_text(documents, 2, f"{folder}/masking.txt")
     batches, megabytes = {}, {}

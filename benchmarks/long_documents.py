@@ -16,7 +16,7 @@ from absl import app, flags
 import bert_tf
 from benchmarks.common import BOOKS_FOLDER
 from bert_tf.runtime import reporting
-from bert_tf.sequences.long_documents import MODES
+from bert_tf.text.long_documents import MODES
 
 AUTHORS = ("austen", "darwin", "gibbon", "melville")
 

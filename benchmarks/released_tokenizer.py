@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 
 class CharacterTokenizer:

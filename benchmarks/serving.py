@@ -60,7 +60,7 @@ def export(folder):
     from bert_tf.serving.lite_model import TextTask
     from bert_tf.serving.signature_inputs import TextReader
     from bert_tf.tasks.graph_classifier import ServedClassifier
-    from bert_tf.tokenization import FullTokenizer
+    from bert_tf.text import FullTokenizer
 
     keras.utils.set_random_seed(0)
     tokenizer, labels, inputs = FullTokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
@@ -179,7 +179,7 @@ def main(_):
         return
     from bert_tf.config import BertConfig
     from bert_tf.runtime import reporting
-    from bert_tf.tokenization import FullTokenizer
+    from bert_tf.text import FullTokenizer
 
     with open(_QNLI_FILE.value, encoding="utf-8", newline="") as reader:
         rows = list(csv.DictReader(reader, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -52,7 +52,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.log import read_metrics
 from bert_tf.training.settings import TrainingConfig
 

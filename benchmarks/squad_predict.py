@@ -31,7 +31,7 @@ from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.squad_task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")

@@ -29,7 +29,7 @@ from benchmarks.common import SQUAD_FILE, VOCAB_FILE, medians, seconds
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from bert_tf.runtime import reporting
 from bert_tf.tasks import original, squad
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")

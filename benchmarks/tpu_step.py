@@ -15,9 +15,9 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.sequences import packed_rows
-from bert_tf.sequences.packed_rows import Layout, Tokens
-from bert_tf.sequences.placement import Packer, Sizes
+from bert_tf.text import packed_rows
+from bert_tf.text.packed_rows import Layout, Tokens
+from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig

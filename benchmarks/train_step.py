@@ -39,7 +39,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks.glue import GlueTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 

@@ -4,6 +4,7 @@ import glob
 import os
 import platform
 
+from bert_tf.runtime import __version__ as __version__
 from bert_tf.runtime import extras
 
 # Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
@@ -18,8 +19,6 @@ if platform.machine() == "x86_64":
 # metadata, without a message.
 if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
-
-__version__ = "1.0.0b1"
 
 
 def load_model(  # noqa: ANN201 (imported when called)
@@ -78,7 +77,7 @@ __getattr__, _names_when_used, _ = extras.when_used(
         ),
         "bert_tf.fill_mask": ("FillMask",),
         "bert_tf.serving.text_to_inputs": ("TextToInputs",),
-        "bert_tf.tokenization": ("Tokenizer",),
+        "bert_tf.text": ("Tokenizer",),
     },
 )
 

@@ -15,7 +15,7 @@ from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
+from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
 # More weights than any machine can store, so a size must be wrong.

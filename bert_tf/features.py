@@ -23,8 +23,7 @@ from bert_tf.runtime import files, first_bytes, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sentence_vectors import VectorConfig, check_layers
-from bert_tf.sequences import packing
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer, packing
 
 # Name of the embedding output, the input of the first encoder block, in lists of layers.
 EMBEDDINGS = "embeddings"

@@ -13,8 +13,8 @@ from absl import flags
 
 from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError, require_whole, spelled
-from bert_tf.sequences import packing
-from bert_tf.tokenization.vocabulary import MASK, UNK
+from bert_tf.text import packing
+from bert_tf.text.vocabulary import MASK, UNK
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.runtime import files, program, settings
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text.vocabulary import load_vocab
 
 flags.disclaim_key_flags()
 

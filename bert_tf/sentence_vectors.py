@@ -16,9 +16,9 @@ from bert_tf.config import POOLINGS
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import Settings
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.tokenizer_config import SENTENCE_CONFIG_FILE
-from bert_tf.tokenization.vocabulary import TOKENIZER_CONFIG_FILE
+from bert_tf.text import Tokenizer
+from bert_tf.text.tokenizer_config import SENTENCE_CONFIG_FILE
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
 
 _MODULES_FILE = "modules.json"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import __version__, features
+from bert_tf import features
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.legacy import run_old_model, saved_model
-from bert_tf.runtime import files
+from bert_tf.runtime import __version__, files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say, verbosity
 

@@ -19,7 +19,7 @@ import numpy as np
 from apache_beam.metrics import Metrics
 
 from bert_tf.runtime import files
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizedText, TokenizerOptions

@@ -14,7 +14,7 @@ from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
 from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words

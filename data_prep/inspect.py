@@ -16,8 +16,8 @@ from absl import flags
 
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import NOT_RECORDS, Sidecar, record_offsets
-from bert_tf.tokenization.vocabulary import CONTINUATION, fits_record, load_vocab
+from bert_tf.text.example_format import NOT_RECORDS, Sidecar, record_offsets
+from bert_tf.text.vocabulary import CONTINUATION, fits_record, load_vocab
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary of the examples. Default: vocab.txt next to FILE.")
 _NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Number of examples to print.", lower_bound=0)

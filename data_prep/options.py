@@ -9,11 +9,11 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.sequences.example_format import Sidecar
-from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization import BasicTokenizer
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
-from bert_tf.tokenization.vocabulary import check_vocab_file, token_list, vocabulary_hash
+from bert_tf.text import BasicTokenizer
+from bert_tf.text.example_format import Sidecar
+from bert_tf.text.masking import MaskingPolicy
+from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
+from bert_tf.text.vocabulary import check_vocab_file, token_list, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text.vocabulary import load_vocab
 from bert_tf.training import log
 from data_prep import inspect
 

@@ -23,7 +23,7 @@ from absl import flags
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.tokenization import BasicTokenizer
+from bert_tf.text import BasicTokenizer
 
 _TRIVIAQA_FILE = flags.DEFINE_string("triviaqa_file", None, "TriviaQA's qa/wikipedia-train.json (or -dev).")
 _EVIDENCE_DIR = flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder evidence/wikipedia.")

@@ -18,7 +18,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import flags_of
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text.vocabulary import load_vocab
 from experiments.runs import THIS, Run, in_order
 from experiments.schema import PROGRAMS, parse
 

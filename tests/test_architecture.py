@@ -1,6 +1,7 @@
 """Checks the layers of the code: a module imports only from its layer and below; text modules need no TensorFlow."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ LAYERS = [
     for names in (
         "runtime",
         "distribution",
-        "config tokenization sequences",
+        "text",
+        "config",
         "model",
         "encoder optimization",
         "checkpoints",
@@ -32,7 +34,7 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # The modules that data preparation may import. It runs in many processes, and TensorFlow would take half a gigabyte in
 # each.
 USED_BY_DATA_PREPARATION = [
-    *("config", "tokenization", "program_flags", "runtime.settings"),
+    *("config", "text", "program_flags", "runtime.settings"),
     *(
         f"runtime.{name}"
         for name in (
@@ -49,10 +51,12 @@ USED_BY_DATA_PREPARATION = [
         )
     ),
     *(
-        f"tokenization.{name}"
-        for name in ("characters", "memo", "splitting", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")
+        f"text.{name}"
+        for name in (
+            *("characters", "memo", "splitting", "tokenizer_config", "tokenizers", "traced_text", "vocabulary"),
+            *("packing", "masking", "random_streams", "example_format"),
+        )
     ),
-    *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
     *USED_BY_DATA_PREPARATION,
@@ -105,8 +109,28 @@ def test_no_module_imports_from_a_higher_layer(path):
     for name in imports(path):
         parts = name.split(".")
         assert parts[0] != "data_prep", f"{path.name} imports {name}"
-        if parts[0] == "bert_tf" and len(parts) > 1 and parts[1] in RANK:
+        if parts[0] == "bert_tf":
+            assert len(parts) > 1, f"{path.name} imports the whole package"
             assert RANK[parts[1]] <= RANK[layer_of(path)], f"{path.name} imports {name} from a layer above"
+
+
+def imported_modules(path):
+    """The files of the project that a file imports, in functions and for type checkers too."""
+    for name in imports(path):
+        candidate = ROOT.joinpath(*name.split("."))
+        # The last part may be a class or a function.
+        for place in (candidate, candidate.parent):
+            found = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()]
+            if found:
+                yield found[0]
+                break
+
+
+def test_no_modules_import_one_another():
+    folders = ("bert_tf", "data_prep", "experiments")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    # `prepare` raises a CycleError that names the modules.
+    graphlib.TopologicalSorter({path: set(imported_modules(path)) - {path} for path in files}).prepare()
 
 
 def test_every_module_has_a_layer():

@@ -12,9 +12,9 @@ from bert_tf.checkpoints.formats import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar
-from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file, vocabulary_text
+from bert_tf.text.example_format import Sidecar
+from bert_tf.text.tokenizer_config import read_tokenizer_config
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file, vocabulary_text
 from bert_tf.training import log
 
 DEEP = "[" * 5000 + "]" * 5000

@@ -31,8 +31,8 @@ from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
 from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, describe_model
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
 from tests.conftest import ROOT, assert_close, with_large_head
 from tests.finished_runs import config, write_run

@@ -9,7 +9,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, golden_json, golden_lines, golden_path, restored
 
 

@@ -23,7 +23,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config

@@ -24,7 +24,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.runtime.settings import Settings, flags_of
 from bert_tf.tasks import architectures
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
 
 # The examples that a task reads, by the names of their parts.
 Rows = list[dict[str, Any]]

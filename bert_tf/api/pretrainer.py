@@ -10,7 +10,7 @@ from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import pretrain
 from bert_tf.runtime.errors import InputError, require_path
-from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
+from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 
 # Settings that the class sets itself, those with another name here, and those of the second phase.
 _REFUSED = frozenset(

@@ -19,7 +19,7 @@ from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files, program, settings
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
+from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted

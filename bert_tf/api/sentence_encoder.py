@@ -18,10 +18,10 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
-from bert_tf.sequences import packing
-from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
+from bert_tf.text import packing
+from bert_tf.text.graph_packing import TokenBatch
 
 
 class SentenceEncoder(NamesArguments):

@@ -11,11 +11,11 @@ from bert_tf.api.row_estimator import Outputs, RowEstimator
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
-from bert_tf.sequences.long_documents import LongDocuments
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_features import InputExample, check_texts
+from bert_tf.text.long_documents import LongDocuments
 
 
 class _TextEstimator(RowEstimator):

@@ -1,6 +1,6 @@
 """Reads, restores and saves weights, and manages the other files of a run directory.
 
-Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`, `model` and `encoder`. `features`,
+Imports only from lower layers: `runtime`, `config`, `text`, `model` and `encoder`. `features`,
 `training` and everything above may import it. It offers the functions listed in `__all__`, and:
 
 - `formats`: opens a checkpoint of any supported format.

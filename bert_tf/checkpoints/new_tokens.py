@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import VOCAB_FILE
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import VOCAB_FILE
 
 _TABLE, _BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 

@@ -18,9 +18,9 @@ from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.runtime.program import say_once
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
-from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, check_same_ids
+from bert_tf.text import Tokenizer
+from bert_tf.text.tokenizer_config import read_tokenizer_config
+from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,15 +10,14 @@ from typing import Any, NoReturn, NotRequired, TypedDict
 
 import tensorflow as tf
 
-from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import claims, differences, files, json_files
+from bert_tf.runtime import __version__, claims, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tokenization.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
-from bert_tf.tokenization.vocabulary import VOCAB_FILE, vocabulary_hash
+from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
+from bert_tf.text.vocabulary import VOCAB_FILE, vocabulary_hash
 
 CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"

@@ -87,6 +87,11 @@ class DistributionConfig(Settings, frozen=True):
             )
 
 
+def replicas_per_pipeline(context: "tf.distribute.InputContext | None") -> int:
+    """Returns the number of replicas that take batches from one input pipeline in turn."""
+    return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
+
+
 def per_replica_batch_size(global_batch_size: int, strategy: "tf.distribute.Strategy", flag_name: str) -> int:
     """Returns the number of examples of a batch for each replica.
 

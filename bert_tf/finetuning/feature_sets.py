@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.sequences import packed_rows, placement
-from bert_tf.sequences.packed_rows import Layout, Tokens
-from bert_tf.sequences.placement import MicroBatch, Sizes
+from bert_tf.text import packed_rows, placement
+from bert_tf.text.packed_rows import Layout, Tokens
+from bert_tf.text.placement import MicroBatch, Sizes
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.

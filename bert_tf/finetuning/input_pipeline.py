@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.distribution.devices import replicas_per_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler
-from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
-from bert_tf.sequences.placement import Packer, Sizes
+from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig

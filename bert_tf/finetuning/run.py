@@ -20,9 +20,8 @@ from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
-from bert_tf.sequences import long_documents
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.tokenizer_config import RULES
+from bert_tf.text import Tokenizer, long_documents
+from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.evaluation import remove_stale_best

@@ -14,7 +14,7 @@ from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import files
 from bert_tf.runtime.program import say
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.interface import TrainableModel
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.interface import PeriodicEvaluation
 

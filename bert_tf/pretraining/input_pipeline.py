@@ -22,11 +22,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.distribution.devices import replicas_per_pipeline
 from bert_tf.pretraining import packed_examples
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
-from bert_tf.sequences.example_format import Feature, parse
-from bert_tf.sequences.placement import Packer
+from bert_tf.text.example_format import Feature, parse
+from bert_tf.text.placement import Packer
 
 # Masks a batch. Its arguments are the features, the step, and the index of their first row in the global batch.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
@@ -245,11 +246,6 @@ def _own_records(
     return dataset.prefetch(1).flat_map(
         lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [-1, own_size]))
     )
-
-
-def replicas_per_pipeline(context: tf.distribute.InputContext | None) -> int:
-    """Returns the number of replicas that take batches from one input pipeline in turn."""
-    return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:

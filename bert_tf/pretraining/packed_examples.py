@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.sequences import packed_rows
-from bert_tf.sequences.packed_rows import Layout, Tokens
-from bert_tf.sequences.placement import Packer, Sizes
+from bert_tf.text import packed_rows
+from bert_tf.text.packed_rows import Layout, Tokens
+from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
 
 # The arrays whose length depends on the number of rows or predictions.

@@ -22,7 +22,7 @@ from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.placement import Packer, Sizes
+from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data

@@ -16,3 +16,5 @@ No module needs TensorFlow; `remote` imports it when it first gets a URL.
 - `differences`: lists the settings that differ between runs or workers.
 - `extras`: imports optional packages on first use.
 """
+
+__version__ = "1.0.0b1"

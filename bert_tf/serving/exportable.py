@@ -17,8 +17,8 @@ from bert_tf.runtime import extras, files
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig
 from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.signature_inputs import IDS, ServedModel
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.tokenizer_config import copy_tokenizer
+from bert_tf.text import Tokenizer
+from bert_tf.text.tokenizer_config import copy_tokenizer
 
 ONNX_FILE = "ids.onnx"
 # The newest operator set that tf2onnx supports completely.

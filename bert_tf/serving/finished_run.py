@@ -10,10 +10,10 @@ from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime.program import say
-from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
+from bert_tf.text.packing import check_max_seq_length
 from bert_tf.training import resume
 from bert_tf.training.interface import TrainableModel
 

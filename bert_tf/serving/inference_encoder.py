@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.heads import LinearHead, MaskedLMHead
-from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.text.graph_packing import TokenBatch
 
 # TensorFlow can fuse these forms of gelu with a matrix multiplication, but not the forms in `model.activations`.
 _FUSED_ACTIVATIONS = {

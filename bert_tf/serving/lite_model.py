@@ -9,13 +9,12 @@ import numpy as np
 
 from bert_tf.runtime import extras, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
-from bert_tf.sequences import packing
-from bert_tf.sequences.long_documents import LongDocuments, document_means
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import VOCAB_FILE
+from bert_tf.text import Tokenizer, packing
+from bert_tf.text.long_documents import LongDocuments, document_means
+from bert_tf.text.vocabulary import VOCAB_FILE
 
 
 class TextTask(TypedDict):

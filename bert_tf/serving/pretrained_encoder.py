@@ -9,13 +9,13 @@ import tensorflow as tf
 from bert_tf import sentence_vectors
 from bert_tf.checkpoints import pretrained
 from bert_tf.sentence_vectors import VectorConfig
-from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
+from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.packing import check_max_seq_length
 
 _MASK = "[MASK]"
 # The number of predictions for each mask.

@@ -12,12 +12,12 @@ from typing import Protocol
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
-from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
+from bert_tf.text import Tokenizer
+from bert_tf.text.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
+from bert_tf.text.graph_tokenization import GraphTokenizer
+from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
 Signature = Callable[..., Mapping[str, tf.Tensor]]
 

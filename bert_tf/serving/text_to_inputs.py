@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.signature_inputs import TextReader
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

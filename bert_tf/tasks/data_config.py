@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
+from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
 # The tasks of the paper's Table 1, in its order. --task_name=all trains them. Table 1 omits WNLI.
 TABLE_1_TASKS = ("mnli", "qqp", "qnli", "sst-2", "cola", "sts-b", "mrpc", "rte")

@@ -18,7 +18,7 @@ from bert_tf.runtime.program import say
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 # The columns of the paper's Table 1: task, dev split, column name, score.
 TABLE_1 = (

@@ -11,8 +11,6 @@ import tensorflow as tf
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
-from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.sequences.long_documents import LongDocuments
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
@@ -30,6 +28,8 @@ from bert_tf.serving.signature_inputs import (
     signature,
 )
 from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.long_documents import LongDocuments
 
 
 class _Scores(tf.Module):

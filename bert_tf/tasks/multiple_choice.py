@@ -22,7 +22,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import sentence_features, tables
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 # The file names of each data set.
 FILE_NAMES = {

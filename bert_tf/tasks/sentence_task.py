@@ -15,12 +15,12 @@ from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
-from bert_tf.sequences.long_documents import TRUNCATED
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tasks.tables import Row, Source
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
+from bert_tf.text.long_documents import TRUNCATED
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 

@@ -14,13 +14,13 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime.errors import InputError
-from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.data_config import Columns
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Cell, Row, Source
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
+from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
 # --class_weights: every class has the same total weight in the loss, regardless of its number of examples.

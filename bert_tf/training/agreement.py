@@ -15,12 +15,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import bert_tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies, workers
 from bert_tf.distribution.workers import WorkersError
-from bert_tf.runtime import differences
+from bert_tf.runtime import __version__, differences
 
 _STEP = "step"
 
@@ -103,10 +102,10 @@ def state(step: int, variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
 def _code() -> dict[str, str]:
     """Returns library versions and a hash of the sources, because local edits do not change the version number."""
     digest = hashlib.sha256()
-    folder = os.path.dirname(bert_tf.__file__)
+    folder = os.path.dirname(os.path.dirname(__file__))
     for path in sorted(glob.glob("**/*.py", root_dir=folder, recursive=True)):
         digest.update(path.encode())
         with open(os.path.join(folder, path), "rb") as reader:
             digest.update(reader.read())
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
-    return {"bert-tf": f"{bert_tf.__version__} (sources {digest.hexdigest()[:12]})", **versions}
+    return {"bert-tf": f"{__version__} (sources {digest.hexdigest()[:12]})", **versions}

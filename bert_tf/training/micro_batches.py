@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
-from bert_tf.sequences.packed_rows import Layout
-from bert_tf.sequences.placement import Packer, Sizes
+from bert_tf.text.packed_rows import Layout
+from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 

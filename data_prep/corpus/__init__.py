@@ -8,5 +8,5 @@
     word_counts         from text to word counts
     wordpiece_learner   from word counts to a vocabulary
 
-May import `bert_tf.runtime` and `bert_tf.tokenization`.
+May import `bert_tf.runtime` and `bert_tf.text`.
 """

@@ -21,7 +21,7 @@ from typing import Any
 from bert_tf.runtime import files, first_bytes, outputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Sidecar
+from bert_tf.text.example_format import SIDECAR_SUFFIX, Sidecar
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
 INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")

@@ -24,8 +24,8 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.parallel import available_memory
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus.word_segmentation import SegmentedTokenizer

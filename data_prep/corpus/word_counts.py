@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.tokenization import BasicTokenizer, split_words
+from bert_tf.text import BasicTokenizer, split_words
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.vocabulary import CONTINUATION
+from bert_tf.text import FullTokenizer
+from bert_tf.text.vocabulary import CONTINUATION
 
 # Tokens have 32 bits, and the top bit marks a token that continues a word.
 CONTINUES_WORD = np.uint32(1 << 31)

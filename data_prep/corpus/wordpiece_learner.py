@@ -17,8 +17,8 @@ import numpy as np
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tokenization.characters import clean, clean_only
-from bert_tf.tokenization.vocabulary import CONTINUATION
+from bert_tf.text.characters import clean, clean_only
+from bert_tf.text.vocabulary import CONTINUATION
 
 # Longer words are skipped, because most are not words and the learner visits every substring.
 LONGEST_WORD = 50

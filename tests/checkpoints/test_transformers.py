@@ -12,8 +12,8 @@ from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import output_layers, pretrained, saver
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, tiny_config
 
 torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")

@@ -77,7 +77,7 @@ def changed(change):
 def renamed(path):
     import tensorflow as tf
 
-    from bert_tf.sequences.example_format import Feature, serialize
+    from bert_tf.text.example_format import Feature, serialize
 
     feature_list = [Feature(name, 8) for name in ("input_ids", "input_mask", "segment_ids")]
     with tf.io.TFRecordWriter(str(path)) as writer:

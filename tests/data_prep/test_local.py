@@ -12,8 +12,8 @@ import pytest
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import claims, files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar
-from bert_tf.tokenization.vocabulary import vocabulary_hash
+from bert_tf.text.example_format import Sidecar
+from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep import local
 from data_prep.corpus import tokens
 from data_prep.examples import instances

@@ -24,7 +24,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training import evaluation
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config

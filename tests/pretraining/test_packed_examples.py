@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
-from bert_tf.sequences.example_format import pretraining_features, serialize
-from bert_tf.sequences.placement import Packer
+from bert_tf.text.example_format import pretraining_features, serialize
+from bert_tf.text.placement import Packer
 from tests.pretraining.test_record_shards import find
 
 LENGTH, PREDICTIONS, BATCH = 16, 4, 8

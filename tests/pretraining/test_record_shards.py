@@ -6,8 +6,8 @@ import tensorflow as tf
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.data import ExampleFinder, PretrainingData
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar, parse, pretraining_features, serialize
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, vocabulary_record
+from bert_tf.text.example_format import Sidecar, parse, pretraining_features, serialize
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record
 from tests.conftest import tiny_config
 
 LENGTH, PREDICTIONS, VOCAB = 5, 2, 1000

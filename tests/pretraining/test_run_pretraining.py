@@ -22,7 +22,7 @@ from bert_tf.pretraining.pretraining_config import (
 )
 from bert_tf.pretraining.run import PretrainingRun, pretrain
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
+from bert_tf.text.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import agreement, log, loop
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.inference_encoder import InferenceEncoder, layer_norm
+from bert_tf.text.graph_packing import TokenBatch
 from tests.conftest import assert_close, golden_path, restored, tiny_config
 
 LENGTHS = [5, 9, 1, 7]

@@ -28,7 +28,7 @@ from bert_tf.tasks.tagging import graph_tagger, schemes
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import write_model_files
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.errors import InputError
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
 from tests.conftest import assert_close, tiny_config
 
 pytestmark = pytest.mark.plain

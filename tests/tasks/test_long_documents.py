@@ -9,12 +9,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import export
 from bert_tf.runtime.errors import InputError
-from bert_tf.sequences import packing
-from bert_tf.sequences.long_documents import LongDocuments, document_means
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import Columns, DataConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer, packing
+from bert_tf.text.long_documents import LongDocuments, document_means
 from tests.api.conftest import pretrained  # noqa: F401 (a fixture)
 from tests.api.tiny import FIT, LEARN
 from tests.conftest import assert_close

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, data_path, tiny_config
 from tests.programs import PIECES
 

@@ -7,7 +7,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import sentence_features
 from bert_tf.tasks.original import InputExample, convert_single_example
 from bert_tf.tasks.text import Columns, TextTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
 
 

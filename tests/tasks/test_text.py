@@ -9,7 +9,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.text import Columns, TextTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import tiny_config
 from tests.programs import PIECES
 

@@ -11,10 +11,10 @@ import hypothesis
 from hypothesis import strategies as st
 
 from bert_tf.tasks import tables
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
-from tests.tokenization.test_modes import TRAPS, assert_same
+from bert_tf.text import FullTokenizer
+from bert_tf.text.graph_tokenization import GraphTokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.text.test_modes import TRAPS, assert_same
 
 _PIECES = [*SPECIAL_TOKENS, *"abcdeéßσ天地.,!'", *(f"##{x}" for x in "abcdeσ"), "ab", "##cd", "天地", "ΐ", "i̇"]
 # Characters with special rules: controls, marks, spaces, ideographs, joiners, cases that change the length.

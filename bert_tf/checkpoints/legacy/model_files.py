@@ -10,7 +10,7 @@ import tempfile
 from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.checkpoints.legacy import keras_hub, saved_model
 from bert_tf.runtime import files
-from bert_tf.tokenization.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
 
 # The files that are used instead if they are next to `saved_model.pb`.
 _OWN = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)

@@ -24,7 +24,7 @@ from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say_once
-from bert_tf.tokenization.vocabulary import CLS, SEP, UNK
+from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 SAVED_MODEL_FILE = "saved_model.pb"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

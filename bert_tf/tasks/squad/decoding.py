@@ -28,7 +28,7 @@ from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
 from bert_tf.tasks.squad.questions import SquadExample
 from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer
+from bert_tf.text import BasicTokenizer, FullTokenizer
 
 # The largest number of pairs of positions to compare at once, to limit the memory.
 _CHUNK_PAIRS = 1 << 21

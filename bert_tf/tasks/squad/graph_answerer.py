@@ -13,8 +13,6 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
-from bert_tf.sequences.graph_packing import TokenBatch, window_places
-from bert_tf.sequences.long_documents import cut_texts
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
@@ -28,8 +26,10 @@ from bert_tf.tasks.squad.rules import (
     text_room,
 )
 from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
+from bert_tf.text import Tokenizer
+from bert_tf.text.graph_packing import TokenBatch, window_places
+from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
+from bert_tf.text.long_documents import cut_texts
 
 # The odds are summed in a different order than in Python, so odds equal to the threshold may be slightly above it.
 _ROUNDING = 1e-5

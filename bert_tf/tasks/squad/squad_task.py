@@ -26,7 +26,7 @@ from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read
 from bert_tf.tasks.squad.questions import Article, SquadData, SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
-from bert_tf.tokenization import Tokenizer
+from bert_tf.text import Tokenizer
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"

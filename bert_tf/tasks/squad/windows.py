@@ -20,7 +20,6 @@ import numpy as np
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.long_documents import TextSpans, cut_texts
 from bert_tf.tasks.squad.questions import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
@@ -28,7 +27,8 @@ from bert_tf.tasks.squad.rules import (
     shows_most_context,
     text_room,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
+from bert_tf.text.long_documents import TextSpans, cut_texts
 
 # The id of a file's first window in the original code.
 FIRST_UNIQUE_ID = 1_000_000_000

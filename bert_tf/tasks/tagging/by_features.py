@@ -19,7 +19,7 @@ from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 # The number of windows per batch.
 _BATCH_SIZE = 32

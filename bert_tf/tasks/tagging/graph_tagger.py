@@ -16,14 +16,14 @@ import tensorflow_text as tf_text
 from bert_tf.checkpoints.output_layers import tag_classes
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.model.heads import ClassificationHead
-from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
 from bert_tf.tasks.tagging.schemes import PLAIN
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
+from bert_tf.text import Tokenizer
+from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.graph_tokenization import GraphTokenizer, valid_utf8
 
 # Punctuation, quotes and brackets, which are separated from the start and end of a word.
 _EDGE_MARKS = r"[.,;:!?¿¡…。、，；：！？\"'\p{Pi}\p{Pf}\p{Ps}\p{Pe}]"

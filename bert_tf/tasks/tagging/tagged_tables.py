@@ -11,7 +11,7 @@ from typing import Any
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.tagging.schemes import tags_of
-from bert_tf.tokenization.splitting import BasicTokenizer
+from bert_tf.text.splitting import BasicTokenizer
 
 # The names of columns in public data.
 WORD_COLUMNS = ("words", "tokens", "word", "token", "form")

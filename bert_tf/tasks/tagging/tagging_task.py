@@ -27,7 +27,7 @@ from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.conll import Columns, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 
 # Common file names, and the file names of published data sets.
 _PUBLISHED = {

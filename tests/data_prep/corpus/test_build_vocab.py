@@ -5,8 +5,8 @@ import pytest
 
 from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
+from bert_tf.text import FullTokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
+from bert_tf.text.example_format import Sidecar
 from data_prep.corpus import lines
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
 from data_prep.corpus.lines import read_lines

@@ -4,8 +4,8 @@ import re
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.text import FullTokenizer
+from bert_tf.text.vocabulary import load_vocab
 from data_prep.corpus.word_segmentation import SegmentedTokenizer, load_word_segmenter
 from tests.data_prep.corpora import FIRSTS, SECONDS, features, make, records, write_chinese
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar
-from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.vocabulary import vocabulary_hash
+from bert_tf.text import FullTokenizer
+from bert_tf.text.example_format import Sidecar
+from bert_tf.text.masking import MaskingPolicy
+from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.original_order import read_documents, write_reference_examples

@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, PLACEHOLDER
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
+from bert_tf.text import FullTokenizer
+from bert_tf.text.graph_tokenization import GraphTokenizer
 from tests.conftest import golden_lines, golden_path
 
 CONTEXT = "The leader, Steve Smith's heir (1895-1943), left\xa0Paris  in cafe\u0301s."

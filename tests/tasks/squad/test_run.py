@@ -22,7 +22,7 @@ from bert_tf.tasks import original
 from bert_tf.tasks.squad import squad_task, typed_questions
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config, without_dropout

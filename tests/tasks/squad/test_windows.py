@@ -3,7 +3,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import windows
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.conftest import golden_path
 from tests.tasks.squad.test_modes import tokenizer as real_tokenizer
 

@@ -21,7 +21,7 @@ from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES

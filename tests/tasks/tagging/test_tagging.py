@@ -8,7 +8,7 @@ from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text import FullTokenizer
 from tests.programs import PIECES
 
 IOB1 = """-DOCSTART- -X- O O

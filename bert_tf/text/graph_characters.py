@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tokenization.characters import CJK_BLOCKS, clean, clean_only, is_accent, separate_punctuation
+from bert_tf.text.characters import CJK_BLOCKS, clean, clean_only, is_accent, separate_punctuation
 
 # A word begins before or after the character: both for punctuation and CJK, only after for white space.
 WORD_BEFORE, WORD_BEHIND = 1, 2

@@ -12,11 +12,11 @@ from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences import graph_masking
-from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
-from bert_tf.sequences.graph_masking import BatchMasker
-from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
-from bert_tf.tokenization.vocabulary import vocabulary_hash
+from bert_tf.text import graph_masking
+from bert_tf.text.example_format import Sidecar, names, serialize, unmasked_features
+from bert_tf.text.graph_masking import BatchMasker
+from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.text.vocabulary import vocabulary_hash
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import tiny_config
 

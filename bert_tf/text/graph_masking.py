@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, first_pieces
+from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary, first_pieces
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bert_tf.sequences import packed_rows, placement
-from bert_tf.sequences.packed_rows import Tokens
-from bert_tf.sequences.placement import MicroBatch, Packer, Shape, Sizes
+from bert_tf.text import packed_rows, placement
+from bert_tf.text.packed_rows import Tokens
+from bert_tf.text.placement import MicroBatch, Packer, Shape, Sizes
 
 LENGTH = 64
 

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say_once
-from bert_tf.tokenization.characters import strip_accents as without_accents
-from bert_tf.tokenization.vocabulary import (
+from bert_tf.text.characters import strip_accents as without_accents
+from bert_tf.text.vocabulary import (
     CLS,
     MASK,
     PAD,

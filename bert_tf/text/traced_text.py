@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bert_tf.tokenization.characters import is_accent
+from bert_tf.text.characters import is_accent
 
 
 class TracedCharacter(NamedTuple):

@@ -13,9 +13,8 @@ import numpy as np
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.sequences import packing
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import CLS, SEP
+from bert_tf.text import Tokenizer, packing
+from bert_tf.text.vocabulary import CLS, SEP
 
 TRUNCATE, HEAD_TAIL, WINDOWS = MODES = ("truncate", "head_tail", "windows")
 DOC_STRIDE = 128

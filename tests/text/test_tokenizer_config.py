@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bert_tf import tokenization
+from bert_tf import text as tokenization
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization.tokenizer_config import find_rules, hf_tokenizer_config
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import tiny_config
 
 PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.graph_masking import BatchMasker
-from bert_tf.sequences.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_released, mask_batch
-from bert_tf.sequences.random_streams import make_keys
+from bert_tf.text.graph_masking import BatchMasker
+from bert_tf.text.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_released, mask_batch
+from bert_tf.text.random_streams import make_keys
 
 CLS, SEP, MASK, FIRST = 1, 2, 3, 5
 VOCAB = {"[PAD]": 0, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[unused0]": 4}

@@ -6,9 +6,9 @@ Class names, arguments and results are the same as in the original code.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bert_tf.tokenization.characters import ASCII_TOKEN, CLEAN, CLEAN_ONLY, SEPARATE_PUNCTUATION, strip_accents
-from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
-from bert_tf.tokenization.vocabulary import CONTINUATION, MAX_CHARS_PER_WORD, UNK
+from bert_tf.text.characters import ASCII_TOKEN, CLEAN, CLEAN_ONLY, SEPARATE_PUNCTUATION, strip_accents
+from bert_tf.text.traced_text import TracedCharacter, TracedText
+from bert_tf.text.vocabulary import CONTINUATION, MAX_CHARS_PER_WORD, UNK
 
 Text = TypeVar("Text", str, TracedText)
 

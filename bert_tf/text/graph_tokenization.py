@@ -15,10 +15,10 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import graph_characters as tables
-from bert_tf.tokenization.splitting import BasicTokenizer
-from bert_tf.tokenization.tokenizers import Tokenizer
-from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK, kept_forms
+from bert_tf.text import graph_characters as tables
+from bert_tf.text.splitting import BasicTokenizer
+from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.vocabulary import MAX_CHARS_PER_WORD, UNK, kept_forms
 
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 # Replaces a word with too many characters but not too many bytes.

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.sequences import packing
-from bert_tf.sequences.long_documents import TextSpans
-from bert_tf.tokenization.vocabulary import CLS, SEP
+from bert_tf.text import packing
+from bert_tf.text.long_documents import TextSpans
+from bert_tf.text.vocabulary import CLS, SEP
 
 
 class TokenBatch(NamedTuple):

@@ -18,8 +18,8 @@ import numpy as np
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.sequences.random_streams import below, draw, uniform
-from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
+from bert_tf.text.random_streams import below, draw, uniform
+from bert_tf.text.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 # Numbers of the draws from an example's key. `data_prep.examples.instances` uses smaller numbers.

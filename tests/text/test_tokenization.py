@@ -2,9 +2,9 @@ import unicodedata
 
 import pytest
 
-from bert_tf import tokenization
+from bert_tf import text as tokenization
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, memo, vocabulary
+from bert_tf.text import BasicTokenizer, FullTokenizer, WordpieceTokenizer, memo, vocabulary
 from tests.conftest import golden_json, golden_lines, golden_path
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"

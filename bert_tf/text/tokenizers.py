@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.sequences import packing
-from bert_tf.tokenization.characters import split_words
-from bert_tf.tokenization.memo import Memo
-from bert_tf.tokenization.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode
-from bert_tf.tokenization.tokenizer_config import find_rules, tokenizer_record
-from bert_tf.tokenization.traced_text import TracedText
-from bert_tf.tokenization.vocabulary import (
+from bert_tf.text import packing
+from bert_tf.text.characters import split_words
+from bert_tf.text.memo import Memo
+from bert_tf.text.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode
+from bert_tf.text.tokenizer_config import find_rules, tokenizer_record
+from bert_tf.text.traced_text import TracedText
+from bert_tf.text.vocabulary import (
     CLS,
     CONTINUATION,
     SEP,

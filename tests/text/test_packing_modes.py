@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences import packing
-from bert_tf.sequences.graph_packing import GraphPacker
-from bert_tf.sequences.random_streams import make_keys
+from bert_tf.text import packing
+from bert_tf.text.graph_packing import GraphPacker
+from bert_tf.text.random_streams import make_keys
 
 CLS, SEP = 101, 102
 PAIRS = [

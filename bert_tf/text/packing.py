@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bert_tf.runtime.errors import require_whole
-from bert_tf.sequences.random_streams import coin_flips
+from bert_tf.text.random_streams import coin_flips
 
 Token = TypeVar("Token")
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.sequences.packed_rows import Layout
+from bert_tf.text.packed_rows import Layout
 
 # A part has this number of times the rows of a spill micro-batch. The fixed cost of a spill micro-batch is mainly the
 # sum of gradients. It is about the cost of 256 positions.

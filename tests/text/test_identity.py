@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
-from bert_tf.tokenization.tokenizer_config import find_rules
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
+from bert_tf.text import Tokenizer
+from bert_tf.text.graph_tokenization import GraphTokenizer
+from bert_tf.text.tokenizer_config import find_rules
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
 
 WORDS = [f"w{number}" for number in range(60)]
 UNCASED = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "schone", "schöne", "u", ".", "s", "中", "##国", "国"]

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.text import FullTokenizer
+from bert_tf.text.graph_tokenization import GraphTokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import data_path, golden_json, golden_lines, golden_path
 
 TRAPS = [
