@@ -22,18 +22,6 @@ from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
 
-# Maps settings of `DataConfig` that only some tasks have to these tasks. GLUE's files have fixed names.
-_TASKS_OF_SETTINGS = {
-    **dict.fromkeys(
-        ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
-    ),
-    "xnli_language": ("xnli",),
-    **dict.fromkeys(("columns", "problem", "class_weights", "label_threshold", "documents"), (TEXT,)),
-    "labels": (TEXT, TAGGING),
-    **dict.fromkeys(("document_context", "tag_scheme", "word_column", "tag_column"), (TAGGING,)),
-    "delimiter": (TEXT, "multiple_choice"),
-}
-
 
 def build_task(
     config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None = None
@@ -53,8 +41,6 @@ def build_task(
     if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
         task.output_names = {"test": tables.split_name(config.test_file)[0]}
     if config.dev_fraction:
-        if config.dev_file:
-            raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
         task.examples = dev_split.with_held_out_dev(
             task.examples, config.dev_fraction, has_classes=config.problem != "regression"
         )
@@ -68,9 +54,7 @@ def build_task(
 
 def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
     name = check_name(config.task_name)
-    _check_settings(config, name)
-    if feature_based and name != TAGGING:
-        raise InputError(f"--feature_layers: only for --task_name={TAGGING}. Omit it with --task_name={name}.")
+    config.replace(task_name=name).check_needs()
     if name in DEFINITIONS:
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
@@ -118,15 +102,6 @@ def _recorded_run(model_dir: str) -> Mapping[str, Any]:
     """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
     folder = run_directory.folder_of_model(model_dir)
     return run_directory.recorded(folder) if files.exists(folder) else {}
-
-
-def _check_settings(config: DataConfig, name: str) -> None:
-    """Raises an InputError if a setting is given that the task does not have."""
-    defaults = DataConfig(config.task_name)
-    for setting, tasks in _TASKS_OF_SETTINGS.items():
-        if name not in tasks and getattr(config, setting) != getattr(defaults, setting):
-            flag = {"columns": "text_column", "documents": "long_documents"}.get(setting, setting)
-            raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}. Omit it with --task_name={name}.")
 
 
 def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:

@@ -75,15 +75,6 @@ class TextTask(SentenceTask):
         label_threshold: str = "",
         documents: LongDocuments = TRUNCATED,
     ) -> None:
-        unused = {
-            "labels": problem == "regression" and labels,
-            "class_weights": problem != "classification" and class_weights,
-            "label_separator": problem != "multi_label" and columns.label_separator != Columns().label_separator,
-            "label_threshold": problem != "multi_label" and label_threshold,
-        }
-        for flag, is_given in unused.items():
-            if is_given:
-                raise InputError(f"--{flag}: has no effect with --problem={problem}. Omit it.")
         names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError(
