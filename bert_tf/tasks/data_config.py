@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
+from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
@@ -21,8 +22,8 @@ METRICS = (
 )
 # The tagging schemes; see `tagging.schemes`.
 TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain")
-# The tasks whose files can be named.
-_OWN_FILES = "task_name=swag|codah|multiple_choice|text|ner"
+# The files of these tasks have fixed names.
+_OWN_FILES = f"!task_name={'|'.join(GLUE_TASKS)}|xnli"
 # How layers are combined in feature-based tagging.
 COMBINATIONS = ("concat", "weighted_sum")
 
@@ -157,8 +158,9 @@ def check_name(name: str) -> str:
     Raises:
       InputError: if there is no such task.
     """
-    if name.lower() not in TASK_NAMES:
-        raise InputError(f"--task_name is {name!r}. Use one of {', '.join(TASK_NAMES)}.")
+    known = (*TASK_NAMES, *own_tasks.names())
+    if name.lower() not in known:
+        raise InputError(f"--task_name is {name!r}. Use one of {', '.join(known)}.")
     return name.lower()
 
 

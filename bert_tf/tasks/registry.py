@@ -10,7 +10,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables, text
+from bert_tf.tasks import dev_split, graph_classifier, graph_heads, multiple_choice, own_tasks, tables, text
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -55,6 +55,8 @@ def build_task(
 def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
     name = check_name(config.task_name)
     config.replace(task_name=name).check_needs()
+    if own := own_tasks.find(name):
+        return own.build(config)
     if name in DEFINITIONS:
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
@@ -144,7 +146,11 @@ def exportable(run: FinishedRun) -> Exportable:
       InputError: if the run's task is unknown, or the model can't be read or converted.
     """
     name = run.settings["task"]
+    if own := own_tasks.find(name):
+        return (own.export or graph_heads.exportable)(run)
     if name not in _EXPORTABLES:
-        names = ", ".join(_EXPORTABLES)
-        raise InputError(f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: {names}.")
+        raise InputError(
+            f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: "
+            f"{', '.join(_EXPORTABLES)}. Export a task of your own with its program and --do_export."
+        )
     return _EXPORTABLES[name](run)
