@@ -69,12 +69,14 @@ class BertEncoder(BertLayer):
       causal: each position attends only to itself and earlier positions (the left-to-right ablation of Table 5).
       seed: seed of the dropout in calls with training=True; random if None.
       use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
+      jit_compile: in training in a graph, compile each block with XLA, once for each shape. Dropout then draws other
+        random numbers. A GPU is faster with it.
       name: the layer's name. The variables always have their released names (bert/embeddings/word_embeddings).
       dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
     """
 
-    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed", "use_pooler")
+    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed", "use_pooler", "jit_compile")
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class BertEncoder(BertLayer):
         causal: bool = False,
         seed: int | None = None,
         use_pooler: bool = True,
+        jit_compile: bool = False,
         dtype: str | keras.DTypePolicy | None = None,
         **kwargs,
     ) -> None:
@@ -91,10 +94,11 @@ class BertEncoder(BertLayer):
         self.use_pooler = use_pooler
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.gradient_checkpointing = gradient_checkpointing
+        self.jit_compile = jit_compile
         self.causal = causal
         self.seed = seed
         self.embeddings = Embeddings(config, use_one_hot_embeddings, **self.shared)
-        self.encoder = BlockStack(config, gradient_checkpointing, **self.shared)
+        self.encoder = BlockStack(config, gradient_checkpointing, jit_compile, **self.shared)
         self.pooler = Pooler(config, **self.shared) if use_pooler else None
         with variable_scope("bert"):
             self.embeddings.build()

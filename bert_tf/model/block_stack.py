@@ -22,15 +22,22 @@ class BlockStack(BertLayer):
 
     Args:
       gradient_checkpointing: see `BertEncoder`.
+      jit_compile: see `BertEncoder`.
     """
 
-    saved_arguments = ("gradient_checkpointing",)
+    saved_arguments = ("gradient_checkpointing", "jit_compile")
 
     def __init__(
-        self, config: BertConfig, gradient_checkpointing: bool = False, name: str = "encoder", **kwargs
+        self,
+        config: BertConfig,
+        gradient_checkpointing: bool = False,
+        jit_compile: bool = False,
+        name: str = "encoder",
+        **kwargs,
     ) -> None:
         super().__init__(config, name=name, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
+        self.jit_compile = jit_compile
         # Each call passes the blocks a seed. The fixed seed here keeps them from drawing one from Python's generator.
         self.blocks = [
             TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
@@ -69,7 +76,8 @@ class BlockStack(BertLayer):
             options = {"attention_bias": attention_bias}
             if output_positions is not None and block is self.blocks[-1]:
                 options["output_positions"] = output_positions
-            run = functools.partial(_traced_once(block, options, traced), seed=fold_in(seed, i))
+            jit_compile = self.jit_compile and seed is not None
+            run = functools.partial(_traced_once(block, options, traced, jit_compile), seed=fold_in(seed, i))
             if self.gradient_checkpointing and seed is not None:
                 recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
@@ -83,7 +91,9 @@ class BlockStack(BertLayer):
         return outputs, [] if self.gradient_checkpointing or output_positions is not None else probabilities
 
 
-def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable]) -> Callable:
+def _traced_once(
+    block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable], jit_compile: bool
+) -> Callable:
     """Returns the call of a block. In a graph, it uses the trace of an earlier block with the same variables.
 
     Tracing a block takes longer than many of its steps. The resulting graph is the same. In a function that XLA
@@ -94,11 +104,12 @@ def _traced_once(block: TransformerBlock, options: Mapping[str, Any], traced: di
       block: the block.
       options: other arguments of the call. Only the last block may have `output_positions`.
       traced: the traced functions; a new one is added.
+      jit_compile: whether XLA compiles the function.
     """
     if not tf.inside_function() or strategies.compiles_all():
         return functools.partial(block, **options)
 
-    @functools.partial(tf.function, autograph=False)
+    @functools.partial(tf.function, autograph=False, jit_compile=jit_compile or None)
     def function(x: tf.Tensor, seed: tf.Tensor | None, values: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor | None]:
         with keras.StatelessScope(zip(block.weights, values, strict=True), initialize_variables=False):
             return block(x, seed=seed, **options)
