@@ -55,8 +55,8 @@ def replace_pins(text: str, blocks: list[dict[str, str]], spellings: dict[str, s
     written = []
     for block, versions in zip(text.rstrip("\n").split("\n\n"), blocks, strict=True):
         kept = [line for line in block.splitlines() if "==" not in line or line.startswith("#")]
-        new = sorted((f"{spellings.get(name, name)}=={version}" for name, version in versions.items()), key=str.casefold)
-        written.append("\n".join([*kept, *new]) + "\n")
+        new = [f"{spellings.get(name, name)}=={version}" for name, version in versions.items()]
+        written.append("\n".join([*kept, *sorted(new, key=str.casefold)]) + "\n")
     return "\n".join(written)
 
 
@@ -72,7 +72,7 @@ def main(upgraded: list[str]) -> None:
 
     users, squad = _PROJECT["dependencies"], lines_of("squad")
     more = {"-dev": lines_of("test", "dev"), "-beam": lines_of("beam"), "-docs": lines_of("docs", "notebooks")}
-    versions = resolve([*users, *squad, *sum(more.values(), []), *lines_of("corpus")], constraints)
+    versions = resolve([*users, *lines_of("squad", "corpus", "test", "dev", "beam", "docs", "notebooks")], constraints)
     constraints = devices | versions
     tensorflow = versions["tensorflow"]
     common, with_squad = resolve(users, constraints), resolve([*users, *squad], constraints)
