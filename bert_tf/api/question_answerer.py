@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Estimator, Rows
+from bert_tf.api.base import Estimator
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
@@ -43,7 +43,9 @@ class QuestionAnswerer(Estimator):
         super().__init__(*arguments)
         self._squad_config.check_lengths()
 
-    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> SquadTask:
+    def _training_task(
+        self, train: list[dict[str, Any]], dev: list[dict[str, Any]] | None, dev_fraction: float, metric: str | None
+    ) -> SquadTask:
         if metric:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
         if dev_fraction:
@@ -84,7 +86,9 @@ class QuestionAnswerer(Estimator):
         Raises:
           InputError: if there is no trained model, or an example or an answer can't be used.
         """
-        task, predictions = self._answers(self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x")))
+        task, predictions = self._answers(
+            self._examples(*in_memory.labelled(x, y, "x", columns=self._LABEL_COLUMNS)[:2])
+        )
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -97,14 +101,14 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(in_memory.as_list(x, "x"), None))[1]
+        predictions = self._answers(self._examples(in_memory.as_list(x, "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # with a placeholder, because the original's files need an answer
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
-    def _answers(self, table: Rows) -> tuple[SquadTask, SquadPredictions]:
+    def _answers(self, table: list[dict[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:
             raise InputError("x has no examples. Give some.", "x")
@@ -125,10 +129,10 @@ class QuestionAnswerer(Estimator):
             max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
         )
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         """Returns contexts with their questions, in the format of SQuAD files."""
         table = []
-        for number, example in enumerate(examples):
+        for number, example in enumerate(values):
             place = f"example {number}"
             question, context = _pair(example, place)
             found = [] if labels is None else [answer for answer in _listed(labels[number], place) if answer[0]]

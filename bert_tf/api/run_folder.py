@@ -16,7 +16,7 @@ from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime import files, program, settings
+from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE
@@ -119,9 +119,7 @@ class RunFolder(NamesArguments):
           InputError: if nothing has been trained yet, the directory is not new, or an option is invalid.
         """
         self._check_trained()
-        kinds = {field.name: field.type for field in settings.fields(ExportConfig)}
-        checked = {name: check(value, kinds.get(name, Any), name) for name, value in options.items()}
-        export_run(self._folder, require_path("export()", folder), ExportConfig(**checked))
+        export_run(self._folder, require_path("export()", folder), ExportConfig(**options))
 
     @property
     def _trained_checkpoint(self) -> str | None:

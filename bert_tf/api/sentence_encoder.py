@@ -118,14 +118,11 @@ class SentenceEncoder(NamesArguments):
         config = config.with_prompt(prompts[prompt_name] if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
-        texts = [
-            in_memory.text_columns(value, f"text {number}")
-            for number, value in enumerate([x] if isinstance(x, str) else in_memory.as_list(x, "x"))
-        ]
-        rows = texts or [{"text": ""}]  # without texts, the vector of an empty one has the size of the result
-        features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(config.prompt + row["text"], row.get("text_b"), longest) for row in rows]
-        )
+        values = [x] if isinstance(x, str) else in_memory.as_list(x, "x")
+        texts = [in_memory.texts(value, f"text {number}") for number, value in enumerate(values)]
+        # Without texts, the vector of an empty one has the size of the result.
+        packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
+        features = FeatureSet.from_sequences(packed)
         report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(longest, compiled=False)
         compute, found = self._functions(config), None

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Rows
-from bert_tf.api.row_estimator import RowEstimator
+from bert_tf.api.base import Estimator
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
@@ -42,7 +41,7 @@ class TokenClassifierOptions(Settings, frozen=True):
     ] = schemes.AUTO
 
 
-class TokenClassifier(RowEstimator):
+class TokenClassifier(Estimator):
     """Tags words and finds entities in sentences (paper, section 5.3).
 
     Examples are lists of words, or rows of a table with a column `words` or `tokens`. Labels are lists of tags, one for
@@ -58,9 +57,9 @@ class TokenClassifier(RowEstimator):
     _HAS_LABELS = True
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []
-        for number, words in enumerate(examples):
+        for number, words in enumerate(values):
             place = f"sentence {number}"
             if isinstance(words, Mapping):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
@@ -77,10 +76,9 @@ class TokenClassifier(RowEstimator):
             table.append({"words": words, "tags": tags})
         return table
 
-    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
-        is_training = bool(data.get("train_file"))
-        scheme = self._options.tag_scheme if is_training else self._scheme
-        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes, **data)
+    def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
+        scheme = self._options.tag_scheme if "train" in examples else self._scheme
+        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes)
 
     @property
     def _own_classes(self) -> tuple[str, ...] | None:

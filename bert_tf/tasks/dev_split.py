@@ -3,13 +3,13 @@
 import collections
 import functools
 import itertools
-import numbers
 import random
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.tasks.examples import DataSet
 from bert_tf.tasks.tagging.conll import Sentence
 
 Examples = Callable[[str], list[Any]]
@@ -17,6 +17,17 @@ Row = TypeVar("Row")
 Labels = str | tuple[str, ...] | None
 # The drawn rows do not depend on the training seed, so scores of several seeds can be compared.
 _SEED = 12345
+
+
+def held_out(data: DataSet, fraction: float, has_classes: bool = True) -> DataSet:
+    """Returns a data set whose "dev" split is a part of the training set; see `divide`. Unchanged for a fraction of 0.
+
+    Args:
+      data: the data set.
+      fraction: the fraction of the training examples to draw.
+      has_classes: whether the labels are classes; False for numbers.
+    """
+    return data._replace(read=with_held_out_dev(data.read, fraction, has_classes)) if fraction else data
 
 
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
@@ -29,10 +40,8 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
       fraction: the fraction of the rows, or documents, to draw.
       has_classes: whether the labels are classes; False for numbers.
 
-    Raises:
-      InputError: if the fraction is not between 0 and 1. The returned function also raises it if no row is drawn.
+    The returned function raises an InputError if no row is drawn.
     """
-    _check(fraction)
 
     @functools.cache
     def parts() -> dict[str, list[Any]]:
@@ -65,9 +74,8 @@ def divide(
       The training rows and the held-out rows.
 
     Raises:
-      InputError: if the fraction is not between 0 and 1, or no row is drawn.
+      InputError: if no row is drawn.
     """
-    _check(fraction)
     by_unit = itertools.groupby(range(len(labels)), units.__getitem__ if units else None)
     groups = [list(group) for _, group in by_unit]
     kept = [{label for number in group for label in _as_tuple(labels[number])} for group in groups]
@@ -92,11 +100,6 @@ def divide(
     for number, row in enumerate(rows):
         parts[number in drawn].append(row)
     return parts
-
-
-def _check(fraction: float) -> None:
-    if not isinstance(fraction, numbers.Real) or not 0 < fraction < 1:
-        raise InputError(f"--dev_fraction is {fraction!r}. Use a number between 0 and 1.")
 
 
 def _labels(row: Any) -> Labels:

@@ -173,22 +173,6 @@ class ServedChooser(tf.Module):
         return {"score": self._scores(batch)[:, 0]}
 
 
-def exportable_glue(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run on a GLUE task."""
-    definition = DEFINITIONS[run.settings["task"]]
-    problem = "classification" if definition.labels else "regression"
-    inputs = TEXT_INPUTS[: 1 if definition.text_b is None else 2]
-    return _exportable_classifier(run, problem, definition.labels, inputs)
-
-
-def exportable_text(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run of the task "text". Its inputs have the names of the training columns."""
-    second = run.settings.get("text_b_column")
-    columns = [run.settings.get("text_column", ""), *([second] if second else [])]
-    inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
-    return _exportable_classifier(run, run.settings["problem"], run.labels, inputs)
-
-
 def _may_name_input(column: str) -> bool:
     """Returns whether TensorFlow accepts a column name as an input name."""
     is_name = column.isascii() and column.isidentifier() and not keyword.iskeyword(column)
@@ -204,9 +188,19 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, task=task)
 
 
-def _exportable_classifier(
-    run: FinishedRun, problem: str, labels: Sequence[str] | None, inputs: Sequence[str]
-) -> Exportable:
+def exportable_classifier(run: FinishedRun) -> Exportable:
+    """Returns the exportable model of a run on a GLUE task or on your own data.
+
+    The inputs of the task "text" have the names of the training columns.
+    """
+    definition, labels = DEFINITIONS.get(run.settings["task"]), run.labels
+    if definition:
+        problem, labels = "classification" if definition.labels else "regression", definition.labels
+        inputs = TEXT_INPUTS[: 1 if definition.text_b is None else 2]
+    else:
+        problem, second = run.settings["problem"], run.settings.get("text_b_column")
+        columns = [run.settings.get("text_column", ""), *([second] if second else [])]
+        inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     for name in ("output_weights", "output_bias"):  # the scores are in the units of the training data

@@ -1,22 +1,21 @@
 """Maps the names of --task_name to tasks, and tasks to their exportable models."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables, text
+from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.squad_task import SquadTask
-from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, graph_tagger, schemes, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
@@ -36,7 +35,11 @@ _TASKS_OF_SETTINGS = {
 
 
 def build_task(
-    config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None = None
+    config: DataConfig,
+    model_dir: str,
+    do_train: bool,
+    feature_based: FeatureBased | None = None,
+    examples: Mapping[str, Sequence[Any]] | None = None,
 ) -> ReportingTask:
     """Returns the task.
 
@@ -45,73 +48,75 @@ def build_task(
       model_dir: the directory of the model. Without training, classes and thresholds are read from it.
       do_train: whether the model is trained.
       feature_based: the settings of feature-based tagging; None to fine-tune.
+      examples: maps splits to examples in memory, which replace the files.
 
     Raises:
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
-    task = _build(config, model_dir, do_train, feature_based)
-    if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
-        task.output_names = {"test": tables.split_name(config.test_file)[0]}
-    if config.dev_fraction:
-        if config.dev_file:
-            raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
-        task.examples = dev_split.with_held_out_dev(
-            task.examples, config.dev_fraction, has_classes=config.problem != "regression"
-        )
-    if config.selection_metric:
-        if config.selection_metric not in task.metric_names:
-            scores = ", ".join(task.metric_names)
-            raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
-        task.selection_metric = config.selection_metric
-    return task
-
-
-def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
     name = check_name(config.task_name)
     _check_settings(config, name)
     if feature_based and name != TAGGING:
         raise InputError(f"--feature_layers: only for --task_name={TAGGING}. Omit it with --task_name={name}.")
+    if config.dev_fraction and config.dev_file:
+        raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
+    task = _build(config, name, model_dir, do_train, feature_based, examples)
+    if config.selection_metric and config.selection_metric not in task.metric_names:
+        scores = ", ".join(task.metric_names)
+        raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
+    return task
+
+
+def _build(
+    config: DataConfig,
+    name: str,
+    model_dir: str,
+    do_train: bool,
+    feature_based: FeatureBased | None,
+    examples: Mapping[str, Sequence[Any]] | None,
+) -> ReportingTask:
     if name in DEFINITIONS:
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
-        return GlueTask(name, config.data_dir, config.on_bad_row, config.xnli_language)
+        reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
+        return GlueTask(name, config.data_dir, config.selection_metric, **reading)
     recorded = None if do_train else run_directory.recorded_labels(model_dir)
     if config.labels and recorded and list(config.labels) != recorded:
         raise InputError(f"--labels: the run in {model_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
         raise InputError(f"--labels: {', '.join(config.labels)} has duplicates. Remove them.")
     labels = config.labels or recorded
+    # Predictions for another test file must not overwrite earlier ones.
+    output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
     if name == TEXT:
-        text_task = TextTask(
-            _paths(config, text.FILE_NAMES),
-            config.columns,
-            problem=config.problem,
-            labels=labels,
-            class_weights=config.class_weights if do_train else "",  # used in training only
-            on_bad_row=config.on_bad_row,
-            delimiter=config.delimiter,
-            label_threshold=config.label_threshold,
-            documents=config.documents,
-        )
-        folder = "" if do_train else run_directory.folder_of_model(model_dir)
-        if folder and config.label_threshold in ("", text.TUNE):
-            text_task.label_threshold = run_directory.label_threshold(folder)
-        if folder:
-            text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
-        return text_task
+        trained_in = None if do_train else run_directory.folder_of_model(model_dir)
+        paths = {} if examples else _paths(config, tables.FILE_NAMES)
+        return TextTask(config, paths, labels, trained_in, examples, output_names)
     if name == TAGGING:
-        paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
+        paths = examples or _paths(config, tagging_task.FILE_NAMES)
+        options = (labels, config.document_context, config.on_bad_row)
         scheme, run = config.tag_scheme, _recorded_run(model_dir)
         if recorded and scheme == schemes.AUTO:
             scheme = run.get("tag_scheme", scheme)
         layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
         layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
-        if feature_based:
-            return FeatureTaggingTask(paths, feature_based, *options, **layout)
-        return TaggingTask(paths, *options, **layout)
-    return MultipleChoiceTask(
-        name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
-    )
+        task = (
+            FeatureTaggingTask(paths, feature_based, *options, **layout)
+            if feature_based
+            else TaggingTask(paths, *options, **layout)
+        )
+        task.output_names = output_names
+        if config.dev_fraction:
+            task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
+        if config.selection_metric:
+            task.selection_metric = config.selection_metric
+        return task
+    if examples:
+        data = multiple_choice.in_memory(examples)
+    else:
+        paths = _paths(config, multiple_choice.FILE_NAMES[name])
+        data = multiple_choice.from_files(name, paths, config.on_bad_row, config.delimiter)
+    data = dev_split.held_out(data, config.dev_fraction)
+    return MultipleChoiceTask(name, data, output_names=output_names)
 
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
@@ -129,7 +134,7 @@ def _check_settings(config: DataConfig, name: str) -> None:
             raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}. Omit it with --task_name={name}.")
 
 
-def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:
+def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Returns the file of each split: the given one, or the one in the folder. Splits without a file are missing.
 
     Raises:
@@ -139,10 +144,10 @@ def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, S
     given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
     if not config.data_dir and not any(given.values()):
         raise InputError("--data_dir is required. Pass it, or --train_file, --dev_file and --test_file.")
-    paths: dict[str, Source] = {}
+    paths: dict[str, str] = {}
     for split, candidates in names.items():
-        if source := given[split]:
-            paths[split] = files.require_file(source, f"--{split}_file") if isinstance(source, str) else source
+        if path := given[split]:
+            paths[split] = files.require_file(path, f"--{split}_file")
         elif config.data_dir:
             in_folder = [os.path.join(config.data_dir, name) for name in candidates]
             found = list(filter(files.exists, in_folder))
@@ -154,9 +159,8 @@ def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, S
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
-    **dict.fromkeys(DEFINITIONS, graph_classifier.exportable_glue),
+    **dict.fromkeys((*DEFINITIONS, TEXT), graph_classifier.exportable_classifier),
     **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
-    TEXT: graph_classifier.exportable_text,
     TAGGING: graph_tagger.exportable,
     SquadTask.name: graph_answerer.exportable,
 }

@@ -1,9 +1,10 @@
 """The base of all sentence tasks: labels, features, scores and prediction files."""
 
-import abc
+import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
-from bert_tf.runtime import files
+from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 from bert_tf.serving.export_config import LABEL_THRESHOLD
-from bert_tf.tasks import metrics, sentence_features, tables
-from bert_tf.tasks.sentence_features import InputExample
-from bert_tf.tasks.tables import Row, Source
+from bert_tf.tasks import metrics
+from bert_tf.tasks.examples import DataSet, InputExample
 from bert_tf.text import FullTokenizer
 from bert_tf.text.long_documents import TRUNCATED
 
@@ -26,36 +26,35 @@ Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 class SentenceTask(ReportingTask):
-    """A classification or regression of sentences or pairs. Subclasses read the rows.
+    """A classification or regression of sentences or pairs.
 
     Args:
       name: the task's name.
-      labels: the classes in the order of their ids; None for regression.
+      data: the examples.
+      problem: "classification", "regression" or "multi_label".
       metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that selects models; higher is better.
-      problem: "classification", "regression" or "multi_label".
+      output_names: see `ReportingTask`.
     """
 
-    on_bad_row = "error"
+    documents = TRUNCATED  # how long texts are read
     label_threshold = LABEL_THRESHOLD  # with several labels, the lowest probability of a predicted one
-    for_server = False  # if True, each row of a test set needs a prediction and has no label
-    documents = TRUNCATED
-    paths: Mapping[str, Source] = {}
-    file_names: Mapping[str, Sequence[str]] = {}  # possible file names of each split in --data_dir
 
     def __init__(
         self,
         name: str,
-        labels: Sequence[str] | None,
+        data: DataSet,
+        problem: str = "classification",
         metric: Metric = metrics.accuracy,
         selection_metric: str = "accuracy",
-        problem: str = "classification",
+        output_names: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self._labels = None if labels is None else tuple(labels)
+        self.data = data
+        self.problem = problem
         self.metric = metric
         self.selection_metric = selection_metric
-        self.problem = problem
+        self.output_names = output_names or {}
 
     @property
     def metric_names(self) -> list[str]:
@@ -70,38 +69,11 @@ class SentenceTask(ReportingTask):
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The classes in the order of their ids; None for regression."""
-        return self._labels
-
-    def path(self, split: str) -> Source:
-        """Returns the file of a split, or its examples in memory."""
-        return tables.split_source(self.paths, split, self.file_names)
+        return self.data.labels()
 
     def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split. Test examples have labels only if all labels are valid.
-
-        Raises:
-          InputError: if the file is missing or a row can't be used; the message has the file and the line.
-        """
-        ids, source = tables.UniqueIds(), self.path(split)
-
-        def convert(row: Row) -> Any:
-            example = self.example(row, split)
-            if example is not None:
-                ids.check(example.guid, row)
-            return example
-
-        is_test = split.startswith("test")
-        on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
-        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
-        return examples if self.for_server or not is_test else sentence_features.all_labels_or_none(examples, source)
-
-    @abc.abstractmethod
-    def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split."""
-
-    @abc.abstractmethod
-    def example(self, row: Row, split: str) -> Any:
-        """Returns the example in a row; None if there is none."""
+        """Returns the examples of a split. Test examples have labels only if all labels are valid."""
+        return self.data.read(split)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
@@ -110,7 +82,7 @@ class SentenceTask(ReportingTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features of a data set, see `sentence_features.pack_data_set`.
+        """Returns the features of a data set, see `pack_data_set`.
 
         A row without a label gets label 0. With several labels, label_ids [N, C] are 1.0 for the labels of a row and
         0.0 for the others.
@@ -131,7 +103,7 @@ class SentenceTask(ReportingTask):
             return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
 
         has_windows = documents.has_windows
-        return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, has_windows=has_windows)
+        return pack_data_set(examples, pack, label_ids, num_workers, has_windows=has_windows)
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""
@@ -192,3 +164,34 @@ class SentenceTask(ReportingTask):
                 writer.write("\t".join(names) + "\n")
             writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]
+
+
+def pack_data_set(
+    examples: Sequence[Any],
+    pack: Callable[[Any], Sequence[tuple[list[int], list[int], bool]]],
+    label_ids: np.ndarray,
+    num_workers: int,
+    choices: int = 1,
+    has_windows: bool = False,
+) -> FeatureSet:
+    """Tokenizes and packs all examples in several processes.
+
+    Args:
+      examples: examples of any type.
+      pack: returns an example's sequences, one for each choice or window; see `Tokenizer.pack`.
+      label_ids: one row per example.
+      num_workers: see `parallel.map_chunks`.
+      choices: the number of sequences in one example.
+      has_windows: whether the sequences of an example are windows.
+    """
+
+    def pack_chunk(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
+        packed = [pack(example) for example in chunk]
+        counts = np.array(list(map(len, packed)), np.int64)
+        return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
+
+    parts, counts = zip(*parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize"), strict=True)
+    features = FeatureSet.joined(parts, choices)
+    if has_windows:
+        features = dataclasses.replace(features, windows=np.concatenate(counts))
+    return features.with_values(label_ids=label_ids)

@@ -25,6 +25,8 @@ ON_BAD_ROW = ("error", "skip")
 _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
+# The possible file names of each split in --data_dir.
+FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")}
 # --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
 AUTO = "auto"
 # The largest number of bad rows to print. Others are only counted.
@@ -171,26 +173,16 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
     """
-    columns: Mapping[str, int] = {}
-    width = 0
     text = files.read_text(path, "--data_dir")
     found = first_bytes.format_of_lines(text)
     if found == "JSON" or (found and not has_header) or (found not in ("", "a table with tabs") and not same_width):
         raise InputError(
             f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
         )
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if not line:
-            continue
-        cells = line.split("\t")
-        if not width:
-            width = len(cells)
-            if has_header:
-                columns = _header(cells, needed, path, number)
-                continue
-        has_problem = same_width and len(cells) != width
-        yield Row(path, number, cells, columns, _width_problem(len(cells), width) if has_problem else "")
+    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(text.split("\n"), start=1))
+    yield from _rows(
+        path, ((number, line.split("\t")) for number, line in lines if line), has_header, needed, same_width
+    )
 
 
 def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> Iterator[Row]:
@@ -211,19 +203,34 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *DELIMITERS))}.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
+
+    def lines() -> Iterator[tuple[int, list[str]]]:
+        line = 0
+        try:
+            for cells in reader:
+                first, line = line + 1, reader.line_num
+                if cells:
+                    yield first, cells
+        except csv.Error as error:
+            raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
+
+    yield from _rows(path, lines(), True, needed, same_width=True)
+
+
+def _rows(
+    path: str, lines: Iterable[tuple[int, list[str]]], has_header: bool, needed: Sequence[str], same_width: bool
+) -> Iterator[Row]:
+    """Yields the rows of numbered lines of cells. For the arguments see `read_tsv`."""
     columns: Mapping[str, int] = {}
-    width = line = 0
-    try:
-        for cells in reader:
-            first, line = line + 1, reader.line_num
-            if not cells:
+    width = 0
+    for number, cells in lines:
+        if not width:
+            width = len(cells)
+            if has_header:
+                columns = _header(cells, needed, path, number)
                 continue
-            if not width:
-                columns, width = _header(cells, needed, path, first), len(cells)
-                continue
-            yield Row(path, first, cells, columns, _width_problem(len(cells), width))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
+        problem = f"the row has {len(cells)} columns, but the header has {width}. Correct the row."
+        yield Row(path, number, cells, columns, problem if same_width and len(cells) != width else "")
 
 
 def _detected(text: str, needed: Sequence[str]) -> str:
@@ -369,10 +376,6 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if repeated:
         raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename them.")
     return columns
-
-
-def _width_problem(width: int, expected: int) -> str:
-    return "" if width == expected else f"the row has {width} columns, but the header has {expected}. Correct the row."
 
 
 def _cell(value: object) -> Cell:

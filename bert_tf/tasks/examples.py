@@ -1,18 +1,17 @@
-"""Examples that are sentences or pairs: features, and checks of texts and labels."""
+"""Examples of sentence tasks, the reading of their files, and checks of texts and labels."""
 
+import abc
 import dataclasses
-import itertools
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks import tables
+from bert_tf.tasks.tables import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +22,14 @@ class InputExample:
       guid: a unique id.
       text_a: the first or only text.
       text_b: the second text of a pair.
-      label: the label; a tuple of labels in multi-label tasks; None for test examples without one.
+      label: the name of the class; a tuple of names in multi-label tasks; for regression a number, or its text in a
+        file; None for test examples without a label.
     """
 
     guid: str
     text_a: str
     text_b: str | None = None
-    label: str | tuple[str, ...] | None = None
+    label: str | float | tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,36 +43,65 @@ class WeightedExample(InputExample):
     weight: float = 1.0
 
 
-def pack_data_set(
-    examples: Sequence[Any],
-    pack: Callable[[Any], Sequence[tuple[list[int], list[int], bool]]],
-    label_ids: np.ndarray,
-    num_workers: int,
-    choices: int = 1,
-    has_windows: bool = False,
-) -> FeatureSet:
-    """Tokenizes and packs all examples in several processes.
+class DataSet(NamedTuple):
+    """The examples of a task.
 
-    Args:
-      examples: examples of any type.
-      pack: returns an example's sequences, one for each choice or window; see `Tokenizer.pack`.
-      label_ids: one row per example.
-      num_workers: see `parallel.map_chunks`.
-      choices: the number of sequences in one example.
-      has_windows: whether the sequences of an example are windows.
+    Attributes:
+      read: returns the examples of a split.
+      labels: returns the classes in the order of their ids; None for regression. It may read the training set.
     """
 
-    def pack_chunk(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
-        packed = [pack(example) for example in chunk]
-        return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), np.array(
-            list(map(len, packed)), np.int64
-        )
+    read: Callable[[str], list[Any]]
+    labels: Callable[[], tuple[str, ...] | None]
 
-    parts, counts = zip(*parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize"), strict=True)
-    features = FeatureSet.joined(parts, choices)
-    if has_windows:
-        features = dataclasses.replace(features, windows=np.concatenate(counts))
-    return features.with_values(label_ids=label_ids)
+
+class ExampleReader(abc.ABC):
+    """Reads examples from files. Subclasses read the rows.
+
+    Args:
+      paths: maps splits to files.
+      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+    """
+
+    for_server = False  # if True, each row of a test set needs a prediction and has no label
+    file_names: Mapping[str, Sequence[str]] = (
+        tables.FILE_NAMES
+    )  # possible names of each split's file in --data_dir, for messages
+
+    def __init__(self, paths: Mapping[str, str], on_bad_row: str = "error") -> None:
+        self.paths = dict(paths)
+        self.on_bad_row = on_bad_row
+
+    def path(self, split: str) -> str:
+        """Returns the file of a split."""
+        return tables.split_source(self.paths, split, self.file_names)
+
+    def examples(self, split: str) -> list[Any]:
+        """Returns the examples of a split. Test examples have labels only if all labels are valid.
+
+        Raises:
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
+        """
+        ids, source = tables.UniqueIds(), self.path(split)
+
+        def convert(row: Row) -> Any:
+            example = self.example(row, split)
+            if example is not None:
+                ids.check(example.guid, row)
+            return example
+
+        is_test = split.startswith("test")
+        on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
+        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
+        return examples if self.for_server or not is_test else all_labels_or_none(examples, source)
+
+    @abc.abstractmethod
+    def rows(self, split: str) -> Iterable[Row]:
+        """Returns the rows of a split."""
+
+    @abc.abstractmethod
+    def example(self, row: Row, split: str) -> Any:
+        """Returns the example in a row; None if there is none."""
 
 
 def check_texts(example: InputExample, where: str) -> None:
@@ -109,19 +138,19 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
         raise InputError(f"{where}: the score {example.label!r} is not a number. Correct it.")
 
 
-def all_labels_or_none(examples: list[Any], source: tables.Source) -> list[Any]:
+def all_labels_or_none(examples: list[Any], source: str) -> list[Any]:
     """Returns the rows of a test set. If the labels can't be used to score predictions, they are removed.
 
     Args:
       examples: the rows. `label` is None if it is missing or unknown to the model.
-      source: the source of the rows, for the message.
+      source: the file of the rows, for the message.
     """
     labels = {example.label for example in examples}
     if labels == {None} or (None not in labels and len(labels) > 1):
         return examples
     missing = sum(example.label is None for example in examples)
     reason = f"{missing} rows have no known label" if missing else "all rows have the same label"
-    say(f"{tables.name_of(source)}: predictions are not scored, because {reason}.")
+    say(f"{source}: predictions are not scored, because {reason}.")
     return [dataclasses.replace(example, label=None) for example in examples]
 
 
@@ -138,9 +167,9 @@ def by_value(label: str) -> tuple[bool, float, str]:
     return not is_number(label), float(label) if is_number(label) else 0.0, label
 
 
-def is_number(text: str | None) -> bool:
-    """Returns whether a text is a number in the range of float32."""
+def is_number(value: str | float | None) -> bool:
+    """Returns whether a value is a number, or the text of a number, in the range of float32."""
     try:
-        return abs(float(text or "none")) <= float(np.finfo(np.float32).max)
-    except ValueError:
+        return not isinstance(value, bool) and abs(float(value)) <= float(np.finfo(np.float32).max)
+    except (TypeError, ValueError, OverflowError):
         return False
