@@ -19,7 +19,8 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import tables
+from bert_tf.tasks import dev_split, tables
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import DataSet, ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask, pack_data_set
 from bert_tf.tasks.tables import Row
@@ -135,7 +136,28 @@ class ChoiceReader(ExampleReader):
 
 
 class MultipleChoiceTask(SentenceTask):
-    """Selects one of several endings of a prompt. The labels are the indices of the endings."""
+    """Selects one of several endings of a prompt. The labels are the indices of the endings.
+
+    Args:
+      name: "swag", "codah" or "multiple_choice".
+      config: the settings.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
+      output_names: see `ReportingTask`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: DataConfig,
+        sources: Mapping[str, str] | Mapping[str, Sequence[ChoiceExample]],
+        output_names: Mapping[str, str] | None = None,
+    ) -> None:
+        if isinstance(next(iter(sources.values()), ""), str):
+            reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
+            data = DataSet(reader.examples, lambda: reader.labels)
+        else:
+            data = in_memory(sources)
+        super().__init__(name, dev_split.held_out(data, config.dev_fraction), output_names=output_names)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns no settings, because a model accepts any number of endings."""
@@ -163,12 +185,6 @@ class MultipleChoiceTask(SentenceTask):
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a model with one score for each ending."""
         return ClassifierModel(config, 1, choices=len(self.labels), **options)
-
-
-def from_files(name: str, paths: Mapping[str, str], *options: str) -> DataSet:
-    """Returns the data set of files. For the arguments see `ChoiceReader`."""
-    reader = ChoiceReader(name, paths, *options)
-    return DataSet(reader.examples, lambda: reader.labels)
 
 
 def in_memory(examples: Mapping[str, Sequence[ChoiceExample]]) -> DataSet:

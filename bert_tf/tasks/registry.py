@@ -89,8 +89,7 @@ def _build(
     output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
     if name == TEXT:
         trained_in = None if do_train else run_directory.folder_of_model(model_dir)
-        paths = {} if examples else _paths(config, tables.FILE_NAMES)
-        return TextTask(config, paths, labels, trained_in, examples, output_names)
+        return TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
     if name == TAGGING:
         paths = examples or _paths(config, tagging_task.FILE_NAMES)
         options = (labels, config.document_context, config.on_bad_row)
@@ -110,13 +109,8 @@ def _build(
         if config.selection_metric:
             task.selection_metric = config.selection_metric
         return task
-    if examples:
-        data = multiple_choice.in_memory(examples)
-    else:
-        paths = _paths(config, multiple_choice.FILE_NAMES[name])
-        data = multiple_choice.from_files(name, paths, config.on_bad_row, config.delimiter)
-    data = dev_split.held_out(data, config.dev_fraction)
-    return MultipleChoiceTask(name, data, output_names=output_names)
+    sources = examples or _paths(config, multiple_choice.FILE_NAMES[name])
+    return MultipleChoiceTask(name, config, sources, output_names)
 
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:

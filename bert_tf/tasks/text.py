@@ -40,10 +40,9 @@ class TextTask(SentenceTask):
 
     Args:
       config: the settings.
-      paths: maps splits ("train", "dev", "test") to files; empty for examples in memory.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
       labels: the classes; None to use those of the training set.
       trained_in: the run directory of the model; None to train.
-      examples: maps splits to examples in memory.
       output_names: see `ReportingTask`.
 
     Raises:
@@ -53,32 +52,32 @@ class TextTask(SentenceTask):
     def __init__(
         self,
         config: DataConfig,
-        paths: Mapping[str, str],
+        sources: Mapping[str, str] | Mapping[str, Sequence[InputExample]],
         labels: Sequence[str] | None = None,
         trained_in: str | None = None,
-        examples: Mapping[str, Sequence[InputExample]] | None = None,
         output_names: Mapping[str, str] | None = None,
     ) -> None:
         problem, does_train = config.problem, trained_in is None
-        if examples:
-            first = next(iter(examples.values()))[0]
-            text_b, weight = first.text_b is not None, isinstance(first, WeightedExample)
+        first = next(iter(sources.values()), "")
+        has_files = isinstance(first, str)
+        if not has_files:
+            text_b, weight = first[0].text_b is not None, isinstance(first[0], WeightedExample)
             config = config.replace(columns=Columns(text_b="text_b" * text_b, weight="weight" * weight))
         _check(config, labels, does_train)
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
-        if examples and run:
+        if run and not has_files:
             _check_pairs(config, run)
         classes = labels or text_reader.flag_columns(config) or None
-        if examples:
-            data = text_reader.in_memory(examples, problem, classes)
-        else:
-            reader = TextReader(paths, config, classes)
+        if has_files:
+            reader = TextReader(sources, config, classes)
             data = DataSet(reader.read, lambda: reader.labels)
+        else:
+            data = text_reader.in_memory(sources, problem, classes)
         data = dev_split.held_out(data, config.dev_fraction, has_classes=problem != "regression")
         metric, selection_metric = _METRICS[problem]
         super().__init__(TEXT, data, problem, metric, config.selection_metric or selection_metric, output_names)
         self.config = config
-        self.paths = paths
+        self.paths = sources if has_files else {}
         self.documents = config.documents
         self.tunes = config.label_threshold == TUNE
         if config.label_threshold not in ("", TUNE):
