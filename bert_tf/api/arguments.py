@@ -24,6 +24,7 @@ _ARGUMENTS = _NAMES_IN_KERAS | {
 }
 
 Config = TypeVar("Config", bound=Settings)
+Options = TypeVar("Options", bound=Settings)
 
 
 def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
@@ -50,6 +51,15 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
     return config.from_flags(values, config)
+
+
+def applied_to_both(
+    config: Config, options: Options, arguments: Mapping[str, Any], caller: str, refused: Collection[str]
+) -> tuple[Config, Options]:
+    """Returns general settings and settings of a class with the arguments that belong to each. See `applied`."""
+    own = {name: value for name, value in arguments.items() if name in flags_of(type(options))}
+    others = {name: value for name, value in arguments.items() if name not in own}
+    return applied(config, others, caller, refused), applied(options, own, caller)
 
 
 def _as_arguments(message: str) -> str:

@@ -11,8 +11,8 @@ from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import applied
-from bert_tf.api.run_folder import RunFolder
+from bert_tf.api.arguments import applied, applied_to_both
+from bert_tf.api.run_folder import RunFolder, finished_run
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -20,10 +20,9 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, Task
 from bert_tf.finetuning.workflow import finetune
-from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError, check, require_path
+from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
-from bert_tf.runtime.settings import Settings, flags_of
+from bert_tf.runtime.settings import Settings
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import WeightedExample
@@ -49,15 +48,6 @@ _OF_MODEL = frozenset(
 )
 
 
-def _with_settings(
-    config: FinetuningConfig, options: Settings, given: Mapping[str, Any], caller: str
-) -> tuple[FinetuningConfig, Settings]:
-    """Returns the settings of fine-tuning and of a class with the given ones."""
-    own = {name: value for name, value in given.items() if name in flags_of(type(options))}
-    others = {name: value for name, value in given.items() if name not in own}
-    return applied(config, others, caller, _REFUSED), applied(options, own, caller)
-
-
 class Estimator(RunFolder, abc.ABC):
     """A pre-trained model with an output layer for a task. Use `from_pretrained` or `load` to create one.
 
@@ -70,8 +60,7 @@ class Estimator(RunFolder, abc.ABC):
       options: the settings of the class.
 
     Attributes:
-      output_dir: the run directory, with checkpoints and metrics. If none was given, it is a temporary directory that
-        is removed with the estimator.
+      output_dir: see `RunFolder`.
       config: the encoder's `BertConfig`.
       tokenizer: the model's tokenizer.
 
@@ -80,12 +69,11 @@ class Estimator(RunFolder, abc.ABC):
     """
 
     _ARCHITECTURE: ClassVar[str]
-    _PROBLEMS: ClassVar[tuple[str | None, ...]] = (None,)  # the problems of a sequence classifier
+    _problem: str | None = None  # the problem of a sequence classifier
     _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Settings
-    _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
     _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # in tables with examples and labels
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
@@ -119,7 +107,9 @@ class Estimator(RunFolder, abc.ABC):
 
     def set_params(self, **settings: Any) -> Self:
         """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
-        self._settings, self._options = _with_settings(self._settings, self._options, settings, "set_params()")
+        self._settings, self._options = applied_to_both(
+            self._settings, self._options, settings, "set_params()", _REFUSED
+        )
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -157,10 +147,10 @@ class Estimator(RunFolder, abc.ABC):
           TypeError: if there is no such argument.
         """
         caller = f"{cls.__name__}.from_pretrained()"
-        if labels is not None and not cls._HAS_LABELS:
+        if labels is not None and not hasattr(cls, "labels"):
             raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
         start = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH), cls._OPTIONS()
-        config, options = _with_settings(*start, settings, caller)
+        config, options = applied_to_both(*start, settings, caller, _REFUSED)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
         if settings:
@@ -184,26 +174,13 @@ class Estimator(RunFolder, abc.ABC):
         Raises:
           InputError: if the directory has no finished run of this type of task.
         """
-        folder = run_directory.folder_of_model(require_path("load()", folder))
-        if not files.is_folder(folder):
-            raise InputError(f"load(): there is no directory {folder!r}. Check the path.")
-        if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-            raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {cls.__name__}.from_pretrained().")
-        recorded = run_directory.read(folder)
-        run, flags = recorded["resume_settings"], recorded.get("flags", {})
-        architecture, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
-        if run.get("task") is None or architecture != cls._ARCHITECTURE or problem not in cls._PROBLEMS:
-            other = "Regressor" if problem == "regression" else architectures.CLASSES[architecture]
-            use = f"{other}.load()" if run.get("task") else f"{cls.__name__}.from_pretrained()"
-            raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
-        if "feature_layers" in run:
-            raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
+        folder, run, flags = finished_run(folder, cls.__name__, cls._ARCHITECTURE, cls._problem == "regression")
         _, bert_config, tokenizer = pretrained.find_model(folder, "load()", run["do_lower_case"])
         given = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
         given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
         config = applied(FinetuningConfig(), given, "load()")
         # Programs record this setting of a `Classifier` as the problem.
-        options = cls._OPTIONS.from_flags(flags | {"multi_label": problem == "multi_label"})
+        options = cls._OPTIONS.from_flags(flags | {"multi_label": run.get("problem") == "multi_label"})
         loaded = cls(None, folder, (bert_config, tokenizer), run.get("labels"), config, options)
         loaded._folder = folder
         return loaded
@@ -325,11 +302,7 @@ class Estimator(RunFolder, abc.ABC):
         """Returns the examples of the task."""
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
-        """Returns the settings of a task of `run_classifier.py`.
-
-        Args:
-          examples: maps splits to examples.
-        """
+        """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
         raise NotImplementedError
 
     def _training_task(
@@ -343,10 +316,6 @@ class Estimator(RunFolder, abc.ABC):
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the properties of the training data to record."""
         return {}
-
-    @property
-    def _problem(self) -> str | None:
-        return self._PROBLEMS[0]
 
     def _labels_before(self) -> Sequence[str] | None:
         """Returns the classes of the model passed to `from_pretrained`; None if the task has none."""

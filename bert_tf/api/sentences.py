@@ -75,13 +75,11 @@ class Classifier(Estimator):
     """
 
     _ARCHITECTURE = architectures.SEQUENCE
-    _PROBLEMS = ("classification", "multi_label")
     _OPTIONS = ClassifierOptions
-    _HAS_LABELS = True
 
     @property
     def _problem(self) -> str:
-        return self._PROBLEMS[self._options.multi_label]
+        return "multi_label" if self._options.multi_label else "classification"
 
     @property
     def _sklearn_type(self) -> str | None:
@@ -209,12 +207,12 @@ class Regressor(Estimator):
     """
 
     _ARCHITECTURE = architectures.SEQUENCE
-    _PROBLEMS = ("regression",)
+    _problem = "regression"
     _OPTIONS = LongDocuments
     _sklearn_type = "regressor"
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
-        return DataConfig(TEXT, problem="regression", documents=self._options)
+        return DataConfig(TEXT, problem=self._problem, documents=self._options)
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[InputExample]:
         return _text_examples(values, labels, in_memory.label)

@@ -54,7 +54,6 @@ class TokenClassifier(Estimator):
     _ARCHITECTURE = architectures.TOKENS
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
-    _HAS_LABELS = True
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.examples import DataSet
+from bert_tf.tasks.examples import as_tuple
 from bert_tf.tasks.tagging.conll import Sentence
 
 Examples = Callable[[str], list[Any]]
@@ -19,17 +19,6 @@ Labels = str | tuple[str, ...] | None
 _SEED = 12345
 
 
-def held_out(data: DataSet, fraction: float, has_classes: bool = True) -> DataSet:
-    """Returns a data set whose "dev" split is a part of the training set; see `divide`. Unchanged for a fraction of 0.
-
-    Args:
-      data: the data set.
-      fraction: the fraction of the training examples to draw.
-      has_classes: whether the labels are classes; False for numbers.
-    """
-    return data._replace(read=with_held_out_dev(data.read, fraction, has_classes)) if fraction else data
-
-
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
     """Returns a function like a task's `examples`, whose "dev" split is a part of the training file. See `divide`.
 
@@ -37,11 +26,13 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
 
     Args:
       examples: returns the rows of a split.
-      fraction: the fraction of the rows, or documents, to draw.
+      fraction: the fraction of the rows, or documents, to draw. With 0, the function is returned unchanged.
       has_classes: whether the labels are classes; False for numbers.
 
     The returned function raises an InputError if no row is drawn.
     """
+    if not fraction:
+        return examples
 
     @functools.cache
     def parts() -> dict[str, list[Any]]:
@@ -78,7 +69,7 @@ def divide(
     """
     by_unit = itertools.groupby(range(len(labels)), units.__getitem__ if units else None)
     groups = [list(group) for _, group in by_unit]
-    kept = [{label for number in group for label in _as_tuple(labels[number])} for group in groups]
+    kept = [{label for number in group for label in as_tuple(labels[number])} for group in groups]
     left = collections.Counter(itertools.chain.from_iterable(kept))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
@@ -104,7 +95,3 @@ def divide(
 
 def _labels(row: Any) -> Labels:
     return tuple(kind for kind, *_ in row.entities()) if isinstance(row, Sentence) else row.label
-
-
-def _as_tuple(labels: Labels) -> tuple[str, ...]:
-    return (labels,) if isinstance(labels, str) else labels or ()

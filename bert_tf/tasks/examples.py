@@ -1,10 +1,13 @@
-"""Examples of sentence tasks, the reading of their files, and checks of texts and labels."""
+"""Examples of sentence tasks, the base of the readers of their files, and the rules of texts and labels.
+
+A class is identified by its name. Names that are numbers may have several forms: "1.0" is the class "1".
+"""
 
 import abc
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +15,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Row
+
+NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
+_MISSING = ("nan", "<na>", "nat")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +47,6 @@ class WeightedExample(InputExample):
     """
 
     weight: float = 1.0
-
-
-class DataSet(NamedTuple):
-    """The examples of a task.
-
-    Attributes:
-      read: returns the examples of a split.
-      labels: returns the classes in the order of their ids; None for regression. It may read the training set.
-    """
-
-    read: Callable[[str], list[Any]]
-    labels: Callable[[], tuple[str, ...] | None]
 
 
 class ExampleReader(abc.ABC):
@@ -131,7 +125,7 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
     Raises:
       InputError: if a label is unknown or not a number.
     """
-    for label in example.label if isinstance(example.label, tuple) else [example.label]:
+    for label in as_tuple(example.label):
         if labels is not None and label not in labels:
             raise InputError(f"{where}: the label {label!r} is unknown. Use one of {', '.join(map(repr, labels))}.")
     if labels is None and not is_number(example.label):
@@ -173,3 +167,72 @@ def is_number(value: str | float | None) -> bool:
         return not isinstance(value, bool) and abs(float(value)) <= float(np.finfo(np.float32).max)
     except (TypeError, ValueError, OverflowError):
         return False
+
+
+def classes_of(problem: str, examples: Sequence[InputExample], source: str) -> tuple[str, ...]:
+    """Returns the sorted classes of a training set (numbers by value).
+
+    Raises:
+      InputError: if no row has a label, or a classification has only one class; `source` names the training set.
+    """
+    labels = {label for example in examples for label in as_tuple(example.label)}
+    if not labels:
+        raise InputError(f"{source}: no row has a label. Add labels.")
+    if len(labels) < 2 and problem == "classification":
+        raise InputError(f"{source}: every row has the label {min(labels)!r}. Use two classes or more.")
+    return tuple(sorted(labels, key=by_value))
+
+
+def class_of(label: str, classes: Sequence[str] | None) -> str:
+    """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
+    if not classes:
+        return whole_number(label)
+    known = {} if label in classes else {whole_number(name): name for name in classes}
+    return label if label in classes else known.get(whole_number(label), whole_number(label))
+
+
+def labelled(
+    example: InputExample, label: str | float | tuple[str, ...], where: str, problem: str, known: Sequence[str] | None
+) -> InputExample:
+    """Returns an example with a label: the name of a class, several names, or a number.
+
+    Args:
+      example: the example.
+      label: its label, as written in the file or given in memory.
+      where: its file and line, for messages.
+      problem: "classification", "regression" or "multi_label".
+      known: the classes; None if they are not known yet, or for regression.
+
+    Raises:
+      InputError: if a label is unknown, missing or not a number, or occurs twice.
+    """
+    parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(label)]
+    if problem == "multi_label":
+        parts = list(filter(None, parts))
+    elif parts == [""]:
+        raise InputError(f"{where}: the label is empty. Add it.")
+    if problem != "regression":
+        parts = [class_of(part, known) for part in parts]
+        for part in parts if known is None else ():
+            _check_new_class(part, where, problem)
+    if len(set(parts)) < len(parts):
+        raise InputError(f"{where}: a label occurs twice in {', '.join(parts)}. {NAME_THE_COLUMNS}")
+    example = dataclasses.replace(example, label=tuple(parts) if problem == "multi_label" else parts[0])
+    if known is not None or problem == "regression":
+        check_label(example, where, known)
+    return example
+
+
+def _check_new_class(label: str, where: str, problem: str) -> None:
+    """Raises an InputError if the label of a new class looks like a missing value or a number."""
+    if label.startswith(("['", '["')):
+        raise InputError(f"{where}: the label {label!r} is a list in Python's notation. Remove the brackets.")
+    if label.lower() in _MISSING:
+        raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
+    if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
+        raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
+
+
+def as_tuple(label: Any) -> tuple[Any, ...]:
+    """Returns the labels of an example, which may be a single one or None."""
+    return label if isinstance(label, tuple) else () if label is None else (label,)

@@ -12,7 +12,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks import metrics, tables
-from bert_tf.tasks.examples import DataSet, ExampleReader, InputExample, check_label, check_texts
+from bert_tf.tasks.examples import ExampleReader, InputExample, check_label, check_texts
 from bert_tf.tasks.sentence_task import Metric, SentenceTask
 from bert_tf.tasks.tables import Row, SkippedRow
 
@@ -232,8 +232,8 @@ class GlueTask(SentenceTask):
         self.reader = GlueReader(key, data_dir, **reading)
         self.dev_splits, self.test_splits = map(self.reader.splits, ("dev", "test"))
         problem = "classification" if definition.labels else "regression"
-        data = DataSet(self.reader.examples, lambda: definition.labels)
-        super().__init__(key, data, problem, definition.metric, selection_metric or definition.selection_metric)
+        scores = definition.metric, selection_metric or definition.selection_metric
+        super().__init__(key, self.reader.examples, definition.labels, problem, *scores)
 
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
         """Returns whether a test split has labels. Only XNLI's has; the others' rows have the first class."""

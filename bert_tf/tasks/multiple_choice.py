@@ -21,7 +21,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import dev_split, tables
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.examples import DataSet, ExampleReader, whole_number
+from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask, pack_data_set
 from bert_tf.tasks.tables import Row
 from bert_tf.text import FullTokenizer
@@ -75,13 +75,7 @@ class ChoiceReader(ExampleReader):
         self.file_names = FILE_NAMES[name]
         self._delimiter = delimiter
 
-    @functools.cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The indices of the endings, up to the largest number of endings in any existing split."""
-        existing = [split for split, path in self.paths.items() if files.exists(path)]
-        return indices(max((self._most_endings(split) for split in existing or ["train"]), default=0))
-
-    def _most_endings(self, split: str) -> int:
+    def most_endings(self, split: str) -> int:
         """Returns the largest number of endings in a row of a split. `examples` reports the unusable rows."""
         count = 0
         with contextlib.suppress(InputError):
@@ -152,12 +146,22 @@ class MultipleChoiceTask(SentenceTask):
         sources: Mapping[str, str] | Mapping[str, Sequence[ChoiceExample]],
         output_names: Mapping[str, str] | None = None,
     ) -> None:
-        if isinstance(next(iter(sources.values()), ""), str):
-            reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
-            data = DataSet(reader.examples, lambda: reader.labels)
-        else:
-            data = in_memory(sources)
-        super().__init__(name, dev_split.held_out(data, config.dev_fraction), output_names=output_names)
+        self._sources = sources
+        self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
+        has_files = isinstance(next(iter(sources.values()), ""), str)
+        read = self._reader.examples if has_files else functools.partial(check_examples, sources)
+        super().__init__(name, dev_split.with_held_out_dev(read, config.dev_fraction), None, output_names=output_names)
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The indices of the endings, up to the largest number of endings in any existing split."""
+        counts = []
+        for split, source in self._sources.items():
+            if not isinstance(source, str):
+                counts += [len(example.endings) for example in source]
+            elif files.exists(source):
+                counts.append(self._reader.most_endings(split))
+        return indices(max(counts, default=0))
 
     def input_settings(self) -> dict[str, Any]:
         """Returns no settings, because a model accepts any number of endings."""
@@ -187,16 +191,11 @@ class MultipleChoiceTask(SentenceTask):
         return ClassifierModel(config, 1, choices=len(self.labels), **options)
 
 
-def in_memory(examples: Mapping[str, Sequence[ChoiceExample]]) -> DataSet:
-    """Returns the data set of examples in memory, which are checked like the rows of files."""
-
-    def read(split: str) -> list[ChoiceExample]:
-        for number, example in enumerate(examples[split]):
-            check(example, f"example {number}", may_be_blank=split == "test")
-        return list(examples[split])
-
-    longest = max(len(example.endings) for part in examples.values() for example in part)
-    return DataSet(read, lambda: indices(longest))
+def check_examples(examples: Mapping[str, Sequence[ChoiceExample]], split: str) -> list[ChoiceExample]:
+    """Returns the examples of a split in memory, which are checked like the rows of files."""
+    for number, example in enumerate(examples[split]):
+        check(example, f"example {number}", may_be_blank=split == "test")
+    return list(examples[split])
 
 
 def check(example: ChoiceExample, where: str, may_be_blank: bool) -> None:

@@ -104,8 +104,7 @@ def _build(
             else TaggingTask(paths, *options, **layout)
         )
         task.output_names = output_names
-        if config.dev_fraction:
-            task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
+        task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
         if config.selection_metric:
             task.selection_metric = config.selection_metric
         return task

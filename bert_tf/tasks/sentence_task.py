@@ -18,7 +18,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics
-from bert_tf.tasks.examples import DataSet, InputExample
+from bert_tf.tasks.examples import InputExample
 from bert_tf.text import FullTokenizer
 from bert_tf.text.long_documents import TRUNCATED
 
@@ -30,7 +30,8 @@ class SentenceTask(ReportingTask):
 
     Args:
       name: the task's name.
-      data: the examples.
+      read: returns the examples of a split.
+      labels: the classes in the order of their ids; None for regression.
       problem: "classification", "regression" or "multi_label".
       metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that selects models; higher is better.
@@ -43,14 +44,15 @@ class SentenceTask(ReportingTask):
     def __init__(
         self,
         name: str,
-        data: DataSet,
+        read: Callable[[str], list[Any]],
+        labels: tuple[str, ...] | None,
         problem: str = "classification",
         metric: Metric = metrics.accuracy,
         selection_metric: str = "accuracy",
         output_names: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self.data = data
+        self._read, self._labels = read, labels
         self.problem = problem
         self.metric = metric
         self.selection_metric = selection_metric
@@ -69,11 +71,11 @@ class SentenceTask(ReportingTask):
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The classes in the order of their ids; None for regression."""
-        return self.data.labels()
+        return self._labels
 
     def examples(self, split: str) -> list[Any]:
         """Returns the examples of a split. Test examples have labels only if all labels are valid."""
-        return self.data.read(split)
+        return self._read(split)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""

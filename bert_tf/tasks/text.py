@@ -17,7 +17,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import dev_split, metrics, tables, text_reader
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
-from bert_tf.tasks.examples import DataSet, InputExample, WeightedExample, is_number
+from bert_tf.tasks.examples import NAME_THE_COLUMNS, InputExample, WeightedExample, class_of, classes_of, is_number
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.text_reader import TextReader
@@ -67,15 +67,19 @@ class TextTask(SentenceTask):
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
         if run and not has_files:
             _check_pairs(config, run)
-        classes = labels or text_reader.flag_columns(config) or None
+        given = tuple(labels or text_reader.flag_columns(config)) or None
+
+        def known(split: str) -> tuple[str, ...] | None:
+            return given if split == "train" else self.labels
+
         if has_files:
-            reader = TextReader(sources, config, classes)
-            data = DataSet(reader.read, lambda: reader.labels)
+            read = TextReader(sources, config, known).examples
         else:
-            data = text_reader.in_memory(sources, problem, classes)
-        data = dev_split.held_out(data, config.dev_fraction, has_classes=problem != "regression")
+            read = functools.partial(text_reader.check_examples, sources, problem, known)
+        read = dev_split.with_held_out_dev(functools.cache(read), config.dev_fraction, problem != "regression")
         metric, selection_metric = _METRICS[problem]
-        super().__init__(TEXT, data, problem, metric, config.selection_metric or selection_metric, output_names)
+        selection_metric = config.selection_metric or selection_metric
+        super().__init__(TEXT, read, given, problem, metric, selection_metric, output_names)
         self.config = config
         self.paths = sources if has_files else {}
         self.documents = config.documents
@@ -86,6 +90,26 @@ class TextTask(SentenceTask):
             self.label_threshold = run_directory.label_threshold(trained_in)
         self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
         self._recorded_scale = None if does_train else output_layers.recorded_scale(run)
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...] | None:
+        """The given classes, or the sorted classes of the training set (numbers by value); None for regression.
+
+        Raises:
+          InputError: if no row has a label, or a classification has only one class.
+        """
+        if self.problem == "regression":
+            return None
+        if self._labels is None:
+            return classes_of(self.problem, self.examples("train"), self._training_set)
+        if len(self._labels) < 2 and self.problem == "classification":
+            raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
+        return self._labels
+
+    @property
+    def _training_set(self) -> str:
+        """The name of the training set for messages."""
+        return self.paths.get("train", "the examples")
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the problem, the classes, how texts are read, and the columns by the names of their flags."""
@@ -103,14 +127,14 @@ class TextTask(SentenceTask):
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all weights are 0, or if nothing can be learned from the labels."""
-        source = self.paths.get("train", "the examples")
+        source = self._training_set
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
             found = ", ".join(examples[0].label)
-            raise InputError(f"{source}: every row has the labels {found!r}. {text_reader.NAME_THE_COLUMNS}")
+            raise InputError(f"{source}: every row has the labels {found!r}. {NAME_THE_COLUMNS}")
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -151,7 +175,7 @@ class TextTask(SentenceTask):
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
         for label, weight in self._class_weights.items():
-            known = text_reader.class_of(label, self.labels)
+            known = class_of(label, self.labels)
             if known not in weights or not is_number(weight) or not weight > 0:
                 classes, part = ", ".join(self.labels), f"{label}={weight}"
                 raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes} and numbers above 0.")

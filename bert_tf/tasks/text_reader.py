@@ -1,33 +1,20 @@
-"""Reads and checks texts with labels: rows of TSV, CSV, JSON-lines, Parquet and Arrow files, or examples in memory.
-
-A class is identified by its name. Names that are numbers may have several forms: "1.0" is the class "1".
-"""
+"""Reads texts with labels: rows of TSV, CSV, JSON-lines, Parquet and Arrow files, or examples in memory."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.examples import (
-    DataSet,
-    ExampleReader,
-    InputExample,
-    WeightedExample,
-    by_value,
-    check_label,
-    check_texts,
-    is_number,
-    whole_number,
-)
+from bert_tf.tasks.examples import ExampleReader, InputExample, WeightedExample, check_texts, is_number, labelled
 from bert_tf.tasks.tables import Cell, Row
 
-NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
 # The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
-_MISSING = ("nan", "<na>", "nat")
 _SEPARATORS = ",;|"  # common separators between the labels in a cell
+
+
+KnownClasses = Callable[[str], tuple[str, ...] | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,30 +35,21 @@ class TextReader(ExampleReader):
       paths: maps splits ("train", "dev", "test") to files. The test set needs no label; it is scored if every row has a
         valid one.
       config: the columns, the type of the labels, and how to read the files.
-      classes: the classes; None to use those in the training file.
-
-    Attributes:
-      read: the function `examples`, which reads each file once.
+      known: returns the classes that the labels of a split may have; None if they are not known yet, or for regression.
     """
 
-    def __init__(self, paths: Mapping[str, str], config: DataConfig, classes: Sequence[str] | None) -> None:
+    def __init__(self, paths: Mapping[str, str], config: DataConfig, known: KnownClasses) -> None:
         super().__init__(paths, config.on_bad_row)
         self._config = config
         self._columns = config.columns
         self._flags = flag_columns(config)
-        self._given = classes
+        self._known = known
         self._has_lists = False  # whether some labels are lists, which need no separator
-        self.read = functools.cache(self.examples)
-
-    @functools.cached_property
-    def labels(self) -> tuple[str, ...] | None:
-        """The classes; see `classes_of`."""
-        return classes_of(self._config.problem, self._given, self.read, self.paths.get("train", ""))
 
     def examples(self, split: str) -> list[InputExample]:
         """Returns the examples of a split. See `ExampleReader.examples`."""
         examples = super().examples(split)
-        if split == "train" and self._config.problem == "multi_label" and self._given is None:
+        if split == "train" and self._config.problem == "multi_label" and self._known(split) is None:
             self._check_separator(examples)
         return examples
 
@@ -95,8 +73,8 @@ class TextReader(ExampleReader):
         else:
             check_texts(example, row.where)
         try:
-            known = self._given if split == "train" else self.labels
-            example = labelled(example, self._label(row), row.where, self._config.problem, known)
+            label = self._label(row)
+            example = labelled(example, label, row.where, self._config.problem, self._known(split))
         except InputError:
             if split != "test":
                 raise
@@ -133,114 +111,24 @@ def flag_columns(config: DataConfig) -> tuple[str, ...]:
     return tuple(label.split(",")) if config.problem == "multi_label" and "," in label else ()
 
 
-def in_memory(examples: Mapping[str, Sequence[InputExample]], problem: str, classes: Sequence[str] | None) -> DataSet:
-    """Returns the data set of examples in memory, which are checked like the rows of files.
+def check_examples(
+    examples: Mapping[str, Sequence[InputExample]], problem: str, known: KnownClasses, split: str
+) -> list[InputExample]:
+    """Returns the examples of a split in memory, which are checked like the rows of files.
 
     Args:
-      examples: maps splits to examples. Those of "test" have no labels.
+      examples: maps splits to examples. Those of "test" have no labels and may be blank.
       problem: "classification", "regression" or "multi_label".
-      classes: the classes; None to use those of the training set.
+      known: see `TextReader`.
+      split: "train", "dev" or "test".
     """
-
-    @functools.cache
-    def read(split: str) -> list[InputExample]:
-        if split == "test":  # prediction accepts blank texts
-            return list(examples[split])
-        known = classes if split == "train" else labels()
-        checked = []
-        for number, example in enumerate(examples[split]):
-            check_texts(example, f"example {number}")
-            checked.append(labelled(example, example.label, f"example {number}", problem, known))
-        return checked
-
-    @functools.cache
-    def labels() -> tuple[str, ...] | None:
-        return classes_of(problem, classes, read, "the examples")
-
-    return DataSet(read, labels)
-
-
-def classes_of(
-    problem: str, given: Sequence[str] | None, read: Callable[[str], Sequence[InputExample]], source: str
-) -> tuple[str, ...] | None:
-    """Returns the given classes, or the sorted classes of the training set (numbers by value); None for regression.
-
-    Args:
-      problem: "classification", "regression" or "multi_label".
-      given: the classes; None to use those of the training set.
-      read: returns the examples of a split.
-      source: the name of the training set, for messages.
-
-    Raises:
-      InputError: if no row has a label, or a classification has only one class.
-    """
-    if problem == "regression":
-        return None
-    if given is not None:
-        if len(given) < 2 and problem == "classification":
-            raise InputError(f"--labels has only {', '.join(given)!r}. Name two classes or more.")
-        return tuple(given)
-    labels = {label for example in read("train") for label in _as_tuple(example.label)}
-    if not labels:
-        raise InputError(f"{source}: no row has a label. Add labels.")
-    if len(labels) < 2 and problem == "classification":
-        raise InputError(f"{source}: every row has the label {min(labels)!r}. Use two classes or more.")
-    return tuple(sorted(labels, key=by_value))
-
-
-def class_of(label: str, classes: Sequence[str] | None) -> str:
-    """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
-    if not classes:
-        return whole_number(label)
-    known = {} if label in classes else {whole_number(name): name for name in classes}
-    return label if label in classes else known.get(whole_number(label), whole_number(label))
-
-
-def labelled(
-    example: InputExample, label: str | float | tuple[str, ...], where: str, problem: str, known: Sequence[str] | None
-) -> InputExample:
-    """Returns an example with a label: the name of a class, several names, or a number.
-
-    Args:
-      example: the example.
-      label: its label, as written in the file or given in memory.
-      where: its file and line, for messages.
-      problem: "classification", "regression" or "multi_label".
-      known: the classes; None if they are not known yet, or for regression.
-
-    Raises:
-      InputError: if a label is unknown, missing or not a number, or occurs twice.
-    """
-    parts = list(label) if isinstance(label, tuple) else [label]
-    parts = [part.strip() if isinstance(part, str) else part for part in parts]
-    if problem == "multi_label":
-        parts = list(filter(None, parts))
-    elif parts == [""]:
-        raise InputError(f"{where}: the label is empty. Add it.")
-    if problem != "regression":
-        parts = [class_of(part, known) for part in parts]
-        for part in parts if known is None else ():
-            _check_new_class(part, where, problem)
-    if len(set(parts)) < len(parts):
-        raise InputError(f"{where}: a label occurs twice in {', '.join(parts)}. {NAME_THE_COLUMNS}")
-    example = dataclasses.replace(example, label=tuple(parts) if problem == "multi_label" else parts[0])
-    if known is not None or problem == "regression":
-        check_label(example, where, known)
-    return example
-
-
-def _check_new_class(label: str, where: str, problem: str) -> None:
-    """Raises an InputError if the label of a new class looks like a missing value or a number."""
-    if label.startswith(("['", '["')):
-        raise InputError(f"{where}: the label {label!r} is a list in Python's notation. Remove the brackets.")
-    if label.lower() in _MISSING:
-        raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
-    if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
-        raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
-
-
-def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:
-    return label if isinstance(label, tuple) else (label,)
+    if split == "test":
+        return list(examples[split])
+    checked = []
+    for number, example in enumerate(examples[split]):
+        check_texts(example, f"example {number}")
+        checked.append(labelled(example, example.label, f"example {number}", problem, known(split)))
+    return checked
 
 
 def _text(row: Row, column: str, cell_name: str) -> str:

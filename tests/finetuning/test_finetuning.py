@@ -259,7 +259,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
 )
 def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
     run = run_of(tmp_path / "out", write, do_train=True, distribution=DistributionConfig("multi_worker"), **changes)
-    run.task.data = None  # refused before it is read
+    run.task.examples = None  # refused before it is called
     with pytest.raises(InputError, match=f"{flag} can't be used with several workers"):
         finetune(run)
     assert not FinetuningConfig(do_train=True).flags_for_one_worker
