@@ -178,7 +178,6 @@ def test_answers(tokenizer, sizes, threshold):
         windows,
         outputs["start_logits"].numpy(),
         outputs["end_logits"].numpy(),
-        tokenizer=tokenizer,
         config=config,
         null_score_diff_threshold=threshold or 0.0,
     )
