@@ -17,7 +17,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import conll, graph_tagger, schemes, tagging_task
+from bert_tf.tasks.tagging import graph_tagger, schemes, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
@@ -100,15 +100,21 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
             text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
         return text_task
     if name == TAGGING:
-        paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
+        paths = _paths(config, tagging_task.FILE_NAMES)
         scheme, run = config.tag_scheme, _recorded_run(model_dir)
         if recorded and scheme == schemes.AUTO:
             scheme = run.get("tag_scheme", scheme)
-        layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
-        layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
+        options = {
+            "types": labels,
+            "use_documents": config.document_context,
+            "on_bad_row": config.on_bad_row,
+            "scheme": scheme,
+            "columns": (config.word_column, config.tag_column),
+            "classes": config.tag_classes if do_train or not recorded else run.get("tag_classes"),
+        }
         if feature_based:
-            return FeatureTaggingTask(paths, feature_based, *options, **layout)
-        return TaggingTask(paths, *options, **layout)
+            return FeatureTaggingTask(paths, feature_based, **options)
+        return TaggingTask(paths, **options)
     return MultipleChoiceTask(
         name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
     )

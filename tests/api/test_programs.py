@@ -31,10 +31,12 @@ def write_data(folder, split, estimator, x, y):
     folder.mkdir(exist_ok=True)
     table = estimator._table(*in_memory.with_labels(x, y, "x", estimator._RANK))
     if isinstance(estimator, bert_tf.TokenClassifier):
-        sentences = ("".join(map("{} {}\n".format, row["words"], row["tags"])) for row in table)
+        sentences = ("".join(map("{} {}\n".format, sentence.words, sentence.tags)) for sentence in table)
         (folder / f"{split}.conll").write_text("\n".join(sentences))
     elif isinstance(estimator, bert_tf.QuestionAnswerer):
-        paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
+        named = [{"id": example.qas_id, "question": example.question_text} for example in table]
+        questions = [entry | {"answers": x.answers} for entry, x in zip(named, table, strict=True)]
+        paragraphs = [{"context": x.context, "qas": [entry]} for entry, x in zip(questions, table, strict=True)]
         (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     else:
         tables.write_table(str(folder / f"{split}.jsonl"), table)

@@ -25,8 +25,8 @@ from bert_tf.tasks import squad
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
 from bert_tf.tasks.tagging import graph_tagger, schemes
-from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
+from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head

@@ -16,8 +16,8 @@ from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
+from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
 from bert_tf.text import FullTokenizer
 
@@ -59,22 +59,11 @@ class FeatureTaggingTask(TaggingTask):
     Args:
       paths: see `TaggingTask`.
       feature_based: the encoder and the settings of the tagger.
-      types: see `TaggingTask`.
-      use_documents: see `TaggingTask`.
-      on_bad_row: see `TaggingTask`.
-      **columns_and_scheme: see `TaggingTask`.
+      options: see `TaggingTask`.
     """
 
-    def __init__(
-        self,
-        paths: Mapping[str, str],
-        feature_based: FeatureBased,
-        types: Sequence[str] | None = None,
-        use_documents: bool = True,
-        on_bad_row: str = "error",
-        **columns_and_scheme: Any,
-    ) -> None:
-        super().__init__(paths, types, use_documents, on_bad_row, **columns_and_scheme)
+    def __init__(self, paths: Mapping[str, str], feature_based: FeatureBased, **options: Any) -> None:
+        super().__init__(paths, **options)
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from bert_tf.runtime.program import say
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
-from bert_tf.tasks.tagging.conll import Columns, Sentence
+from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.text import FullTokenizer
 
@@ -49,7 +49,7 @@ class TaggingTask(ReportingTask):
       use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
       scheme: one of `data_config.TAG_SCHEMES`, or "auto" to detect it in the training file.
-      columns: the columns of the files.
+      columns: the columns of the files; see `conll.read_sentences`.
       classes: the tags that the model predicts, if they are not the IOB2 tags of the types.
     """
 
@@ -62,7 +62,7 @@ class TaggingTask(ReportingTask):
         use_documents: bool = True,
         on_bad_row: str = "error",
         scheme: str = schemes.AUTO,
-        columns: Columns = conll.DETECTED,
+        columns: tuple[str, str] = conll.DETECTED,
         classes: Sequence[str] | None = None,
     ) -> None:
         self.paths = dict(paths)
@@ -161,7 +161,7 @@ class TaggingTask(ReportingTask):
         found: set[str] = set()
         try:
             for sentence in conll.read_sentences(source, True, self.scheme, self.columns):
-                if sentence.problem:
+                if sentence.problem or sentence.tags is None:
                     return False
                 found |= {label for label, _ in self._labels_of(sentence)}
         except InputError:  # there is no column of tags; other errors are reported when the words are read
@@ -290,13 +290,14 @@ class TaggingTask(ReportingTask):
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the split's file with the predicted tags. See `conll.write_predictions`."""
         tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
-        line_tags: dict[int, str] = {}
+        line_tags: dict[int, list[str]] = {}
         for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
             written = predicted
             if not self.is_plain:
                 entities = schemes.entities_of(predicted, is_plain=False)
                 written = schemes.tags_of(entities, len(sentence.words), self.scheme)
-            line_tags |= zip(sentence.lines, written, strict=True)
+            for line, tag in zip(sentence.lines, written, strict=True):
+                line_tags.setdefault(line, []).append(tag)
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
         conll.write_predictions(path, self.paths[split.name], line_tags)
         return [path]
