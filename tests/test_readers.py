@@ -44,7 +44,7 @@ def squad(path):
 
 
 def lines(path):
-    return [line.text_a for line in features.read_examples(path) if line.text_a]
+    return [text for text, _ in features.read_examples(path) if text]
 
 
 def corpus(path):

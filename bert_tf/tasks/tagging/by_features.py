@@ -129,10 +129,11 @@ class FeatureTaggingTask(TaggingTask):
 
     def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
         """Fills `activations`, float32 [words, F, H]."""
+        compute = self.feature_based.encoder.compiled()
         buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
-                states = self.feature_based.encoder.activations(batch)
+                states = compute(batch)
                 # Words are sorted by their windows.
                 firsts, ends = (np.searchsorted(windows.word_windows, numbers, side) for side in ("left", "right"))
                 for row, (first, end) in enumerate(zip(firsts, ends, strict=True)):

@@ -78,7 +78,7 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, mo
     other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(folder)).features("dev")
     assert other_layers.batch(np.arange(2), 4)["activations"].shape == (2, 4, 1, 12)
     assert len(list(folder.iterdir())) == 2
-    monkeypatch.setattr(FrozenEncoder, "activations", None)  # is not called
+    monkeypatch.setattr(FrozenEncoder, "compiled", None)  # is not called
     features = run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).features("dev")
     assert_close(features.batch(np.arange(2), 4)["activations"], expected["activations"], 0)
     changed = pretrained[0], str(tmp_path / "changed.ckpt")
