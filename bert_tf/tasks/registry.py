@@ -8,8 +8,7 @@ from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.exportable import Exportable
-from bert_tf.serving.finished_run import FinishedRun
+from bert_tf.serving.exportable import Exportable, FinishedRun
 from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables, text
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
