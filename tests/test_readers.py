@@ -12,6 +12,7 @@ from bert_tf import features
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import line_predictions
 from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad.questions import read_squad
@@ -36,7 +37,7 @@ def choice(path):
 
 
 def tags(path):
-    return [" ".join(sentence.words) for sentence in TaggingTask({"train": path}).examples("train")]
+    return [" ".join(sentence.words) for sentence in TaggingTask(DataConfig("ner"), {"train": path}).examples("train")]
 
 
 def squad(path):

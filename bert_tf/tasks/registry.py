@@ -16,7 +16,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import graph_tagger, schemes, tagging_task
+from bert_tf.tasks.tagging import graph_tagger, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
@@ -48,19 +48,20 @@ def build_task(
     Raises:
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
+    if config.dev_fraction and config.dev_file:
+        raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
     task = _build(config, model_dir, do_train, feature_based)
+    if config.selection_metric and config.selection_metric not in task.metric_names:
+        scores = ", ".join(task.metric_names)
+        raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
+    if task.name == TAGGING:
+        return task
     if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
         task.output_names = {"test": tables.split_name(config.test_file)[0]}
     if config.dev_fraction:
-        if config.dev_file:
-            raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
-        task.examples = dev_split.with_held_out_dev(
-            task.examples, config.dev_fraction, has_classes=config.problem != "regression"
-        )
+        has_classes = config.problem != "regression"
+        task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction, has_classes=has_classes)
     if config.selection_metric:
-        if config.selection_metric not in task.metric_names:
-            scores = ", ".join(task.metric_names)
-            raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
         task.selection_metric = config.selection_metric
     return task
 
@@ -80,6 +81,8 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
     if config.labels and len(set(config.labels)) < len(config.labels):
         raise InputError(f"--labels: {', '.join(config.labels)} has duplicates. Remove them.")
     labels = config.labels or recorded
+    # Predictions for another test file must not overwrite earlier ones.
+    output_names = {"test": tables.split_name(config.test_file)[0]} if isinstance(config.test_file, str) else {}
     if name == TEXT:
         text_task = TextTask(
             _paths(config, text.FILE_NAMES),
@@ -99,21 +102,9 @@ def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: Fe
             text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
         return text_task
     if name == TAGGING:
-        paths = _paths(config, tagging_task.FILE_NAMES)
-        scheme, run = config.tag_scheme, _recorded_run(model_dir)
-        if recorded and scheme == schemes.AUTO:
-            scheme = run.get("tag_scheme", scheme)
-        options = {
-            "types": labels,
-            "use_documents": config.document_context,
-            "on_bad_row": config.on_bad_row,
-            "scheme": scheme,
-            "columns": (config.word_column, config.tag_column),
-            "classes": config.tag_classes if do_train or not recorded else run.get("tag_classes"),
-        }
-        if feature_based:
-            return FeatureTaggingTask(paths, feature_based, **options)
-        return TaggingTask(paths, **options)
+        paths, run = _paths(config, tagging_task.FILE_NAMES), _recorded_run(model_dir) if recorded else {}
+        arguments = config, paths, labels, run, output_names
+        return FeatureTaggingTask(feature_based, *arguments) if feature_based else TaggingTask(*arguments)
     return MultipleChoiceTask(
         name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
     )

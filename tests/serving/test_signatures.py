@@ -22,6 +22,7 @@ from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
 from bert_tf.tasks.tagging import graph_tagger, schemes
@@ -243,7 +244,7 @@ TYPES = ["LOC", "PER"]
     [("iob2", TYPES, True), ("plain", ["LOC", "O", "PER"], True), ("plain", ["DET", "NOUN", "VERB"], False)],
 )
 def test_tags(tokenizer, scheme, labels, has_entities):
-    task = TaggingTask({}, labels, scheme=scheme)
+    task = TaggingTask(DataConfig("ner", tag_scheme=scheme), {}, labels)
     model = tiny_model(TokenModel, tokenizer, len(task.tags))
     served = ServedTagger(InferenceEncoder(model.encoder, head=model.head), tokenizer, task.tags, task.is_plain, LENGTH)
     rng = random.Random(2)

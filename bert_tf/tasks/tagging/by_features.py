@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,13 +57,12 @@ class FeatureTaggingTask(TaggingTask):
     word's tag. The sequences of the BiLSTM are the words of a sentence.
 
     Args:
-      paths: see `TaggingTask`.
       feature_based: the encoder and the settings of the tagger.
-      options: see `TaggingTask`.
+      arguments: see `TaggingTask`.
     """
 
-    def __init__(self, paths: Mapping[str, str], feature_based: FeatureBased, **options: Any) -> None:
-        super().__init__(paths, **options)
+    def __init__(self, feature_based: FeatureBased, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_
         split: write(f"{split}.txt", SENTENCES * count) for split, count in (("train", 4), ("dev", 1), ("test", 1))
     }
     frozen = FrozenEncoder(encoder.config, checkpoint, layers, "--feature_layers")
-    task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units, features_dir=features_dir))
+    feature_based = FeatureBased(frozen, units=units, features_dir=features_dir)
+    task = FeatureTaggingTask(feature_based, DataConfig("ner"), paths)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     training = TrainingConfig(str(folder), OptimizerConfig(3e-2), 4, seed=1)
     settings = FinetuningConfig(max_seq_length=12, num_train_epochs=20, training=training)

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 
@@ -53,7 +54,7 @@ def test_tables_of_many_programs_are_read(write, tmp_path, name):
     (tmp_path / "packed.gz").write_bytes(gzip.compress(FILES[name].encode()))
     if name.endswith(".jsonl"):
         assert read(str(tmp_path / "packed.gz")) == [ADA]
-    task = TaggingTask({"train": path})
+    task = TaggingTask(DataConfig("ner"), {"train": path})
     assert (task.labels, len(task.examples("train"))) == (("LOC", "PER"), 1)
     (sentence,) = task.examples("train")
     conll.write_predictions(str(tmp_path / "out.conll"), path, {sentence.line: "xyz"})
