@@ -68,8 +68,8 @@ def export(folder):
     # Biases are initially 0 and scales 1. TensorFlow would remove both, so that no operations would be fused.
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
-    encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
-    served = ServedClassifier(encoder, model.head, texts, labels=labels, threshold=None, inputs=inputs)
+    encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value, head=model.head), TextReader(tokenizer, LENGTH)
+    served = ServedClassifier(encoder, texts, labels=labels, threshold=None, inputs=inputs)
     task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
     exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, task)
     exportable.write(folder, ExportConfig())

@@ -89,7 +89,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     """
     from bert_tf.checkpoints import download, run_directory
     from bert_tf.serving import pretrained_encoder
-    from bert_tf.serving.finished_run import FinishedRun
+    from bert_tf.serving.exportable import FinishedRun
     from bert_tf.tasks import registry
 
     model_dir = download.local_path(model_dir, "--model_dir")

@@ -40,7 +40,7 @@ def choice(path):
 
 
 def tags(path):
-    return [" ".join(sentence.words) for sentence in TaggingTask({"train": path}).examples("train")]
+    return [" ".join(sentence.words) for sentence in TaggingTask(DataConfig("ner"), {"train": path}).examples("train")]
 
 
 def squad(path):
@@ -48,7 +48,7 @@ def squad(path):
 
 
 def lines(path):
-    return [line.text_a for line in features.read_examples(path) if line.text_a]
+    return [text for text, _ in features.read_examples(path) if text]
 
 
 def corpus(path):

@@ -109,12 +109,10 @@ class SentenceEncoder(NamesArguments):
         Raises:
           InputError: if a text can't be used, or the model can't compute such vectors.
         """
-        given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
-        config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
+        config = self.config.with_given(pooling=pooling, normalize=normalize, layers=layers and tuple(layers))
         prompts = {None: config.prompt, **dict(config.prompts)}
         if prompt_name not in prompts:
             raise InputError(f"there is no prompt {prompt_name!r}. Use one of {list(prompts)[1:]}.", "prompt_name")
-        config = config.replace(truncate_first=bool(normalize))
         config = config.with_prompt(prompts[prompt_name] if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)

@@ -13,6 +13,7 @@ from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
 from bert_tf.tasks.tagging import schemes, tagged_tables
+from bert_tf.tasks.tagging.schemes import Sentence
 
 
 class TaggedEntity(NamedTuple):
@@ -56,7 +57,7 @@ class TokenClassifier(Estimator):
     _OPTIONS = TokenClassifierOptions
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
-    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Sentence]:
         table = []
         for number, words in enumerate(values):
             place = f"sentence {number}"
@@ -64,15 +65,15 @@ class TokenClassifier(Estimator):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
                 raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
-            tags = ["O"] * len(words) if labels is None else labels[number]
-            if not isinstance(tags, list | tuple):
+            tags = None if labels is None else labels[number]
+            if labels is not None and not isinstance(tags, list | tuple):
                 raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
-            if len(words) != len(tags):
+            if labels is not None and len(words) != len(tags):
                 raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
-            for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-                in_memory.text(word, f"word {i} of {place}")
-                in_memory.text(tag, f"tag {i} of {place}")
-            table.append({"words": words, "tags": tags})
+            for name, texts in (("word", words), ("tag", tags or ())):
+                for i, text in enumerate(texts):
+                    in_memory.text(text, f"{name} {i} of {place}")
+            table.append(Sentence.in_row("", words, tags, number))
         return table
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
@@ -102,10 +103,6 @@ class TokenClassifier(Estimator):
         if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
             return self._options.tag_scheme
         return schemes.detect_scheme([output_layers.recorded_classes(self._tuned_before) or ()])
-
-    def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        scheme = self._options.tag_scheme
-        return {"tag_scheme": schemes.detect_scheme(labels) if scheme == schemes.AUTO else scheme}
 
     def _labels_before(self) -> list[str]:
         if self._given_types:

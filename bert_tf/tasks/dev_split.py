@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.examples import as_tuple
-from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.schemes import Sentence
 
 Examples = Callable[[str], list[Any]]
 Row = TypeVar("Row")

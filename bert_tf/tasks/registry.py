@@ -8,15 +8,14 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.exportable import Exportable
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, tables
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.tasks import graph_classifier, multiple_choice, tables
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.squad_task import SquadTask
-from bert_tf.tasks.tagging import conll, graph_tagger, schemes, tagging_task
+from bert_tf.tasks.tagging import graph_tagger, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
@@ -91,23 +90,9 @@ def _build(
         trained_in = None if do_train else run_directory.folder_of_model(model_dir)
         return TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
     if name == TAGGING:
-        paths = examples or _paths(config, tagging_task.FILE_NAMES)
-        options = (labels, config.document_context, config.on_bad_row)
-        scheme, run = config.tag_scheme, _recorded_run(model_dir)
-        if recorded and scheme == schemes.AUTO:
-            scheme = run.get("tag_scheme", scheme)
-        layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
-        layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
-        task = (
-            FeatureTaggingTask(paths, feature_based, *options, **layout)
-            if feature_based
-            else TaggingTask(paths, *options, **layout)
-        )
-        task.output_names = output_names
-        task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
-        if config.selection_metric:
-            task.selection_metric = config.selection_metric
-        return task
+        sources, run = examples or _paths(config, tagging_task.FILE_NAMES), _recorded_run(model_dir) if recorded else {}
+        arguments = config, sources, labels, run, output_names
+        return FeatureTaggingTask(feature_based, *arguments) if feature_based else TaggingTask(*arguments)
     sources = examples or _paths(config, multiple_choice.FILE_NAMES[name])
     return MultipleChoiceTask(name, config, sources, output_names)
 

@@ -30,10 +30,12 @@ def write_data(folder, split, estimator, x, y):
     folder.mkdir(exist_ok=True)
     examples = estimator._examples(*in_memory.labelled(x, y, "x", estimator._RANK)[:2])
     if isinstance(estimator, bert_tf.TokenClassifier):
-        sentences = ("".join(map("{} {}\n".format, row["words"], row["tags"])) for row in examples)
+        sentences = ("".join(map("{} {}\n".format, sentence.words, sentence.tags)) for sentence in examples)
         (folder / f"{split}.conll").write_text("\n".join(sentences))
     elif isinstance(estimator, bert_tf.QuestionAnswerer):
-        paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in examples]
+        named = [{"id": example.qas_id, "question": example.question_text} for example in examples]
+        questions = [entry | {"answers": x.answers} for entry, x in zip(named, examples, strict=True)]
+        paragraphs = [{"context": x.context, "qas": [entry]} for entry, x in zip(questions, examples, strict=True)]
         (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     else:
         names = {"guid": "id", "text_a": "text"}

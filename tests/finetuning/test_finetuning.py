@@ -375,7 +375,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
     run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
-    done = finetune(run.with_task(TaggingTask(paths), str(tmp_path / "out")))
+    done = finetune(run.with_task(TaggingTask(DataConfig("ner"), paths), str(tmp_path / "out")))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")

@@ -70,6 +70,7 @@ class SquadWindows(FeatureSet):
       example_index: [W], index of the question; ascending.
       documents: the paragraphs.
       document_of_example: index of each question's paragraph.
+      tokenizer: the tokenizer that made the windows.
       truncated_questions: the number of truncated questions.
     """
 
@@ -78,6 +79,7 @@ class SquadWindows(FeatureSet):
     example_index: np.ndarray
     documents: list[Document]
     document_of_example: np.ndarray
+    tokenizer: FullTokenizer | None = None
     truncated_questions: int = 0
 
     @property
@@ -181,6 +183,7 @@ def featurize(
         example_index=example_index,
         documents=documents,
         document_of_example=np.array(document_of_example, dtype=np.int64),
+        tokenizer=tokenizer,
         truncated_questions=sum(question.is_truncated for question in questions),
     )
 
