@@ -108,10 +108,9 @@ def check_texts(example: InputExample, where: str) -> None:
     Raises:
       InputError: if a text is empty.
     """
-    if not example.text_a.strip():
-        raise InputError(f"{where}: the text is empty. Add it, or remove the row.")
-    if example.text_b is not None and not example.text_b.strip():
-        raise InputError(f"{where}: the second text is empty. Add it, or remove the row.")
+    for name, text in (("text", example.text_a), ("second text", example.text_b)):
+        if text is not None and not text.strip():
+            raise InputError(f"{where}: the {name} is empty. Add it, or remove the row.")
 
 
 def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
@@ -125,7 +124,7 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
     Raises:
       InputError: if a label is unknown or not a number.
     """
-    for label in as_tuple(example.label):
+    for label in example.label if isinstance(example.label, tuple) else [example.label]:
         if labels is not None and label not in labels:
             raise InputError(f"{where}: the label {label!r} is unknown. Use one of {', '.join(map(repr, labels))}.")
     if labels is None and not is_number(example.label):
@@ -209,7 +208,7 @@ def labelled(
     parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(label)]
     if problem == "multi_label":
         parts = list(filter(None, parts))
-    elif parts == [""]:
+    elif parts in ([], [""]):
         raise InputError(f"{where}: the label is empty. Add it.")
     if problem != "regression":
         parts = [class_of(part, known) for part in parts]

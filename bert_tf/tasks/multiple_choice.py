@@ -23,7 +23,7 @@ from bert_tf.tasks import dev_split, tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask, pack_data_set
-from bert_tf.tasks.tables import Row
+from bert_tf.tasks.tables import Row, Source
 from bert_tf.text import FullTokenizer
 
 # The file names of each data set.
@@ -143,10 +143,10 @@ class MultipleChoiceTask(SentenceTask):
         self,
         name: str,
         config: DataConfig,
-        sources: Mapping[str, str] | Mapping[str, Sequence[ChoiceExample]],
+        sources: Mapping[str, Source],
         output_names: Mapping[str, str] | None = None,
     ) -> None:
-        self._sources = sources
+        self.sources = sources
         self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
         has_files = isinstance(next(iter(sources.values()), ""), str)
         read = self._reader.examples if has_files else functools.partial(check_examples, sources)
@@ -156,7 +156,7 @@ class MultipleChoiceTask(SentenceTask):
     def labels(self) -> tuple[str, ...]:
         """The indices of the endings, up to the largest number of endings in any existing split."""
         counts = []
-        for split, source in self._sources.items():
+        for split, source in self.sources.items():
             if not isinstance(source, str):
                 counts += [len(example.endings) for example in source]
             elif files.exists(source):

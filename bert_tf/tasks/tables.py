@@ -16,10 +16,10 @@ from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is a text. In JSON lines and in memory it may also be a list of texts, an object, or missing.
+# A cell is a text. In JSON lines it may also be a list of texts, an object, or missing.
 Cell = str | tuple[str, ...] | dict[str, Any] | None
-# A file, or examples in memory with their values by column.
-Source = str | Sequence[Mapping[str, Any]]
+# A file, or examples in memory.
+Source = str | Sequence[Any]
 
 ON_BAD_ROW = ("error", "skip")
 _JSON = (".jsonl", ".json", ".ndjson")
@@ -38,9 +38,9 @@ class Row:
     """One row of a table.
 
     Attributes:
-      path: the file; "" for an example in memory.
-      line: the 1-based number of the row's first line, or of an example in memory.
-      cells: the values of the row, as the file or the user gives them.
+      path: the file.
+      line: the 1-based number of the row's first line.
+      cells: the values of the row.
       columns: maps names to indices; empty without a header.
       problem: the reason why the row can't be used; "" if it can.
     """
@@ -53,8 +53,8 @@ class Row:
 
     @property
     def where(self) -> str:
-        """File and line, or the index of an example in memory, for messages."""
-        return f"{self.path}, line {self.line}" if self.path else f"example {self.line - 1}"
+        """File and line, for messages."""
+        return f"{self.path}, line {self.line}"
 
     def __getitem__(self, column: str | int) -> Cell:
         """Returns the cell of a column, by name or index (counted from the end if negative). See `read_json`.
@@ -300,17 +300,15 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
     return Row(path, number, list(values.values()), {name: i for i, name in enumerate(values)})
 
 
-def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a source with named columns. The suffix of a file determines its format.
+def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
+    """Returns the rows of a file with named columns. The suffix determines its format.
 
     With a delimiter, the file is read by `read_csv`, regardless of its suffix.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
     """
-    if not isinstance(source, str):
-        return (_row("", number, values) for number, values in enumerate(source, start=1))
-    path, found = source, format_of(source)
+    found = format_of(path)
     if delimiter != AUTO and found not in (".tsv", ".csv", ""):
         raise InputError(f"--delimiter is {delimiter!r}, but {path} has no cells with delimiters. Omit the flag.")
     if delimiter != AUTO or found == ".csv":

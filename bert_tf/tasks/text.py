@@ -20,6 +20,7 @@ from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.examples import NAME_THE_COLUMNS, InputExample, WeightedExample, class_of, classes_of, is_number
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
+from bert_tf.tasks.tables import Source
 from bert_tf.tasks.text_reader import TextReader
 from bert_tf.text import FullTokenizer
 
@@ -52,7 +53,7 @@ class TextTask(SentenceTask):
     def __init__(
         self,
         config: DataConfig,
-        sources: Mapping[str, str] | Mapping[str, Sequence[InputExample]],
+        sources: Mapping[str, Source],
         labels: Sequence[str] | None = None,
         trained_in: str | None = None,
         output_names: Mapping[str, str] | None = None,
@@ -81,7 +82,7 @@ class TextTask(SentenceTask):
         selection_metric = config.selection_metric or selection_metric
         super().__init__(TEXT, read, given, problem, metric, selection_metric, output_names)
         self.config = config
-        self.paths = sources if has_files else {}
+        self.sources = sources
         self.documents = config.documents
         self.tunes = config.label_threshold == TUNE
         if config.label_threshold not in ("", TUNE):
@@ -101,15 +102,10 @@ class TextTask(SentenceTask):
         if self.problem == "regression":
             return None
         if self._labels is None:
-            return classes_of(self.problem, self.examples("train"), self._training_set)
+            return classes_of(self.problem, self.examples("train"), tables.name_of(self.sources["train"]))
         if len(self._labels) < 2 and self.problem == "classification":
             raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
         return self._labels
-
-    @property
-    def _training_set(self) -> str:
-        """The name of the training set for messages."""
-        return self.paths.get("train", "the examples")
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the problem, the classes, how texts are read, and the columns by the names of their flags."""
@@ -127,7 +123,7 @@ class TextTask(SentenceTask):
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all weights are 0, or if nothing can be learned from the labels."""
-        source = self._training_set
+        source = tables.name_of(self.sources["train"])
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
         if self.problem == "classification":
@@ -189,7 +185,7 @@ class TextTask(SentenceTask):
         each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
         """
         written = super().write_predictions(output_dir, split, original_format)
-        name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.paths[split.name])[1]
+        name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.sources[split.name])[1]
         path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
         rows = []
         for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(split.outputs), strict=True)):

@@ -212,9 +212,9 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     text = (tmp_path / "train.tsv").read_text()
     write("train.tsv", text.replace("yes", "no", 1))
     with pytest.raises(InputError, match="training_rows_sha256 was "):
-        run.with_task(text_task(run.task.paths), str(out)).record()
+        run.with_task(text_task(run.task.sources), str(out)).record()
     write("train.tsv", text.replace("text", "review"))
-    other = run.with_task(text_task(run.task.paths, columns=Columns(text="review")), str(out))
+    other = run.with_task(text_task(run.task.sources, columns=Columns(text="review")), str(out))
     with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
         other.record()
     other.with_settings(other.settings.replace(allow_changed_settings=True)).record()
@@ -228,7 +228,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     run.check_model()
     run.with_settings(run.settings.replace(max_seq_length=9)).check_model()
     assert "have changed: max_seq_length was 14, and is 9 now.\n" in capsys.readouterr().err
-    classes = text_task(run.task.paths, labels=["no", "maybe"], on_bad_row="skip")
+    classes = text_task(run.task.sources, labels=["no", "maybe"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
@@ -359,7 +359,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later = run_of(out, write, **settings, bilstm_units=4)
-    later.task = text_task(later.task.paths, labels=["yes", "no"])
+    later.task = text_task(later.task.sources, labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         finetune(later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]

@@ -51,8 +51,10 @@ def test_regression_labels_are_numbers(write):
     assert features.per_example["label_ids"].tolist() == [3.5]
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
         check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
-    with pytest.raises(InputError, match="not a number"):
-        check_label(InputExample("1", "a", "b", "nan"), "file, line 3", None)
+    for label in ("nan", float("inf"), True, None, 10**400):
+        with pytest.raises(InputError, match="not a number"):
+            check_label(InputExample("1", "a", "b", label), "file, line 3", None)
+    assert task.featurize([InputExample("1", "a", "b", 3.5)], tokenizer, 8).per_example["label_ids"].tolist() == [3.5]
 
 
 def test_unknown_labels_are_reported(write):

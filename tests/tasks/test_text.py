@@ -162,6 +162,7 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
         if task.tunes:
             tuned = task.tune(outputs, features_with(labels))
             assert tuned == {"label_threshold": pytest.approx(0.25)}
+            assert task.label_threshold == 0.5
             vars(task).update(tuned)
         assert task.predictions(outputs).tolist() == chosen
     for problem, given, message in (
