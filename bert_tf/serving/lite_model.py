@@ -65,7 +65,7 @@ class LiteModel(AnsweringModel):
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
         self._task = json_files.read(task_path, "--model", TextTask)
-        self._documents = LongDocuments.recorded(self._task)
+        self._documents = LongDocuments.from_flags(self._task)
         vocab_file = os.path.join(folder, VOCAB_FILE)
         self._tokenizer = Tokenizer.checked(vocab_file)
         try:

@@ -193,7 +193,7 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
         scale = output_layers.recorded_scale(run.settings)
         variable.assign(output_layers.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
     threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
-    documents = LongDocuments.recorded(run.settings)
+    documents = LongDocuments.from_flags(run.settings)
     texts = TextReader(run.tokenizer, run.max_seq_length, documents=documents)
     served = ServedClassifier(run.encoder(model), texts, labels=labels, threshold=threshold, inputs=inputs)
     task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)

@@ -58,27 +58,7 @@ def build_task(
         raise InputError(f"--feature_layers: only for --task_name={TAGGING}. Omit it with --task_name={name}.")
     if config.dev_fraction and config.dev_file:
         raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
-    task = _build(config, name, model_dir, do_train, feature_based, examples)
-    if config.selection_metric and config.selection_metric not in task.metric_names:
-        scores = ", ".join(task.metric_names)
-        raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
-    return task
-
-
-def _build(
-    config: DataConfig,
-    name: str,
-    model_dir: str,
-    do_train: bool,
-    feature_based: FeatureBased | None,
-    examples: Mapping[str, Sequence[Any]] | None,
-) -> ReportingTask:
-    if name in DEFINITIONS:
-        if not config.data_dir:
-            raise InputError("--data_dir is required. Pass the folder of the task's files.")
-        reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
-        return GlueTask(name, config.data_dir, config.selection_metric, **reading)
-    recorded = None if do_train else run_directory.recorded_labels(model_dir)
+    recorded = None if do_train or name in DEFINITIONS else run_directory.recorded_labels(model_dir)
     if config.labels and recorded and list(config.labels) != recorded:
         raise InputError(f"--labels: the run in {model_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
@@ -86,15 +66,26 @@ def _build(
     labels = config.labels or recorded
     # Predictions for another test file must not overwrite earlier ones.
     output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
-    if name == TEXT:
+    task: ReportingTask
+    if name in DEFINITIONS:
+        if not config.data_dir:
+            raise InputError("--data_dir is required. Pass the folder of the task's files.")
+        reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
+        task = GlueTask(name, config.data_dir, config.selection_metric, **reading)
+    elif name == TEXT:
         trained_in = None if do_train else run_directory.folder_of_model(model_dir)
-        return TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
-    if name == TAGGING:
+        task = TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
+    elif name == TAGGING:
         sources, run = examples or _paths(config, tagging_task.FILE_NAMES), _recorded_run(model_dir) if recorded else {}
         arguments = config, sources, labels, run, output_names
-        return FeatureTaggingTask(feature_based, *arguments) if feature_based else TaggingTask(*arguments)
-    sources = examples or _paths(config, multiple_choice.FILE_NAMES[name])
-    return MultipleChoiceTask(name, config, sources, output_names)
+        task = FeatureTaggingTask(feature_based, *arguments) if feature_based else TaggingTask(*arguments)
+    else:
+        sources = examples or _paths(config, multiple_choice.FILE_NAMES[name])
+        task = MultipleChoiceTask(name, config, sources, output_names)
+    if config.selection_metric and config.selection_metric not in task.metric_names:
+        scores = ", ".join(task.metric_names)
+        raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
+    return task
 
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
