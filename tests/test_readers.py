@@ -31,7 +31,7 @@ def text(path):
 
 def glue(path):
     reader = GlueReader("sst-2", "")
-    reader.paths["train"] = path
+    reader.sources["train"] = path
     return [example.text_a for example in reader.examples("train")]
 
 

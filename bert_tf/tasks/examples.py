@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks import tables
-from bert_tf.tasks.tables import Row
+from bert_tf.tasks.tables import Row, Source
 
 NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
 _MISSING = ("nan", "<na>", "nat")
@@ -50,25 +50,19 @@ class WeightedExample(InputExample):
 
 
 class ExampleReader(abc.ABC):
-    """Reads examples from files. Subclasses read the rows.
+    """Reads and checks examples. Subclasses read the rows of files.
 
     Args:
-      paths: maps splits to files.
+      sources: maps splits to files, or to examples in memory.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
     """
 
     for_server = False  # if True, each row of a test set needs a prediction and has no label
-    file_names: Mapping[str, Sequence[str]] = (
-        tables.FILE_NAMES
-    )  # possible names of each split's file in --data_dir, for messages
+    file_names = tables.FILE_NAMES  # possible names of each split's file in --data_dir, for messages
 
-    def __init__(self, paths: Mapping[str, str], on_bad_row: str = "error") -> None:
-        self.paths = dict(paths)
+    def __init__(self, sources: Mapping[str, Source], on_bad_row: str = "error") -> None:
+        self.sources = dict(sources)
         self.on_bad_row = on_bad_row
-
-    def path(self, split: str) -> str:
-        """Returns the file of a split."""
-        return tables.split_source(self.paths, split, self.file_names)
 
     def examples(self, split: str) -> list[Any]:
         """Returns the examples of a split. Test examples have labels only if all labels are valid.
@@ -76,7 +70,9 @@ class ExampleReader(abc.ABC):
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
         """
-        ids, source = tables.UniqueIds(), self.path(split)
+        ids, source = tables.UniqueIds(), tables.split_source(self.sources, split, self.file_names)
+        if not isinstance(source, str):
+            return [self.checked(example, f"example {number}", split) for number, example in enumerate(source)]
 
         def convert(row: Row) -> Any:
             example = self.example(row, split)
@@ -91,11 +87,21 @@ class ExampleReader(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split."""
+        """Returns the rows of the file of a split."""
 
     @abc.abstractmethod
     def example(self, row: Row, split: str) -> Any:
-        """Returns the example in a row; None if there is none."""
+        """Returns the example in a row after checking it; None if there is none."""
+
+    @abc.abstractmethod
+    def checked(self, example: Any, where: str, split: str) -> Any:
+        """Returns an example after checking its texts and its label.
+
+        Args:
+          example: the example.
+          where: its file and line, or its index in memory, for messages.
+          split: its split.
+        """
 
 
 def check_texts(example: InputExample, where: str) -> None:
@@ -190,14 +196,11 @@ def class_of(label: str, classes: Sequence[str] | None) -> str:
     return label if label in classes else known.get(whole_number(label), whole_number(label))
 
 
-def labelled(
-    example: InputExample, label: str | float | tuple[str, ...], where: str, problem: str, known: Sequence[str] | None
-) -> InputExample:
-    """Returns an example with a label: the name of a class, several names, or a number.
+def with_classes(example: InputExample, where: str, problem: str, known: Sequence[str] | None) -> InputExample:
+    """Returns an example whose label is the name of a class, a tuple of several names, or a number.
 
     Args:
-      example: the example.
-      label: its label, as written in the file or given in memory.
+      example: the example, with its label as written in the file or given in memory.
       where: its file and line, for messages.
       problem: "classification", "regression" or "multi_label".
       known: the classes; None if they are not known yet, or for regression.
@@ -205,7 +208,7 @@ def labelled(
     Raises:
       InputError: if a label is unknown, missing or not a number, or occurs twice.
     """
-    parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(label)]
+    parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(example.label)]
     if problem == "multi_label":
         parts = list(filter(None, parts))
     elif parts in ([], [""]):

@@ -126,8 +126,8 @@ class GlueReader(ExampleReader):
 
     def splits(self, kind: str) -> list[str]:
         """Returns the first dev or test split, and others with existing files."""
-        first, *others = [split for split in self.paths if split.startswith(kind)]
-        return [first, *(split for split in others if files.exists(self.paths[split]))]
+        first, *others = [split for split in self.sources if split.startswith(kind)]
+        return [first, *(split for split in others if files.exists(self.sources[split]))]
 
     def test_indices(self, split: str) -> list[str]:
         """Returns the GLUE server's index of each row of a test split."""
@@ -139,7 +139,7 @@ class GlueReader(ExampleReader):
 
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
-        path = self.path(split)
+        path = self.sources[split]
         if self.definition.folder == "MRPC" and not files.exists(path):
             raw = self._raw_mrpc(split)
             if raw is not None:
@@ -200,9 +200,12 @@ class GlueReader(ExampleReader):
             raise SkippedRow("no gold label")
         if definition.folder == "XNLI" and label == "contradictory":
             label = "contradiction"
-        example = InputExample(guid, text_a, text_b, label)
-        check_texts(example, row.where)
-        check_label(example, row.where, definition.labels)
+        return self.checked(InputExample(guid, text_a, text_b, label), row.where, split)
+
+    def checked(self, example: InputExample, where: str, split: str) -> InputExample:
+        """See `ExampleReader.checked`."""
+        check_texts(example, where)
+        check_label(example, where, self.definition.labels)
         return example
 
 

@@ -120,7 +120,7 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
 
 def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
     """Predicts WNLI's most frequent training class for every test row, like the paper. Returns {} without WNLI."""
-    if not files.exists(wnli.reader.path("train")):
+    if not files.exists(wnli.reader.sources["train"]):
         return {}
     labels = [example.label for example in wnli.examples("train")]
     majority = max(sorted(set(labels)), key=labels.count)

@@ -12,17 +12,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import dev_split, tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, whole_number
-from bert_tf.tasks.sentence_task import SentenceTask, pack_data_set
+from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
 from bert_tf.text import FullTokenizer
 
@@ -53,7 +50,7 @@ class ChoiceExample:
 
 
 class ChoiceReader(ExampleReader):
-    """Reads the files of a multiple-choice task.
+    """Reads and checks the examples of a multiple-choice task.
 
     - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
     - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
@@ -62,22 +59,24 @@ class ChoiceReader(ExampleReader):
 
     Args:
       name: "swag", "codah" or "multiple_choice".
-      paths: maps splits ("train", "dev", "test") to files.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
       on_bad_row: see `ExampleReader`.
       delimiter: the cell delimiter of your own tables; see `tables.read_table`.
     """
 
     def __init__(
-        self, name: str, paths: Mapping[str, str], on_bad_row: str = "error", delimiter: str = tables.AUTO
+        self, name: str, sources: Mapping[str, Source], on_bad_row: str = "error", delimiter: str = tables.AUTO
     ) -> None:
-        super().__init__(paths, on_bad_row)
+        super().__init__(sources, on_bad_row)
         self.name = name
         self.file_names = FILE_NAMES[name]
         self._delimiter = delimiter
 
     def most_endings(self, split: str) -> int:
-        """Returns the largest number of endings in a row of a split. `examples` reports the unusable rows."""
-        count = 0
+        """Returns the largest number of endings in an example of a split. `examples` reports the unusable rows."""
+        count, source = 0, self.sources[split]
+        if not isinstance(source, str):
+            return max(len(example.endings) for example in source)
         with contextlib.suppress(InputError):
             for row in self.rows(split):
                 with contextlib.suppress(InputError):
@@ -89,10 +88,10 @@ class ChoiceReader(ExampleReader):
     def rows(self, split: str) -> Iterator[Row]:
         """Returns the rows of a split, after checking the columns."""
         if self.name == "codah":
-            return tables.read_tsv(self.path(split), has_header=False, same_width=True)
+            return tables.read_tsv(self.sources[split], has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)
         needed = (*prompt, *(() if split == "test" else ("label",)))
-        return tables.read_table(self.path(split), needed, self._delimiter)
+        return tables.read_table(self.sources[split], needed, self._delimiter)
 
     def example(self, row: Row, split: str) -> ChoiceExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
@@ -107,11 +106,29 @@ class ChoiceReader(ExampleReader):
         if split == "test" and label not in indices(len(endings)):
             label = None
         guid = (row["id"] if "id" in row.columns else "") or str(row.line)
-        example = ChoiceExample(guid, prompt, endings, label)
-        check(example, row.where, may_be_blank=split == "test")
-        if self.name == "swag":
-            endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
-        return dataclasses.replace(example, endings=endings)
+        example = self.checked(ChoiceExample(guid, prompt, endings, label), row.where, split)
+        if self.name != "swag":
+            return example
+        return dataclasses.replace(example, endings=tuple(f"{row['sent2']} {ending}" for ending in endings))
+
+    def checked(self, example: ChoiceExample, where: str, split: str) -> ChoiceExample:
+        """Returns an example, whose texts may be other values of a JSON file. See `ExampleReader.checked`.
+
+        In a test set, texts may be blank, as in an exported model, where an empty ending is padding.
+        """
+        if len(example.endings) < 2:
+            raise InputError(
+                f"{where}: there are fewer than two endings. Use columns ending0, ending1... or a list 'endings'."
+            )
+        for name, text in (("prompt", example.prompt), *((f"ending {i}", x) for i, x in enumerate(example.endings))):
+            if isinstance(text, tuple | dict):
+                raise InputError(f"{where}: the {name} is not a text. Use text.")
+            if text is None or not (text.strip() or (split == "test" and (text or name == "prompt"))):
+                raise InputError(f"{where}: the {name} is empty. Add it.")
+        numbers = indices(len(example.endings))
+        if example.label is not None and example.label not in numbers:
+            raise InputError(f"{where}: the label {example.label!r} is not an ending. Use 0 to {numbers[-1]}.")
+        return example
 
     def _endings(self, row: Row) -> tuple[str, ...]:
         if self.name == "codah":
@@ -146,22 +163,16 @@ class MultipleChoiceTask(SentenceTask):
         sources: Mapping[str, Source],
         output_names: Mapping[str, str] | None = None,
     ) -> None:
-        self.sources = sources
         self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
-        has_files = isinstance(next(iter(sources.values()), ""), str)
-        read = self._reader.examples if has_files else functools.partial(check_examples, sources)
-        super().__init__(name, dev_split.with_held_out_dev(read, config.dev_fraction), None, output_names=output_names)
+        read = dev_split.with_held_out_dev(self._reader.examples, config.dev_fraction)
+        super().__init__(name, read, None, output_names=output_names)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
         """The indices of the endings, up to the largest number of endings in any existing split."""
-        counts = []
-        for split, source in self.sources.items():
-            if not isinstance(source, str):
-                counts += [len(example.endings) for example in source]
-            elif files.exists(source):
-                counts.append(self._reader.most_endings(split))
-        return indices(max(counts, default=0))
+        sources = self._reader.sources.items()
+        existing = [split for split, source in sources if not isinstance(source, str) or files.exists(source)]
+        return indices(max(map(self._reader.most_endings, existing), default=0))
 
     def input_settings(self) -> dict[str, Any]:
         """Returns no settings, because a model accepts any number of endings."""
@@ -171,57 +182,24 @@ class MultipleChoiceTask(SentenceTask):
         """Returns the indices of the endings, which determine the shapes of batches."""
         return super().input_settings()
 
-    def featurize(
-        self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
-        """Returns the features, with one sequence per ending of each example, and empty ones for missing endings."""
+    @property
+    def choices(self) -> int:
+        """The number of sequences in an example, which are empty for missing endings."""
+        return len(self.labels)
 
-        def pack(example: ChoiceExample) -> list[tuple[list[int], list[int], bool]]:
-            packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
-            return packed + [([], [], False)] * (len(self.labels) - len(packed))
-
-        label_ids = np.array([int(example.label or 0) for example in examples], np.int32)
-        return pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))
+    def pack(
+        self, example: ChoiceExample, tokenizer: FullTokenizer, max_seq_length: int
+    ) -> list[tuple[list[int], list[int], bool]]:
+        """Returns the sequences of an example, one for each ending. See `SentenceTask.pack`."""
+        packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
+        return packed + [([], [], False)] * (self.choices - len(packed))
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a model with one score for each ending."""
-        return ClassifierModel(config, 1, choices=len(self.labels), **options)
-
-
-def check_examples(examples: Mapping[str, Sequence[ChoiceExample]], split: str) -> list[ChoiceExample]:
-    """Returns the examples of a split in memory, which are checked like the rows of files."""
-    for number, example in enumerate(examples[split]):
-        check(example, f"example {number}", may_be_blank=split == "test")
-    return list(examples[split])
-
-
-def check(example: ChoiceExample, where: str, may_be_blank: bool) -> None:
-    """Checks an example.
-
-    Args:
-      example: the example, whose texts may be other values of a JSON file.
-      where: its file and line, for messages.
-      may_be_blank: whether texts may be blank. Prediction accepts them, as in an exported model, where an empty ending
-        is padding.
-
-    Raises:
-      InputError: if there are fewer than two endings, a text is missing, or the label is not an ending.
-    """
-    if len(example.endings) < 2:
-        raise InputError(
-            f"{where}: there are fewer than two endings. Use columns ending0, ending1... or a list 'endings'."
-        )
-    for name, text in (("prompt", example.prompt), *((f"ending {i}", x) for i, x in enumerate(example.endings))):
-        if isinstance(text, tuple | dict):
-            raise InputError(f"{where}: the {name} is not a text. Use text.")
-        if text is None or not (text.strip() or (may_be_blank and (text or name == "prompt"))):
-            raise InputError(f"{where}: the {name} is empty. Add it.")
-    numbers = indices(len(example.endings))
-    if example.label is not None and example.label not in numbers:
-        raise InputError(f"{where}: the label {example.label!r} is not an ending. Use 0 to {numbers[-1]}.")
+        return ClassifierModel(config, 1, choices=self.choices, **options)
 
 
 def indices(count: int) -> tuple[str, ...]:

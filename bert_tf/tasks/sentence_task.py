@@ -39,6 +39,7 @@ class SentenceTask(ReportingTask):
     """
 
     documents = TRUNCATED  # how long texts are read
+    choices = 1  # the number of sequences in an example
     label_threshold = LABEL_THRESHOLD  # with several labels, the lowest probability of a predicted one
 
     def __init__(
@@ -82,30 +83,51 @@ class SentenceTask(ReportingTask):
         return {"labels": self.labels and list(self.labels)}
 
     def featurize(
-        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features of a data set, see `pack_data_set`.
+        """Returns the features of a data set, with an array `label_ids`; see `SentenceTask.label_ids`.
 
-        A row without a label gets label 0. With several labels, label_ids [N, C] are 1.0 for the labels of a row and
-        0.0 for the others.
+        Args:
+          examples: the examples.
+          tokenizer: the model's tokenizer.
+          max_seq_length: the largest number of tokens in a sequence.
+          num_workers: see `parallel.map_chunks`.
         """
-        labels, documents = self.labels, self.documents
+        documents = self.documents
         if documents.has_windows and documents.doc_stride >= max_seq_length - 2:
             say_once(f"Warning: --doc_stride={documents.doc_stride}: windows do not overlap. Use a smaller stride.")
+
+        def pack(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
+            packed = [self.pack(example, tokenizer, max_seq_length) for example in chunk]
+            counts = np.array(list(map(len, packed)), np.int64)
+            return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
+
+        label_ids = self.label_ids(examples)
+        parts, counts = zip(*parallel.map_chunks(pack, examples, num_workers, "tokenize"), strict=True)
+        features = FeatureSet.joined(parts, self.choices)
+        if documents.has_windows:
+            features = dataclasses.replace(features, windows=np.concatenate(counts))
+        return features.with_values(label_ids=label_ids)
+
+    def pack(
+        self, example: Any, tokenizer: FullTokenizer, max_seq_length: int
+    ) -> list[tuple[list[int], list[int], bool]]:
+        """Returns the sequences of an example, one for each window, in the format of `Tokenizer.pack`."""
+        return self.documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
+
+    def label_ids(self, examples: Sequence[Any]) -> np.ndarray:
+        """Returns class ids [N] or, for regression, numbers [N]; 0 for an example without a label.
+
+        With several labels, label_ids [N, C] are 1.0 for the labels of an example and 0.0 for the others.
+        """
+        labels = self.labels
         if labels is None:
-            label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
-        elif self.problem == "multi_label":
+            return np.array([float(example.label or 0) for example in examples], np.float32)
+        if self.problem == "multi_label":
             label_sets = [set(example.label or ()) for example in examples]
-            label_ids = np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
-        else:
-            numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
-            label_ids = np.array([numbers[example.label] for example in examples], np.int32)
-
-        def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
-            return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
-
-        has_windows = documents.has_windows
-        return pack_data_set(examples, pack, label_ids, num_workers, has_windows=has_windows)
+            return np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
+        numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
+        return np.array([numbers[example.label] for example in examples], np.int32)
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""
@@ -166,34 +188,3 @@ class SentenceTask(ReportingTask):
                 writer.write("\t".join(names) + "\n")
             writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]
-
-
-def pack_data_set(
-    examples: Sequence[Any],
-    pack: Callable[[Any], Sequence[tuple[list[int], list[int], bool]]],
-    label_ids: np.ndarray,
-    num_workers: int,
-    choices: int = 1,
-    has_windows: bool = False,
-) -> FeatureSet:
-    """Tokenizes and packs all examples in several processes.
-
-    Args:
-      examples: examples of any type.
-      pack: returns an example's sequences, one for each choice or window; see `Tokenizer.pack`.
-      label_ids: one row per example.
-      num_workers: see `parallel.map_chunks`.
-      choices: the number of sequences in one example.
-      has_windows: whether the sequences of an example are windows.
-    """
-
-    def pack_chunk(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
-        packed = [pack(example) for example in chunk]
-        counts = np.array(list(map(len, packed)), np.int64)
-        return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
-
-    parts, counts = zip(*parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize"), strict=True)
-    features = FeatureSet.joined(parts, choices)
-    if has_windows:
-        features = dataclasses.replace(features, windows=np.concatenate(counts))
-    return features.with_values(label_ids=label_ids)

@@ -15,13 +15,13 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import dev_split, metrics, tables, text_reader
+from bert_tf.tasks import dev_split, metrics, tables
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.examples import NAME_THE_COLUMNS, InputExample, WeightedExample, class_of, classes_of, is_number
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.text_reader import TextReader
+from bert_tf.tasks.text_reader import TextReader, flag_columns
 from bert_tf.text import FullTokenizer
 
 # --class_weights: every class has the same total weight in the loss, regardless of its number of examples.
@@ -60,24 +60,20 @@ class TextTask(SentenceTask):
     ) -> None:
         problem, does_train = config.problem, trained_in is None
         first = next(iter(sources.values()), "")
-        has_files = isinstance(first, str)
-        if not has_files:
+        if not isinstance(first, str):
             text_b, weight = first[0].text_b is not None, isinstance(first[0], WeightedExample)
             config = config.replace(columns=Columns(text_b="text_b" * text_b, weight="weight" * weight))
         _check(config, labels, does_train)
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
-        if run and not has_files:
+        if run and not isinstance(first, str):
             _check_pairs(config, run)
-        given = tuple(labels or text_reader.flag_columns(config)) or None
+        given = tuple(labels or flag_columns(config)) or None
 
         def known(split: str) -> tuple[str, ...] | None:
             return given if split == "train" else self.labels
 
-        if has_files:
-            read = TextReader(sources, config, known).examples
-        else:
-            read = functools.partial(text_reader.check_examples, sources, problem, known)
-        read = dev_split.with_held_out_dev(functools.cache(read), config.dev_fraction, problem != "regression")
+        read = functools.cache(TextReader(sources, config, known).examples)
+        read = dev_split.with_held_out_dev(read, config.dev_fraction, has_classes=problem != "regression")
         metric, selection_metric = _METRICS[problem]
         selection_metric = config.selection_metric or selection_metric
         super().__init__(TEXT, read, given, problem, metric, selection_metric, output_names)

@@ -1,4 +1,4 @@
-"""Reads texts with labels: rows of TSV, CSV, JSON-lines, Parquet and Arrow files, or examples in memory."""
+"""Reads texts with labels from TSV, CSV, JSON-lines, Parquet and Arrow files with named columns."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.examples import ExampleReader, InputExample, WeightedExample, check_texts, is_number, labelled
-from bert_tf.tasks.tables import Cell, Row
+from bert_tf.tasks.examples import ExampleReader, InputExample, WeightedExample, check_texts, is_number, with_classes
+from bert_tf.tasks.tables import Cell, Row, Source
 
 # The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -29,17 +29,17 @@ class TestExample(InputExample):
 
 
 class TextReader(ExampleReader):
-    """Reads the files of the task "text".
+    """Reads and checks the examples of the task "text".
 
     Args:
-      paths: maps splits ("train", "dev", "test") to files. The test set needs no label; it is scored if every row has a
-        valid one.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory. The test set needs no label; it
+        is scored if every row of its file has a valid one.
       config: the columns, the type of the labels, and how to read the files.
       known: returns the classes that the labels of a split may have; None if they are not known yet, or for regression.
     """
 
-    def __init__(self, paths: Mapping[str, str], config: DataConfig, known: KnownClasses) -> None:
-        super().__init__(paths, config.on_bad_row)
+    def __init__(self, sources: Mapping[str, Source], config: DataConfig, known: KnownClasses) -> None:
+        super().__init__(sources, config.on_bad_row)
         self._config = config
         self._columns = config.columns
         self._flags = flag_columns(config)
@@ -49,7 +49,8 @@ class TextReader(ExampleReader):
     def examples(self, split: str) -> list[InputExample]:
         """Returns the examples of a split. See `ExampleReader.examples`."""
         examples = super().examples(split)
-        if split == "train" and self._config.problem == "multi_label" and self._known(split) is None:
+        is_file = isinstance(self.sources[split], str)
+        if split == "train" and is_file and self._config.problem == "multi_label" and self._known(split) is None:
             self._check_separator(examples)
         return examples
 
@@ -59,7 +60,7 @@ class TextReader(ExampleReader):
         labels = self._flags or (columns.label,)
         others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
-        return tables.read_table(self.path(split), needed, self._config.delimiter)
+        return tables.read_table(self.sources[split], needed, self._config.delimiter)
 
     def example(self, row: Row, split: str) -> InputExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
@@ -67,20 +68,25 @@ class TextReader(ExampleReader):
         row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
         text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
         example = InputExample(row_id, _text(row, columns.text, "text"), text_b)
-        if split == "test":  # prediction accepts blank texts, as in an exported model
+        if split == "test":
             used = ("", columns.text, columns.text_b, columns.id)
             example = TestExample(**vars(example), cells={x: row[x] for x in row.columns if x not in used})
-        else:
-            check_texts(example, row.where)
+        elif split == "train" and columns.weight:
+            example = WeightedExample(**vars(example), weight=_weight(row, columns.weight))
         try:
-            label = self._label(row)
-            example = labelled(example, label, row.where, self._config.problem, self._known(split))
+            return self.checked(dataclasses.replace(example, label=self._label(row)), row.where, split)
         except InputError:
             if split != "test":
                 raise
-        if split == "train" and columns.weight:
-            return WeightedExample(**vars(example), weight=_weight(row, columns.weight))
-        return example
+            return example
+
+    def checked(self, example: InputExample, where: str, split: str) -> InputExample:
+        """Returns an example with the names of its classes. See `ExampleReader.checked`."""
+        if split != "test":  # prediction accepts blank texts, as in an exported model
+            check_texts(example, where)
+        elif example.label is None:
+            return example
+        return with_classes(example, where, self._config.problem, self._known(split))
 
     def _label(self, row: Row) -> str | tuple[str, ...]:
         if self._flags:
@@ -100,7 +106,7 @@ class TextReader(ExampleReader):
         labels = sorted({label for example in examples for label in example.label})
         if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
             raise InputError(
-                f"{self.path('train')}: {found!r} may be several labels, but every row has at most one. Pass "
+                f"{self.sources['train']}: {found!r} may be several labels, but every row has at most one. Pass "
                 "--label_separator, or all --labels."
             )
 
@@ -109,26 +115,6 @@ def flag_columns(config: DataConfig) -> tuple[str, ...]:
     """Returns the names of columns of 0 and 1, which are the classes; empty if the labels are in one column."""
     label = config.columns.label
     return tuple(label.split(",")) if config.problem == "multi_label" and "," in label else ()
-
-
-def check_examples(
-    examples: Mapping[str, Sequence[InputExample]], problem: str, known: KnownClasses, split: str
-) -> list[InputExample]:
-    """Returns the examples of a split in memory, which are checked like the rows of files.
-
-    Args:
-      examples: maps splits to examples. Those of "test" have no labels and may be blank.
-      problem: "classification", "regression" or "multi_label".
-      known: see `TextReader`.
-      split: "train", "dev" or "test".
-    """
-    if split == "test":
-        return list(examples[split])
-    checked = []
-    for number, example in enumerate(examples[split]):
-        check_texts(example, f"example {number}")
-        checked.append(labelled(example, example.label, f"example {number}", problem, known(split)))
-    return checked
 
 
 def _text(row: Row, column: str, cell_name: str) -> str:
