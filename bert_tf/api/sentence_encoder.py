@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
+from bert_tf.serving.signature_inputs import IDS, signature
 from bert_tf.text import packing
 from bert_tf.text.graph_packing import TokenBatch
 
@@ -125,7 +126,7 @@ class SentenceEncoder(NamesArguments):
         buckets = feature_sets.bucket_lengths(longest, compiled=False)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
-            vectors = compute(batch).numpy()
+            vectors = compute(**batch).numpy()
             found = np.zeros((len(features), vectors.shape[1]), np.float32) if found is None else found
             found[numbers] = vectors[: len(numbers)]
         return found[0] if isinstance(x, str) else found[: len(texts)]
@@ -139,12 +140,10 @@ class SentenceEncoder(NamesArguments):
     def _encoder(self) -> InferenceEncoder:
         return InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype)
 
-    def _function(self, config: VectorConfig) -> Callable[[Mapping[str, np.ndarray]], tf.Tensor]:
+    def _function(self, config: VectorConfig) -> Callable[..., tf.Tensor]:
         encoder = self._encoder
 
-        # One trace for batches of any shape.
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
         def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
             return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
 
-        return lambda batch: compute(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        return signature(compute, **IDS)

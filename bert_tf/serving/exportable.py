@@ -20,7 +20,7 @@ from bert_tf.runtime import extras, files
 from bert_tf.runtime.program import say
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.serving.lite_model import TextTask
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.signature_inputs import IDS, ServedModel
 from bert_tf.text import Tokenizer
 from bert_tf.text.packing import check_max_seq_length
@@ -47,7 +47,7 @@ class Exportable(NamedTuple):
       tokenizer: the model's tokenizer.
       max_seq_length: length at which texts are truncated or split into windows.
       classes: the names of the logits' columns; None if they have no names.
-      task: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
+      settings: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
     """
 
     served: ServedModel
@@ -55,7 +55,7 @@ class Exportable(NamedTuple):
     tokenizer: Tokenizer
     max_seq_length: int
     classes: Sequence[str] | None = None
-    task: TextTask | None = None
+    settings: TextSettings | None = None
 
     def write(self, folder: str, config: ExportConfig) -> list[str]:
         """Writes the export to a folder that doesn't exist yet.
@@ -75,8 +75,8 @@ class Exportable(NamedTuple):
             write_lite(self.plain, os.path.join(folder, LITE_INT8_FILE), is_quantized=True)
         if config.litert:
             write_lite(self.plain, os.path.join(folder, LITE_FILE))
-        if self.task is not None and (config.litert or config.quantize == "int8"):
-            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.task)
+        if self.settings is not None and (config.litert or config.quantize == "int8"):
+            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.settings)
         if config.onnx:
             write_onnx(self.plain, os.path.join(folder, ONNX_FILE))
         return list(signatures)
@@ -174,10 +174,10 @@ class FinishedRun:
         served: ServedModel,
         model: EncoderModel,
         classes: Sequence[str] | None = None,
-        task: TextTask | None = None,
+        settings: TextSettings | None = None,
     ) -> Exportable:
         """Returns the exportable model of the run."""
-        return Exportable(served, plain_logits(model), self.tokenizer, self.max_seq_length, classes, task)
+        return Exportable(served, plain_logits(model), self.tokenizer, self.max_seq_length, classes, settings)
 
 
 def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -> None:

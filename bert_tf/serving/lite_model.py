@@ -17,7 +17,7 @@ from bert_tf.text.long_documents import LongDocuments, document_means
 from bert_tf.text.vocabulary import VOCAB_FILE
 
 
-class TextTask(TypedDict):
+class TextSettings(TypedDict):
     """The settings for computing answers from the logits of texts, pairs or choices; in a file next to the model.
 
     inputs: the names of the one or two texts, or of the prompt and the endings.
@@ -64,8 +64,8 @@ class LiteModel(AnsweringModel):
                 f"{folder}: no LiteRT model of texts, pairs or choices ({names[0]} or {names[1]}, and {names[2]}). "
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
-        self._task = json_files.read(task_path, "--model", TextTask)
-        self._documents = LongDocuments.from_flags(self._task)
+        self._settings = json_files.read(task_path, "--model", TextSettings)
+        self._documents = LongDocuments.from_flags(self._settings)
         vocab_file = os.path.join(folder, VOCAB_FILE)
         self._tokenizer = Tokenizer.checked(vocab_file)
         try:
@@ -75,26 +75,26 @@ class LiteModel(AnsweringModel):
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path} can't be loaded ({reason}). Export the model again.") from None
         self._lock = threading.Lock()
-        inputs, is_choice = self._task["inputs"], self._task["problem"] == "choice"
+        inputs, is_choice = self._settings["inputs"], self._settings["problem"] == "choice"
         fields = {name: Field(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
         super().__init__(fields, () if is_choice else inputs)
 
     def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
-        texts = [[fields[name] for name in self._task["inputs"]] for fields in examples]
-        if self._task["problem"] == "choice":
+        texts = [[fields[name] for name in self._settings["inputs"]] for fields in examples]
+        if self._settings["problem"] == "choice":
             return self._choices(texts)
         logits, truncated = self._logits(texts)
         return [self._outputs(row) | {"truncated": cut} for row, cut in zip(logits, truncated, strict=True)]
 
     def _outputs(self, logits: np.ndarray) -> dict[str, Any]:
         """Returns the answer to a text or a pair for its logits [C]."""
-        problem, labels = self._task["problem"], self._task["labels"]
+        problem, labels = self._settings["problem"], self._settings["labels"]
         if problem == "regression":
             return {"score": float(logits[0])}
         outputs = {"logits": logits.tolist(), "label_names": labels}
         if problem == "multi_label":
             probabilities = 1 / (1 + np.exp(-logits))
-            chosen = probabilities >= self._task.get("threshold", export_config.LABEL_THRESHOLD)
+            chosen = probabilities >= self._settings.get("threshold", export_config.LABEL_THRESHOLD)
             return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
         return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
 
@@ -118,7 +118,7 @@ class LiteModel(AnsweringModel):
         for parts in texts:
             # As in the SavedModel, half of a surrogate pair, which is not valid UTF-8, is dropped.
             text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
-            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._task["max_seq_length"]))
+            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._settings["max_seq_length"]))
         if not packed:
             return np.zeros((0, 1), np.float32), []
         rows = [sequence[:2] for sequences in packed for sequence in sequences]

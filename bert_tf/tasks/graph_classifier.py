@@ -13,7 +13,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.exportable import Exportable, FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
-from bert_tf.serving.lite_model import TextTask
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.signature_inputs import (
     IDS,
     TEXT_LISTS,
@@ -25,6 +25,7 @@ from bert_tf.serving.signature_inputs import (
     signature,
 )
 from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch
 from bert_tf.text.long_documents import LongDocuments
 
@@ -39,27 +40,18 @@ class ServedClassifier(tf.Module):
 
     Args:
       encoder: the encoder with the output layer.
-      texts: the reader of its input texts.
-      labels: the classes; None for regression.
-      threshold: with several labels per example, lowest probability of a predicted label; otherwise None.
-      inputs: the names of the inputs: one, or two for pairs.
+      tokenizer: the model's tokenizer.
+      settings: the inputs, the labels, and how texts are read. With several labels, they have a threshold.
     """
 
-    def __init__(
-        self,
-        encoder: InferenceEncoder,
-        texts: TextReader,
-        *,
-        labels: Sequence[str] | None,
-        threshold: float | None,
-        inputs: Sequence[str],
-    ) -> None:
+    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, settings: TextSettings) -> None:
         super().__init__(name="classifier")
         self._encoder = encoder
-        self._texts = texts
-        self._labels = None if labels is None else tf.constant(list(labels))
-        self._threshold = threshold
-        self._inputs = tuple(inputs)
+        documents = LongDocuments.from_flags(settings)
+        self._texts = TextReader(tokenizer, settings["max_seq_length"], documents=documents)
+        self._labels = settings["labels"] and tf.constant(settings["labels"])
+        self._threshold = settings.get("threshold")
+        self._inputs = tuple(settings["inputs"])
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
@@ -170,8 +162,8 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model, _ = run.restored(ClassifierModel, 1)
     served = ServedChooser(run.encoder(model), TextReader(run.tokenizer, run.max_seq_length))
-    task = TextTask(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
-    return run.exportable(served, model, task=task)
+    settings = TextSettings(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
+    return run.exportable(served, model, settings=settings)
 
 
 def exportable_classifier(run: FinishedRun) -> Exportable:
@@ -192,12 +184,9 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
         variable = getattr(model.head, name)
         scale = output_layers.recorded_scale(run.settings)
         variable.assign(output_layers.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
-    threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
-    documents = LongDocuments.from_flags(run.settings)
-    texts = TextReader(run.tokenizer, run.max_seq_length, documents=documents)
-    served = ServedClassifier(run.encoder(model), texts, labels=labels, threshold=threshold, inputs=inputs)
-    task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
-    task |= documents.record
-    if threshold is not None:
-        task["threshold"] = threshold
-    return run.exportable(served, model, labels, task)
+    names = labels and list(labels)
+    settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
+    settings |= LongDocuments.from_flags(run.settings).record
+    if problem == "multi_label":
+        settings["threshold"] = run_directory.label_threshold(run.folder)
+    return run.exportable(ServedClassifier(run.encoder(model), run.tokenizer, settings), model, labels, settings)

@@ -19,6 +19,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import inference_encoder
 from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
@@ -84,10 +85,10 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     labels = None if problem == "regression" else ["x", "y", "ž"]
     model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, causal=causal)
     is_pair = problem != "multi_label"
-    reader = TextReader(tokenizer, LENGTH)
-    names = ("q", "body") if is_pair else ("q",)
-    options = {"labels": labels, "threshold": None if is_pair else 0.3, "inputs": names}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), reader, **options)
+    names = ["q", "body"] if is_pair else ["q"]
+    settings = TextSettings(inputs=names, problem=problem, labels=labels, max_seq_length=LENGTH)
+    settings |= {} if is_pair else {"threshold": 0.3}
+    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
     sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
@@ -111,9 +112,8 @@ def test_classifiers(tokenizer, pairs, problem, causal):
 
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
-    reader = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a", "text_b")}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), reader, **options)
+    settings = {"labels": ["x", "y", "z"], "inputs": ["text_a", "text_b"], "max_seq_length": LENGTH}
+    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(text_a=empty, text_b=empty)["probabilities"].shape == [0, 3]
@@ -300,12 +300,11 @@ def test_texts_are_split_into_words_in_linear_time():
 
 def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     classifier = tiny_model(ClassifierModel, tokenizer, 3)
-    texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a",)}
+    settings = {"labels": ["x", "y", "z"], "inputs": ["text_a"], "max_seq_length": LENGTH}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
     classify = ServedClassifier(
-        InferenceEncoder(classifier.encoder, head=classifier.head), texts, **options
+        InferenceEncoder(classifier.encoder, head=classifier.head), tokenizer, settings
     ).signatures()
     encode = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     functions = [
