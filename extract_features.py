@@ -26,7 +26,10 @@ class ExtractionConfig(Settings, frozen=True):
         ]
         | None
     ) = None
-    normalize: Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model.")] | None = None
+    normalize: (
+        Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model.", needs="pooling")]
+        | None
+    ) = None
     batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")
@@ -42,7 +45,7 @@ _DEVICES = program_flags.SettingsFlags(
 
 def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
-    program.require_together({"normalize": "pooling"})
+    program.check_needs()
     if _CONFIG.given()["pooling"]:
         program.set_defaults({"layers": "-1"})
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, program
-from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
-from bert_tf.tasks.data_config import TAGGING, DataConfig, FeatureConfig, parse
+from bert_tf.tasks.data_config import DataConfig, FeatureConfig, parse
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
@@ -18,12 +17,8 @@ _CONFIG = program_flags.SettingsFlags(FinetuningConfig, output_dir=None, num_wor
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 _EXPORT = program_flags.ExportFlags(is_step=True)
-_NEEDED = {"export_": "do_export", "sweep_": "sweep", "reset_head": "do_train"}
-_NEEDED_BY_FEATURES = {
-    "feature_combination": "feature_layers",
-    "features_dir": "feature_layers",
-    "bilstm_units": "bilstm_layers",
-}
+for _name in ("reinit_layers", "reset_head", "bilstm_layers"):  # a frozen model has no layers to train
+    program.needs(_name, "!feature_layers")
 # The defaults for a BiLSTM, which is randomly initialised. The usual defaults are for pre-trained weights.
 _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
@@ -33,8 +28,6 @@ def main() -> None:
     config, data, features = read_settings()
     program.require_one("do_train", "do_eval", "do_predict", "do_export")
     names, output_dir = parse(data.task_name), config.training.output_dir
-    if config.original_format and TAGGING in names:
-        raise InputError(f"--original_format: has no effect with --task_name={TAGGING}. Omit it.")
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
         from bert_tf.checkpoints import pretrained, run_directory
@@ -65,7 +58,7 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     features = _FEATURES.config()
     if features.layers:
         program.set_defaults(_BILSTM_DEFAULTS)
-    program.require_together(_NEEDED | ({} if features.layers else _NEEDED_BY_FEATURES))
+    program.check_needs()
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
     files.check_output_folder(config.training.output_dir, "--output_dir")
@@ -90,9 +83,6 @@ def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:
 
 def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
     """Returns the settings of feature-based tagging, with the frozen model."""
-    for name in ("reinit_layers", "reset_head", "bilstm_layers"):
-        if getattr(config, name):
-            raise InputError(f"--{name}: can't be used with --feature_layers, which freezes the model. Omit it.")
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased
 

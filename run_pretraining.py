@@ -21,20 +21,12 @@ _RECIPE = flags.DEFINE_enum(
     "Settings for a complete run, such as the paper's; flags that you pass take priority.",
 )
 _EXPORT = program_flags.ExportFlags(is_step=True)
-_NEEDED = {
-    "export_": "do_export",
-    "eval_max_": "eval_input_file",
-    "eval_steps": "eval_input_file",
-    "second_num_warmup_steps": "second_learning_rate",
-    "second_reset_moments": "second_learning_rate",
-    "second_": "second_input_file",
-}
 
 
 def main() -> None:
     """Runs the steps that the flags select."""
     program.set_defaults(RECIPES.get(_RECIPE.value, {}))
-    program.require_together(_NEEDED)
+    program.check_needs()
     program.require_one("do_train", "do_eval", "do_export")
     config = _CONFIG.config(flags=program.flag_values())
     files.check_output_folder(config.training.output_dir, "--output_dir")

@@ -25,7 +25,6 @@ from absl import logging
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
 from bert_tf.runtime import files, program
-from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
 
@@ -36,22 +35,15 @@ _SQUAD = program_flags.SettingsFlags(SquadConfig)
 _ANSWERS = program_flags.SettingsFlags(AnswerConfig)
 _STEPS = program_flags.SettingsFlags(SquadSteps)
 _EXPORT = program_flags.ExportFlags(is_step=True)
-_NEEDED = {
-    "export_": "do_export",
-    "reset_head": "do_train",
-    "tune_null_threshold": "version_2_with_negative",
-    "bilstm_units": "bilstm_layers",
-}
-_FILES = {"do_train": "train_file", "do_predict": "predict_file", "evaluate_file": "predict_file"}
-_OTHER_STEPS = ("do_train", "do_predict", "interactive", "do_export")
-_NEEDED_BY_ANSWERS = {"null_score_diff_threshold": "version_2_with_negative"}
+_FILES = {"do_train": "train_file", "do_predict": "predict_file"}
+for _step, _file in _FILES.items():
+    program.needs(_step, _file)
 
 
 def main() -> None:
     """Runs the steps that the flags select."""
-    # An export uses the SQuAD version of the finished run.
-    program.require_together(_NEEDED | ({} if _EXPORT.do_export else _NEEDED_BY_ANSWERS) | _FILES)
-    program.require_one(*_OTHER_STEPS, "evaluate_file")
+    program.check_needs()
+    program.require_one("do_train", "do_predict", "interactive", "do_export", "evaluate_file")
     config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
     squad_config = _SQUAD.config(
         max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
@@ -59,9 +51,6 @@ def main() -> None:
     if squad_config.verbose_logging:
         logging.set_verbosity(logging.INFO)
     config.distribution.check_tf_config()
-    others = [name for name in _OTHER_STEPS if program.flag_values()[name]]
-    if step.evaluate_file and others:
-        raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
     files.check_output_folder(config.training.output_dir, "--output_dir")
     read = [_FILES[name] for name in _FILES if program.flag_values()[name]]
     program.require_files(*read, "vocab_file", "bert_config_file", "evaluate_file")

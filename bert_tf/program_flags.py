@@ -69,6 +69,8 @@ class SettingsFlags(Generic[_Settings]):
 
 def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
     kind = field.plain_type
+    if field.needs:
+        program.needs(field.flag, field.needs)
     if get_origin(kind) is Literal:
         return flags.DEFINE_enum(field.flag, default, get_args(kind), field.help)
     if get_origin(kind) is tuple:
@@ -121,6 +123,7 @@ class ExportFlags:
             program.section("Export")
             text = "Export a SavedModel, which takes raw strings, to --export_dir."
             self._do_export = flags.DEFINE_bool("do_export", False, text)
+            program.needs("export_dir", ExportConfig.needs)
         self._export_dir = flags.DEFINE_string("export_dir", None, "New folder for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
 

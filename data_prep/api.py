@@ -1,16 +1,16 @@
 """Runs the programs that make vocabularies and pre-training data from Python, on texts or files."""
 
 import contextlib
+import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
-from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError, is_no_list
+from bert_tf.runtime import files, program
+from bert_tf.runtime.errors import InputError, explanation, is_no_list
 
 Flag = str | int | float | bool | os.PathLike[str] | Sequence[str]
 
@@ -57,17 +57,17 @@ def create_pretraining_data(
     _run("create_pretraining_data", texts, {"output_file": output_file, "vocab_file": vocab_file, **split, **flags})
 
 
-def _run(program: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
-    """Runs a program in a separate process, because programs define flags with the same names."""
+def _run(name: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
+    """Runs a program in a separate process, because it starts processes that import the main module again."""
     with _input_files(texts) as input_file:
         flags = {"input_file": input_file, **flags}
         given = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
-        command = [sys.executable, "-m", f"data_prep.{program}", *given]
+        command = [sys.executable, "-m", __name__, name, *given]
         # A notebook shows only the output that this process itself writes.
-        process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+        process = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     if process.returncode:
-        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # follows the progress bars
-        raise InputError(f"data_prep.{program}: {message.strip()[-2000:] or process.returncode}")
+        message = process.stdout or process.stderr[-2000:] or str(process.returncode)
+        raise InputError(f"data_prep.{name}: {message.strip()}")
     sys.stderr.write(process.stderr)
 
 
@@ -88,3 +88,8 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
                 # Half of a surrogate pair is not valid UTF-8. Its backslash escape is also its JSON escape.
                 writer.write(line.encode("utf-8", "backslashreplace"))
         yield path
+
+
+if __name__ == "__main__":  # see `_run`; the programs write nothing else to standard output
+    program.on_failure(lambda error: print(explanation(error) or error))
+    importlib.import_module(f"data_prep.{sys.argv.pop(1)}").cli()

@@ -10,7 +10,7 @@ memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip instal
 
 from bert_tf import program_flags
 from bert_tf.runtime import extras, program
-from data_prep.create_pretraining_data import NEEDED, REQUIRED, say_if_finished, say_summary
+from data_prep.create_pretraining_data import REQUIRED, say_if_finished, say_summary
 from data_prep.options import DataOptions, preparation_config
 
 _OPTIONS = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
@@ -23,7 +23,7 @@ def main(*beam_options: str) -> None:
 
     from data_prep.beam import PreparePretrainingData, counts_of
 
-    program.require_together(NEEDED)
+    program.check_needs()
     options = _OPTIONS.config()
     config = preparation_config(options)
     if say_if_finished(config):

@@ -20,11 +20,11 @@ from data_prep.options import DataOptions, LocalOptions, preparation_config
 _DEFAULT_WORKER_MB = 400
 
 REQUIRED = ("input_file", "output_file", "vocab_file")
-NEEDED = {"language": "split_sentences", "word_segmenter": "do_whole_word_mask"}
 # A text whose lines were paragraphs had 80% random next sentences, and 56% when paragraphs were split into sentences.
 _MOST_RANDOM_NEXT = 0.65
 _MAY_BE_EMPTY = 64
-_NOT_IN_REFERENCE_ORDER = (
+# The original program has other flags only.
+_NOT_IN_ORIGINAL_ORDER = (
     *(
         "objective",
         "masking",
@@ -59,11 +59,6 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
     """
     config = preparation_config(options, local.original_order)
     if local.original_order:
-        defaults = DataOptions(**dict.fromkeys(REQUIRED, "")).flag_values() | LocalOptions().flag_values()
-        given = options.flag_values() | local.flag_values()
-        for name in _NOT_IN_REFERENCE_ORDER:
-            if given[name] != defaults[name]:
-                raise InputError("can't be used with --original_order. Omit it.", f"--{name}")
         tokenizer = config.tokenizer.make()
         paths = [file.path for file in config.inputs]
         counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
@@ -129,9 +124,11 @@ def cli() -> None:
     """Runs this module as a command. Its flags are defined here because `beam_pipeline` imports it."""
     options = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
     local = program_flags.SettingsFlags(LocalOptions)
+    for name in _NOT_IN_ORIGINAL_ORDER:
+        program.needs(name, "!original_order")
 
     def main() -> None:
-        program.require_together(NEEDED)
+        program.check_needs()
         make_data(options.config(), local.config())
 
     program.run(main, required=REQUIRED)

@@ -22,8 +22,7 @@ from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
 from data_prep.local import PreparationConfig
 
 _TOOL_VERSION = 1
-# The flags that determine the masks.
-_OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "masking", "masking_policy", "no_special_replacements")
+_MAX_PREDICTIONS = 20
 # Settings of a vocabulary that are not flags of the program.
 NOT_IN_BUILD_VOCAB = ("documents", "split_sentences", "language")
 
@@ -87,7 +86,9 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     ) = None
     strip_accents: Annotated[bool, about("Remove accents. Default: the same as --do_lower_case.")] | None = None
     rules: SegmentRules = SegmentRules()
-    max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens per sequence.", ge=1)] = 20
+    max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens per sequence.", ge=1)] = (
+        _MAX_PREDICTIONS
+    )
     dupe_factor: Annotated[
         int | None, about("Passes over the documents with new random choices. Default: 10, or 1 if unmasked.")
     ] = None
@@ -96,16 +97,20 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         about("ltr makes unmasked sequences for a left-to-right model.", group="Content of the records"),
     ] = "mlm_nsp"
     masking: Annotated[
-        Literal["static", "dynamic"], about("dynamic: mask the tokens during training, differently in each step.")
+        Literal["static", "dynamic"],
+        about("dynamic: mask the tokens during training, differently in each step.", needs="objective=mlm_nsp"),
     ] = "static"
     masking_policy: Annotated[
         tuple[float, ...],
         Meta(min_length=3, max_length=3),
-        about("Fractions of masked tokens that become [MASK], stay unchanged, and become random (Table 8)."),
+        about(
+            "Fractions of masked tokens that become [MASK], stay unchanged, and become random (Table 8).",
+            needs="objective=mlm_nsp",
+        ),
     ] = (0.8, 0.1, 0.1)
     masks: MaskingPolicy = MaskingPolicy()
     word_segmenter: Annotated[
-        str, about("module:function that splits text into words, such as jieba:lcut; for --do_whole_word_mask.")
+        str, about("module:function that splits text into words, such as jieba:lcut.", needs="do_whole_word_mask")
     ] = ""
     input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions()
@@ -127,13 +132,9 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         Raises:
           InputError: if a setting is given that has no effect.
         """
-        defaults = type(self)(input_file="", output_file="", vocab_file="").flag_values()
-        values = self.flag_values()
-        if self.objective == "ltr":
-            for name in _OF_MASKS:
-                if values[name] != defaults[name]:
-                    raise InputError("has no effect with --objective=ltr. Omit it.", f"--{name}")
-        elif self.masking == "dynamic" and self.max_predictions_per_seq != defaults["max_predictions_per_seq"]:
+        self.check_needs()
+        is_default = self.max_predictions_per_seq == _MAX_PREDICTIONS
+        if self.objective != "ltr" and self.masking == "dynamic" and not is_default:
             raise InputError(
                 "has no effect with --masking=dynamic. Omit it here, and pass it to run_pretraining.py, which masks "
                 "the tokens.",

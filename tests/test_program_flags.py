@@ -220,7 +220,7 @@ PREPARATION = "-m data_prep.create_pretraining_data --input_file={text} --output
     [
         ("run_classifier.py --task_name=rte --output_dir=x --sweep_epochs=2", "sweep"),
         ("run_classifier.py --task_name=ner --output_dir=x --feature_combination=concat", "feature_layers"),
-        ("run_squad.py --output_dir=x --do_predict --export_dir=x", "do_export"),
+        ("run_squad.py --output_dir=x --do_predict --predict_file=x --export_dir=x", "do_export"),
         ("run_squad.py --output_dir=x --predict_file=x --do_predict --reset_head", "do_train"),
         ("run_squad.py --output_dir=x --do_predict", "predict_file"),
         ("run_squad.py --output_dir=x --do_train", "train_file"),
@@ -243,7 +243,7 @@ def test_flags_that_need_another_are_refused_without_it(given, needed):
     [
         (
             f"{PREPARATION} --objective=ltr --masking_policy=1,0,0",
-            "--masking_policy: has no effect with --objective=ltr",
+            "--masking_policy is used only with --objective=mlm_nsp. Omit it with --objective=ltr.",
         ),
         (
             f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9",

@@ -20,7 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 # The variables of a fine-tuned output layer. SQuAD's have a different path.
-HEAD_VARIABLES = r"(cls/squad/)?output_(weights|bias)"
+HEAD_VARIABLES = r"(cls/squad/|heads/.*/)?output_(weights|bias)"
 HF_CONFIG_FILE = "config.json"
 # The name of the tagging task in run.json, where the labels are entity types.
 TAGGING = "ner"

@@ -7,7 +7,7 @@ read, see `legacy.keras_names`.
 import re
 
 # Pattern of the released names of variables that are not part of the encoder.
-HEADS = r"(cls/.*|output_weights|output_bias)"
+HEADS = r"(cls/.*|(heads/.*/)?output_(weights|bias))"
 # Pattern of the variables that fine-tuning may add: an output layer, and a BiLSTM (which other formats can't store).
 ADDED_BY_FINE_TUNING = rf"({HEADS}|bilstm/.*)"
 

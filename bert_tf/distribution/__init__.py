@@ -4,7 +4,7 @@
 - `strategies`: builds the `tf.distribute` strategy, and reports devices, replicas and workers.
 - `cluster`: reads TF_CONFIG and waits until all workers have started.
 - `workers`: connects workers, exchanges texts between them, and reports lost workers.
-- `gradients`: releases custom gradients together with their graphs.
+- `tensorflow_internals`: all private names of TensorFlow that the package uses.
 
 `devices` and `cluster` do not import TensorFlow.
 """

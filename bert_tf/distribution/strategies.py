@@ -1,7 +1,6 @@
 """Devices, replicas and workers. Only this module depends on the type of the `tf.distribute` strategy."""
 
 import contextlib
-import ctypes
 import functools
 import importlib.metadata
 import os
@@ -14,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
-from bert_tf.distribution import gradients as gradients
-from bert_tf.distribution import workers
+from bert_tf.distribution import tensorflow_internals, workers
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -27,44 +24,31 @@ _SECONDS_OF_SILENCE = 5.0
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _TPU_PACKAGES = f"tensorflow-tpu=={tf.__version__} libtpu==0.0.31"
 _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
-# absl::SetMinLogLevel in TensorFlow 2.20 and 2.21.
-_SET_ABSL_LEVEL = [f"_ZN4absl12lts_{x}14SetMinLogLevelENS0_18LogSeverityAtLeastE" for x in ("20250127", "20250814")]
 
 
 def _quieten_tensorflow() -> None:
     """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to the parts of TensorFlow's log that ignore it.
 
     These are its Python log, which warns of every new graph of a step although one per length is expected, and absl's
-    log. There is no public function for absl's log. If another TensorFlow version renames its functions, this has no
-    effect on absl's log.
+    log.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if not level.isdecimal():
         return
     if int(level) >= _ERRORS_ONLY:
         tf.get_logger().setLevel("ERROR")
-    library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
-    with contextlib.suppress(OSError):
-        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        for name in _SET_ABSL_LEVEL:
-            with contextlib.suppress(AttributeError):
-                getattr(loaded, name)(int(level))
+    tensorflow_internals.set_absl_log_level(int(level))
 
 
 def _warn_of_lost_onednn() -> None:
     """Warns if TensorFlow was imported before `bert_tf` could enable oneDNN."""
-    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "1" or platform.machine() != "x86_64":
-        return
-    # There is no public function. If this one moves, there is no warning.
-    with contextlib.suppress(ImportError, AttributeError):
-        from tensorflow.python.util import _pywrap_util_port
-
-        if not _pywrap_util_port.IsMklEnabled():
-            warnings.warn(
-                "TensorFlow was imported before bert_tf, so oneDNN is disabled. Computation is slower, and the last "
-                "digits differ from the programs' results. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
-                stacklevel=2,
-            )
+    is_wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1" and platform.machine() == "x86_64"
+    if is_wanted and tensorflow_internals.lacks_onednn():
+        warnings.warn(
+            "TensorFlow was imported before bert_tf, so oneDNN is disabled. Computation is slower, and the last "
+            "digits differ from the programs' results. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
+            stacklevel=2,
+        )
 
 
 _quieten_tensorflow()
@@ -224,7 +208,7 @@ def without_graph_optimizer() -> Iterator[None]:
 
 def compiles_all() -> bool:
     """Returns whether this is called in a function that XLA compiles as a whole, as on a TPU or with jit_compile."""
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return tensorflow_internals.is_compiled_by_xla()
 
 
 @functools.cache

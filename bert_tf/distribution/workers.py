@@ -13,7 +13,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.distribution import cluster
+from bert_tf.distribution import cluster, tensorflow_internals
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 
@@ -55,30 +55,18 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
     Raises:
       InputError: if TF_CONFIG is missing or malformed, or the workers can't connect; see `cluster.wait_for_all`.
     """
-    # TensorFlow's functions for this are not public. The strategy keeps a configuration that exists before it is built.
-    # Otherwise its timeout is ten seconds, which is too short for a busy machine.
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.eager import context
-
     members, name = cluster.read_tf_config()
     program.on_failure(functools.partial(_end_all, name))
-    if context.context().coordination_service is None:
-        context.context().configure_coordination_service(
-            service_type="standalone",
-            service_leader=f"/job:{cluster.leader(members).replace(' ', '/replica:0/task:')}",
-            coordinated_jobs=[
-                coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(tasks)) for job, tasks in members.items()
-            ],
-            heartbeat_timeout_in_ms=1000 * worker_timeout,
-            cluster_register_timeout_in_ms=1000 * worker_timeout,
-        )
+    leader = f"/job:{cluster.leader(members).replace(' ', '/replica:0/task:')}"
+    jobs = {job: len(tasks) for job, tasks in members.items()}
+    tensorflow_internals.configure_coordination(leader, jobs, worker_timeout)
     count = sum(map(len, members.values()))
     program.say(f"{name}: waiting for all {count} workers in TF_CONFIG to start.")
     cluster.wait_for_all(members, name, _START_TIMEOUTS * worker_timeout)
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_BYTES_PER_SUM)
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-        context.context().set_config_key_value(name, "connected")
+        tensorflow_internals.set_shared_value(name, "connected")
         return strategy
     except tf.errors.OpError as error:
         raise InputError(
@@ -141,16 +129,12 @@ def explain(error: BaseException) -> str | None:
 
 def _end_all(name: str, error: BaseException) -> str | None:
     """Reports to all workers why this one ends. Returns the reason if another worker is the cause."""
-    from tensorflow.python.eager import context
-
-    if context.context()._context_handle is None:
+    if not tensorflow_internals.is_initialised():
         return None
     cause = explain(error)
     told = cause or f"{name} has ended: {str(error)[:_LONGEST_REPORT] or type(error).__name__}"
     with contextlib.suppress(tf.errors.OpError):  # the service itself may have failed
-        # Reporting to a service that hangs would hang. Reading a value that was set before fails after a timeout.
-        context.context().get_config_key_value(name, timeout_in_ms=int(1000 * _SECONDS_TO_REPORT))
-        context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, _REPORT.format(told))
+        tensorflow_internals.report_to_workers(name, _REPORT.format(told), _SECONDS_TO_REPORT)
         if name == cluster.leader(cluster.read_tf_config()[0]):
             time.sleep(_SECONDS_TO_REPORT)
     return cause

@@ -38,7 +38,12 @@ class SelectionConfig(Settings, frozen=True):
         ),
     ] = "epoch"
     early_stopping_patience: Annotated[
-        int, about("Stop training after this many evaluations without a better score; 0 to never stop early.", ge=0)
+        int,
+        about(
+            "Stop training after this many evaluations without a better score; 0 to never stop early.",
+            ge=0,
+            needs="!evaluate_every=end",
+        ),
     ] = 0
     use_best_checkpoint: Annotated[bool, about("Use the weights with the best dev score instead of the last ones.")] = (
         False
@@ -46,8 +51,7 @@ class SelectionConfig(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.early_stopping_patience and self.evaluate_every == "end":
-            raise InputError("--early_stopping_patience: has no effect with --evaluate_every=end. Omit one of them.")
+        self.check_needs()
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
         """Returns the number of steps between evaluations; an epoch is rounded to whole steps."""
@@ -63,15 +67,15 @@ class TrialsConfig(Settings, frozen=True):
 
     sweep: Annotated[bool, about("Try every combination of the --sweep_* values.", group="Model selection")] = False
     sweep_batch_sizes: Annotated[
-        tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep.")
+        tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep.", needs="sweep")
     ] = (16, 32)
     sweep_learning_rates: Annotated[
         tuple[FiniteAboveZero, ...],
         Meta(min_length=1),
-        about("Learning rates for --sweep. For GLUE the paper tries 5e-5,4e-5,3e-5,2e-5."),
+        about("Learning rates for --sweep. For GLUE the paper tries 5e-5,4e-5,3e-5,2e-5.", needs="sweep"),
     ] = (5e-5, 3e-5, 2e-5)
     sweep_epochs: Annotated[
-        tuple[FiniteAboveZero, ...], Meta(min_length=1), about("Numbers of epochs for --sweep.")
+        tuple[FiniteAboveZero, ...], Meta(min_length=1), about("Numbers of epochs for --sweep.", needs="sweep")
     ] = (2.0, 3.0, 4.0)
     num_restarts: Annotated[
         int, about("Number of seeds to try, starting with --random_seed; the best is used.", ge=1)
@@ -108,7 +112,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     predict_batch_size: Annotated[
         int, about("Examples in a prediction batch, on all devices; more if they are short.", ge=1)
     ] = 8
-    original_format: Annotated[bool, about("Write test_results.tsv without a header.")] = False
+    original_format: Annotated[bool, about("Write test_results.tsv without a header.", needs="!task_name=ner")] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
     num_train_epochs: Annotated[
         FiniteAboveZero, about("Number of passes over the training set or over each training file.", group="Training")
@@ -124,13 +128,15 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     reinit_layers: Annotated[
         int, about("Number of top layers to initialise randomly, together with the pooler.", ge=0)
     ] = 0
-    reset_head: Annotated[bool, about("Train a new output layer even if --init_checkpoint has a fine-tuned one.")] = (
-        False
-    )
+    reset_head: Annotated[
+        bool, about("Train a new output layer even if --init_checkpoint has a fine-tuned one.", needs="do_train")
+    ] = False
     bilstm_layers: Annotated[
         int, about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
     ] = 0
-    bilstm_units: Annotated[int, about("Number of units in each direction of a BiLSTM.", ge=1)] = BiLstmConfig().units
+    bilstm_units: Annotated[
+        int, about("Number of units in each direction of a BiLSTM.", ge=1, needs="bilstm_layers|feature_layers")
+    ] = BiLstmConfig().units
     training: TrainingConfig = TrainingConfig()
     selection: SelectionConfig = SelectionConfig()
     trials: TrialsConfig = TrialsConfig()

@@ -55,10 +55,10 @@ class EncoderModel:
         self.bilstm = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
-    def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
-        """Sets `variables`. Subclasses call it after building the output layer."""
-        top_variables = head.weights if self.bilstm is None else self.bilstm.variables + head.weights
-        self.variables = self.encoder.weights + top_variables
+    def collect_variables(self, *heads: LinearHead, reads_tokens: bool) -> None:
+        """Sets `variables`. Subclasses call it after building the output layers."""
+        bilstm = [] if self.bilstm is None else self.bilstm.variables
+        self.variables = [*self.encoder.weights, *bilstm, *(weight for head in heads for weight in head.weights)]
         self.uses_pooler = not reads_tokens and self.bilstm is None
 
     @property

@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -120,25 +121,33 @@ class ReportingTask(Task):
     output_names: Mapping[str, str] = {}
     metric_names: Sequence[str]
 
-    @abc.abstractmethod
     def has_labels(self, examples: Sequence[Any]) -> bool:
         """Returns whether the examples of a test split have labels, so their predictions can be scored."""
+        return True
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the attributes of the task that are best for the dev set. They are used if `tunes` is True."""
         return {}
 
-    @abc.abstractmethod
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """Returns the scores under the names of eval_results.txt."""
+        return {f"eval_{name}": value for name, value in self.scores(outputs, features).items()}
 
-    @abc.abstractmethod
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
+        return None
 
-    @abc.abstractmethod
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes the predictions of a split, and returns the file names."""
+        """Writes the predictions of a split, and returns the file names.
+
+        By default, this is SPLIT_results.jsonl, with the model's outputs for one example in each line.
+        """
+        path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_results.jsonl")
+        with files.replacing(path) as writer:
+            for number in range(len(split.examples)):
+                line = {name: values[number].tolist() for name, values in split.outputs.items()}
+                writer.write(json.dumps(line) + "\n")
+        return [path]
 
     def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
         """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""

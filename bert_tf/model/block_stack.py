@@ -9,10 +9,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.distribution import strategies, tensorflow_internals
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.layers import BertLayer, TransformerBlock, serializable
 
@@ -117,7 +116,7 @@ def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.
     def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             # The block is recomputed only when the gradient arrives.
-            again, upstream = gen_xla_ops.xla_optimization_barrier([x, upstream])
+            again, upstream = tensorflow_internals.optimization_barrier([x, upstream])
             with tf.GradientTape() as tape:
                 tape.watch(again)
                 y = block(again)

@@ -38,6 +38,8 @@ class SecondPhase(Settings, frozen=True):
       reset_moments: by default, the moments are kept.
     """
 
+    needs: ClassVar[str] = "second_input_file"
+
     flag_prefix: ClassVar[str] = "second_"
 
     input_file: Annotated[
@@ -57,8 +59,12 @@ class SecondPhase(Settings, frozen=True):
     learning_rate: Annotated[
         FiniteAboveZero | None, about("Peak learning rate of the second phase. Default: one schedule for both phases.")
     ] = None
-    num_warmup_steps: Annotated[int | None, about("Warm-up steps of --second_learning_rate. Default: 0.")] = None
-    reset_moments: Annotated[bool | None, about("Set the optimizer's moments to 0 before the second phase.")] = None
+    num_warmup_steps: Annotated[
+        int | None, about("Warm-up steps of --second_learning_rate. Default: 0.", needs="second_learning_rate")
+    ] = None
+    reset_moments: Annotated[
+        bool | None, about("Set the optimizer's moments to 0 before the second phase.", needs="second_learning_rate")
+    ] = None
 
 
 class HeldOutConfig(Settings, frozen=True):
@@ -71,19 +77,27 @@ class HeldOutConfig(Settings, frozen=True):
     flag_prefix: ClassVar[str] = "eval_"
 
     input_file: Annotated[
-        str | None, about("Held-out TFRecord files to evaluate during training.", group="What to do")
+        str | None, about("Held-out TFRecord files to evaluate during training.", group="What to do", needs="do_train")
     ] = None
-    max_seq_length: Annotated[int | None, about("Sequence length of --eval_input_file. Default: as in training.")] = (
-        None
-    )
+    max_seq_length: Annotated[
+        int | None, about("Sequence length of --eval_input_file. Default: as in training.", needs="eval_input_file")
+    ] = None
     max_predictions_per_seq: Annotated[
-        int | None, about("Masked positions per sequence of --eval_input_file. Default: as in training.")
+        int | None,
+        about("Masked positions per sequence of --eval_input_file. Default: as in training.", needs="eval_input_file"),
     ] = None
-    steps: Annotated[int, about("Training steps between two evaluations on --eval_input_file.", ge=1)] = 1000
+    steps: Annotated[
+        int, about("Training steps between two evaluations on --eval_input_file.", ge=1, needs="eval_input_file")
+    ] = 1000
     batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
     max_steps: Annotated[int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1)] = 100
     use_best_checkpoint: Annotated[
-        bool, about("Use the weights with the lowest loss on --eval_input_file.", flag="use_best_checkpoint")
+        bool,
+        about(
+            "Use the weights with the lowest loss on --eval_input_file.",
+            flag="use_best_checkpoint",
+            needs="eval_input_file",
+        ),
     ] = False
 
 
@@ -115,7 +129,8 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     held_out: HeldOutConfig = HeldOutConfig()
     num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
     num_train_epochs: Annotated[
-        FiniteAboveZero | None, about("Number of passes over --input_file; overrides --num_train_steps.")
+        FiniteAboveZero | None,
+        about("Number of passes over --input_file; overrides --num_train_steps.", needs="!second_input_file"),
     ] = None
     num_warmup_steps: Annotated[int, about("Steps during which the learning rate rises.")] = 10000
     warmup_proportion: Annotated[
@@ -129,22 +144,10 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        held_out, second = self.held_out, self.second
-        if second.learning_rate is not None and not second.input_file:
+        if self.second.learning_rate is not None and not self.second.input_file:
             raise InputError(
                 "--second_input_file: required by --second_learning_rate, or by the --recipe that sets it. Pass it."
             )
-        if self.num_train_epochs is not None and second.input_file:
-            raise InputError(
-                "--num_train_epochs: not supported with --second_input_file. Use --num_train_steps.",
-                "--num_train_epochs",
-            )
-        if held_out.input_file and not self.do_train:
-            raise InputError(
-                "--eval_input_file: read during training only. Pass --do_train, or the files as --input_file."
-            )
-        if held_out.use_best_checkpoint and not held_out.input_file:
-            raise InputError("--use_best_checkpoint: requires held-out data. Pass --eval_input_file.")
         if self.do_train:
             self.training_config.check_batch()
 

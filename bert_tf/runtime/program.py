@@ -20,7 +20,7 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime import errors, files
+from bert_tf.runtime import errors, files, settings
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
@@ -32,6 +32,9 @@ _POLL_SECONDS = 0.02
 
 # See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []
+
+# See `needs`: maps flags to conditions.
+_needs: dict[str, str] = {}
 
 # See `verbosity`.
 _verbosity = contextvars.ContextVar("verbosity", default=1)
@@ -51,6 +54,22 @@ def section(title: str) -> None:
     Sections with the same title are merged.
     """
     _sections.append((title, len(list(flags.FLAGS))))
+
+
+def needs(name: str, conditions: str) -> None:
+    """Sets the conditions under which a flag has an effect; see `settings.about`. `--help` shows them."""
+    _needs[name] = " ".join(filter(None, [_needs.get(name), conditions]))
+
+
+def check_needs() -> None:
+    """Refuses flags on the command line that have no effect, because of other flags.
+
+    Raises:
+      InputError: names the first such flag, and the condition.
+    """
+    for name, conditions in _needs.items():
+        if flags.FLAGS[name].present and flags.FLAGS[name].value is not False:
+            settings.require_needs(f"--{name}", conditions, flag_values())
 
 
 class _Help(app.HelpFlag):
@@ -100,6 +119,9 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 errors.require_utf8(argument, "the argument")
             if len(arguments) > 1 and not takes_names:
                 raise errors.InputError(f"unknown argument {arguments[1]!r}. Write --name=value, --name or --noname.")
+            for name in required:
+                if flags.FLAGS[name].value is None:
+                    raise errors.InputError(f"--{name} is required. Pass it.")
             main(*arguments[1:])
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
@@ -123,31 +145,25 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     # Python collects garbage at exit, which takes more than a second with TensorFlow's objects.
     atexit.register(gc.freeze)
     _present_as_main(sys.modules[main.__module__])
-    flags.mark_flags_as_required(required)
     app.define_help_flags()
+    for name, conditions in _needs.items():
+        if shown := settings.shown_needs(conditions, flags.FLAGS):
+            flags.FLAGS[name].help += f" {shown.capitalize()}."
     help_by_section = _Help()
     help_by_section.allow_override = True
     flags.FLAGS["help"] = help_by_section
-    app.run(run_main)
+    app.run(run_main, flags_parser=_parsed)
 
 
-def require_together(needed: Mapping[str, str]) -> None:
-    """Refuses flags that have no effect without another flag.
-
-    Args:
-      needed: maps the first letters of some flags' names to the flag that they need.
-
-    Raises:
-      InputError: names the first such flag, and the missing one.
-    """
-    for start, other in needed.items():
-        if not flags.FLAGS[other].value:
-            present = (name for name in flags.FLAGS if name.startswith(start) and flags.FLAGS[name].present)
-            given = [name for name in present if flags.FLAGS[name].value is not False]
-            if given:
-                raise errors.InputError(
-                    f"--{given[0]} is used only with --{other}. Pass --{other} too, or omit --{given[0]}."
-                )
+def _parsed(arguments: list[str]) -> list[str]:
+    """Reads the command line, and returns the arguments that are not flags. Ends the program if a flag is wrong."""
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        for listener in _listeners:
+            listener(error)
+        say(f"error: {str(error).rstrip('.')}. See --help.")
+        sys.exit(1)
 
 
 def require_files(*names: str) -> None:

@@ -4,7 +4,13 @@
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
 A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
-be another settings object.
+be another settings object. A field that has an effect only together with others says so with `about(..., needs=...)`:
+
+    needs="do_export"                  --do_export is given
+    needs="bilstm_layers|use_bilstm"   one of the flags is given
+    needs="task_name=text|ner"         --task_name has one of these values
+    needs="!dev_file"                  --dev_file is not given
+    needs="sweep !dev_file"            both
 """
 
 import functools
@@ -12,29 +18,30 @@ import itertools
 import sys
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 from msgspec import Meta
 
-from bert_tf.runtime.errors import check
+from bert_tf.runtime.errors import InputError, check
 
 # Bounds of finite numbers.
 FiniteAboveZero = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 FiniteFromZero = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 
-def about(description: str = "", *, flag: str = "", group: str = "", **bounds: Any) -> Meta:
+def about(description: str = "", *, flag: str = "", group: str = "", needs: str = "", **bounds: Any) -> Meta:
     """Returns the description of a field.
 
     Args:
       description: the help of its flag. If empty, there is no flag.
       flag: the flag's name, if it differs from the field's.
       group: the title of this flag and the following ones in `--help`.
+      needs: the conditions under which the setting has an effect, separated by spaces; see the module.
       **bounds: `ge`, `gt`, `le`, `lt`, and for text `pattern`.
     """
-    return Meta(description=description, extra={"flag": flag, "group": group}, **bounds)
+    return Meta(description=description, extra={"flag": flag, "group": group, "needs": needs}, **bounds)
 
 
 class Field(NamedTuple):
@@ -48,6 +55,7 @@ class Field(NamedTuple):
       flag: the name that messages and programs use.
       group: the title of the flag in `--help`.
       plain_type: the type without bounds and without None.
+      needs: the conditions under which the setting has an effect; see `about`.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Field(NamedTuple):
     flag: str
     group: str
     plain_type: Any
+    needs: str
 
     @property
     def settings(self) -> "type[Settings] | None":
@@ -70,12 +79,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
       flag_prefix: the beginning of the names of the flags.
+      needs: the conditions of all settings of the class; see `about`. The flag that is the condition has none.
 
     Raises:
       InputError: if a value has the wrong type or is out of bounds; the message names the flag.
     """
 
     flag_prefix: ClassVar[str] = ""
+    needs: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for field in fields(type(self)):
@@ -90,6 +101,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with changed values, which are checked."""
         return msgspec.structs.replace(self, **changes)
+
+    def check_needs(self) -> None:
+        """Checks that each setting that differs from its default has an effect; see `require_needs`."""
+        values = self.flag_values()
+        for flag, field in flags_of(type(self)).items():
+            if values[flag] != field.default:
+                require_needs(self.place(field), field.needs, values)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the values by name, with nested settings as dictionaries."""
@@ -137,7 +155,8 @@ def fields(kind: type[Settings]) -> tuple[Field, ...]:
         group = extra.get("group", found[-1].group if found else "")
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         name, plain = extra.get("flag", kind.flag_prefix + field.name), _plain(field.type)
-        found.append(Field(field.name, field.type, default, description, name, group, plain))
+        needs = " ".join(filter(None, [extra.get("needs"), "" if kind.needs == name else kind.needs]))
+        found.append(Field(field.name, field.type, default, description, name, group, plain, needs))
     return tuple(found)
 
 
@@ -157,6 +176,43 @@ def flags_of(*kinds: type[Settings], omit: Collection[str] = ()) -> dict[str, Fi
         elif field.help:
             found[field.flag] = field
     return found
+
+
+def require_needs(place: str, needs: str, values: Mapping[str, Any]) -> None:
+    """Checks that a given setting has an effect.
+
+    Args:
+      place: the name of the setting for messages.
+      needs: its conditions; see `about`. Conditions on settings that are not in `values` are ignored.
+      values: maps flags to their values.
+
+    Raises:
+      InputError: if a condition is not met.
+    """
+    for condition in needs.split():
+        name, _, expected = condition.removeprefix("!").partition("=")
+        names = [other for other in name.split("|") if other in values]
+        is_met = str(values.get(name)) in expected.split("|") if expected else any(map(values.get, names))
+        if not names or is_met != condition.startswith("!"):
+            continue
+        if condition.startswith("!"):
+            advice = "Omit one of them."
+        elif expected:
+            advice = f"Omit it with --{name}={values[name]}."
+        else:
+            advice = f"Pass --{' or --'.join(names)} too, or omit {place}."
+        raise InputError(f"{place} is {shown_needs(condition, values)}. {advice}")
+
+
+def shown_needs(needs: str, known: Container[str]) -> str:
+    """Returns the conditions on known flags, for messages and for `--help`."""
+    shown = []
+    for condition in needs.split():
+        name, equals, expected = condition.removeprefix("!").partition("=")
+        if names := [other for other in name.split("|") if other in known]:
+            verb = "not used" if condition.startswith("!") else "used only"
+            shown.append(f"{verb} with --{' or --'.join(names)}{equals}{expected.replace('|', ' or ')}")
+    return ", and ".join(shown)
 
 
 def _plain(kind: Any) -> Any:

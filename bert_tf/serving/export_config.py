@@ -1,7 +1,7 @@
 """The settings of an export, and of a serving process."""
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -56,6 +56,8 @@ class ExportConfig(Settings, frozen=True):
     Raises:
       InputError: if `onnx` is True but tf2onnx is not installed.
     """
+
+    needs: ClassVar[str] = "do_export"
 
     dtype: Annotated[
         Literal[(*DTYPES, "mixed_bfloat16")],

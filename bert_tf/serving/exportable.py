@@ -98,6 +98,8 @@ def plain_logits(model: EncoderModel) -> PlainFunction:
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         values = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+        if isinstance(values, dict):
+            return values
         if isinstance(values, tuple):
             return dict(zip(("start_logits", "end_logits"), values, strict=True))
         return {"logits": values}

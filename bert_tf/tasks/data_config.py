@@ -1,9 +1,10 @@
 """The settings of the tasks of `run_classifier.py`: the task and its data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
+from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
@@ -21,6 +22,8 @@ METRICS = (
 )
 # The tagging schemes; see `tagging.schemes`.
 TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain")
+# The files of these tasks have fixed names.
+_OWN_FILES = f"!task_name={'|'.join(GLUE_TASKS)}|xnli"
 # How layers are combined in feature-based tagging.
 COMBINATIONS = ("concat", "weighted_sum")
 
@@ -32,19 +35,16 @@ class Columns(Settings, frozen=True):
       weight: the weights of training rows. Other files do not need this column.
     """
 
-    text: Annotated[str, about("Your own data: column of the text.", flag="text_column", group="Data")] = "text"
-    text_b: Annotated[str, about("Your own data: column of a second text.", flag="text_b_column")] = ""
+    needs: ClassVar[str] = "task_name=text"
+
+    text: Annotated[str, about("Column of the text.", flag="text_column", group="Data")] = "text"
+    text_b: Annotated[str, about("Column of a second text.", flag="text_b_column")] = ""
     label: Annotated[
-        str,
-        about("Your own data: column of the label. Multi-label: also several columns of 0 and 1.", flag="label_column"),
+        str, about("Column of the label. Multi-label: also several columns of 0 and 1.", flag="label_column")
     ] = "label"
-    id: Annotated[
-        str, about('Your own data: column of a unique id. Default: "id", or else line numbers.', flag="id_column")
-    ] = ""
-    weight: Annotated[
-        str, about("Your own data: column of the weights in the training loss.", flag="weight_column")
-    ] = ""
-    label_separator: Annotated[str, about("Your own data: separator between several labels.")] = ","
+    id: Annotated[str, about('Column of a unique id. Default: "id", or else line numbers.', flag="id_column")] = ""
+    weight: Annotated[str, about("Column of the weights in the training loss.", flag="weight_column")] = ""
+    label_separator: Annotated[str, about("Separator between several labels.", needs="problem=multi_label")] = ","
 
 
 class DataConfig(Settings, frozen=True):
@@ -65,38 +65,57 @@ class DataConfig(Settings, frozen=True):
     data_dir: Annotated[
         str | None, about("Directory of the task's files; for several tasks, GLUE's root directory.")
     ] = None
-    train_file: Annotated[str | None, about("Training file, if not in --data_dir; not for GLUE.")] = None
-    dev_file: Annotated[str | None, about("Dev file, if not in --data_dir; not for GLUE.")] = None
-    test_file: Annotated[str | None, about("Test file, if not in --data_dir; not for GLUE.")] = None
+    train_file: Annotated[str | None, about("Training file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    dev_file: Annotated[str | None, about("Dev file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    test_file: Annotated[str | None, about("Test file, if not in --data_dir.", needs=_OWN_FILES)] = None
     on_bad_row: Annotated[Literal[ON_BAD_ROW], about("How to handle invalid examples: stop or skip.")] = "error"
-    xnli_language: Annotated[str, about("Language of XNLI.")] = "zh"
+    xnli_language: Annotated[str, about("Language of XNLI.", needs="task_name=xnli")] = "zh"
     columns: Columns = Columns()
-    problem: Annotated[Literal[PROBLEMS], about("Your own data: type of the labels.", group="Data")] = "classification"
+    problem: Annotated[Literal[PROBLEMS], about("Type of the labels.", group="Data", needs="task_name=text")] = (
+        "classification"
+    )
     labels: Annotated[
-        tuple[str, ...] | None, about("Classes or entity types. Default: those in the training file.")
+        tuple[str, ...] | None,
+        about(
+            "Classes or entity types. Default: those in the training file.",
+            needs="task_name=text|ner problem=classification|multi_label",
+        ),
     ] = None
     class_weights: Annotated[
         str | dict[str, float],
-        about("Your own data: class weights in the training loss: 'balanced' or 'class=weight,...'."),
+        about(
+            "Class weights in the training loss: 'balanced' or 'class=weight,...'.",
+            needs="task_name=text problem=classification",
+        ),
     ] = ""
-    delimiter: Annotated[str, about("Your own data: cell delimiter, such as ';' or 'tab'. Default: detected.")] = AUTO
+    delimiter: Annotated[
+        str, about("Cell delimiter, such as ';' or 'tab'. Default: detected.", needs="task_name=text|multiple_choice")
+    ] = AUTO
     documents: LongDocuments = TRUNCATED
     document_context: Annotated[
-        bool, about("Tagging: add surrounding sentences of the document if the file has -DOCSTART- lines.")
+        bool,
+        about("Add surrounding sentences of the document if the file has -DOCSTART- lines.", needs="task_name=ner"),
     ] = True
     label_threshold: Annotated[
-        str, about("Multi-label: lowest probability of a label. Default: 0.5. 'tune': best F1 on the dev set.")
+        str,
+        about(
+            "Lowest probability of a label. Default: 0.5. 'tune': best F1 on the dev set.",
+            needs="task_name=text problem=multi_label",
+        ),
     ] = ""
-    tag_scheme: Annotated[Literal[(AUTO, *TAG_SCHEMES)], about("Tagging: tagging scheme. auto detects it.")] = AUTO
+    tag_scheme: Annotated[
+        Literal[(AUTO, *TAG_SCHEMES)], about("Tagging scheme. auto detects it.", needs="task_name=ner")
+    ] = AUTO
     tag_classes: tuple[str, ...] | None = None
     word_column: Annotated[
-        str, about("Tagging: column of the words, as a name or a 1-based number. Default: detected.")
+        str, about("Column of the words, as a name or a 1-based number. Default: detected.", needs="task_name=ner")
     ] = ""
     tag_column: Annotated[
-        str, about("Tagging: column of the tags, as a name or a 1-based number. Default: detected.")
+        str, about("Column of the tags, as a name or a 1-based number. Default: detected.", needs="task_name=ner")
     ] = ""
     dev_fraction: Annotated[
-        float, about("Fraction of the training file to use as the dev set; not for GLUE.", ge=0, lt=1)
+        float,
+        about("Fraction of the training file to use as the dev set.", ge=0, lt=1, needs=f"{_OWN_FILES} !dev_file"),
     ] = 0.0
     selection_metric: Annotated[
         Literal[METRICS] | None,
@@ -114,12 +133,15 @@ class FeatureConfig(Settings, frozen=True):
       folder: stores the features for other runs with the same model, layers and text; "" for a temporary file.
     """
 
+    needs: ClassVar[str] = "feature_layers"
+
     layers: Annotated[
         str,
         about(
             "Tagging with a frozen model (paper, Table 7): its layers, such as '-1,-2,-3,-4' or 'embeddings'.",
             flag="feature_layers",
             group="Features of a frozen model",
+            needs="task_name=ner",
         ),
     ] = ""
     combination: Annotated[
@@ -136,8 +158,9 @@ def check_name(name: str) -> str:
     Raises:
       InputError: if there is no such task.
     """
-    if name.lower() not in TASK_NAMES:
-        raise InputError(f"--task_name is {name!r}. Use one of {', '.join(TASK_NAMES)}.")
+    known = (*TASK_NAMES, *own_tasks.names())
+    if name.lower() not in known:
+        raise InputError(f"--task_name is {name!r}. Use one of {', '.join(known)}.")
     return name.lower()
 
 

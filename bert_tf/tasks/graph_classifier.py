@@ -4,7 +4,6 @@ Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
 
 import keyword
-from collections.abc import Sequence
 
 import tensorflow as tf
 

@@ -9,7 +9,7 @@ from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable, FinishedRun
-from bert_tf.tasks import graph_classifier, multiple_choice, tables
+from bert_tf.tasks import dev_split, graph_classifier, graph_heads, multiple_choice, own_tasks, tables
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -19,18 +19,6 @@ from bert_tf.tasks.tagging import graph_tagger, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
-
-# Maps settings of `DataConfig` that only some tasks have to these tasks. GLUE's files have fixed names.
-_TASKS_OF_SETTINGS = {
-    **dict.fromkeys(
-        ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
-    ),
-    "xnli_language": ("xnli",),
-    **dict.fromkeys(("columns", "problem", "class_weights", "label_threshold", "documents"), (TEXT,)),
-    "labels": (TEXT, TAGGING),
-    **dict.fromkeys(("document_context", "tag_scheme", "word_column", "tag_column"), (TAGGING,)),
-    "delimiter": (TEXT, "multiple_choice"),
-}
 
 
 def build_task(
@@ -53,12 +41,9 @@ def build_task(
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
     name = check_name(config.task_name)
-    _check_settings(config, name)
-    if feature_based and name != TAGGING:
-        raise InputError(f"--feature_layers: only for --task_name={TAGGING}. Omit it with --task_name={name}.")
-    if config.dev_fraction and config.dev_file:
-        raise InputError("--dev_fraction: can't be combined with --dev_file. Omit one of them.")
-    recorded = None if do_train or name in DEFINITIONS else run_directory.recorded_labels(model_dir)
+    config.replace(task_name=name).check_needs()
+    has_own_data = name not in DEFINITIONS and not own_tasks.find(name)
+    recorded = run_directory.recorded_labels(model_dir) if has_own_data and not do_train else None
     if config.labels and recorded and list(config.labels) != recorded:
         raise InputError(f"--labels: the run in {model_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
@@ -67,7 +52,9 @@ def build_task(
     # Predictions for another test file must not overwrite earlier ones.
     output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
     task: ReportingTask
-    if name in DEFINITIONS:
+    if own := own_tasks.find(name):
+        task = _own_task(own.build(config), config, output_names)
+    elif name in DEFINITIONS:
         if not config.data_dir:
             raise InputError("--data_dir is required. Pass the folder of the task's files.")
         reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
@@ -88,19 +75,18 @@ def build_task(
     return task
 
 
+def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str, str]) -> ReportingTask:
+    """Returns a task of another program with the settings that all tasks have."""
+    task.output_names = output_names
+    task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
+    task.selection_metric = config.selection_metric or task.selection_metric
+    return task
+
+
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
     """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
     folder = run_directory.folder_of_model(model_dir)
     return run_directory.recorded(folder) if files.exists(folder) else {}
-
-
-def _check_settings(config: DataConfig, name: str) -> None:
-    """Raises an InputError if a setting is given that the task does not have."""
-    defaults = DataConfig(config.task_name)
-    for setting, tasks in _TASKS_OF_SETTINGS.items():
-        if name not in tasks and getattr(config, setting) != getattr(defaults, setting):
-            flag = {"columns": "text_column", "documents": "long_documents"}.get(setting, setting)
-            raise InputError(f"--{flag}: only for --task_name={', '.join(tasks)}. Omit it with --task_name={name}.")
 
 
 def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -142,7 +128,11 @@ def exportable(run: FinishedRun) -> Exportable:
       InputError: if the run's task is unknown, or the model can't be read or converted.
     """
     name = run.settings["task"]
+    if own := own_tasks.find(name):
+        return (own.export or graph_heads.exportable)(run)
     if name not in _EXPORTABLES:
-        names = ", ".join(_EXPORTABLES)
-        raise InputError(f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: {names}.")
+        raise InputError(
+            f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: "
+            f"{', '.join(_EXPORTABLES)}. Export a task of your own with its program and --do_export."
+        )
     return _EXPORTABLES[name](run)

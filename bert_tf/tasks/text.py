@@ -63,7 +63,7 @@ class TextTask(SentenceTask):
         if not isinstance(first, str):
             text_b, weight = first[0].text_b is not None, isinstance(first[0], WeightedExample)
             config = config.replace(columns=Columns(text_b="text_b" * text_b, weight="weight" * weight))
-        _check(config, labels, does_train)
+        _check(config)
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
         if run and not isinstance(first, str):
             _check_pairs(config, run)
@@ -219,18 +219,9 @@ def _check_pairs(config: DataConfig, run: Mapping[str, Any]) -> None:
         raise InputError(f"x: the model was trained on {expected}. Give {expected}.", "x")
 
 
-def _check(config: DataConfig, labels: Sequence[str] | None, does_train: bool) -> None:
+def _check(config: DataConfig) -> None:
     """Raises an InputError if settings contradict each other."""
-    problem, columns, label_threshold = config.problem, config.columns, config.label_threshold
-    unused = {
-        "labels": problem == "regression" and labels,
-        "class_weights": problem != "classification" and does_train and config.class_weights,
-        "label_separator": problem != "multi_label" and columns.label_separator != Columns().label_separator,
-        "label_threshold": problem != "multi_label" and label_threshold,
-    }
-    for flag, is_given in unused.items():
-        if is_given:
-            raise InputError(f"--{flag}: has no effect with --problem={problem}. Omit it.")
+    columns, label_threshold = config.columns, config.label_threshold
     names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InputError(f"--text_column and other flags use the column {repeated[0]!r} twice. Use different columns.")

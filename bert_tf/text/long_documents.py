@@ -7,11 +7,10 @@ Axis letters: D documents, W windows.
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.vocabulary import CLS, SEP
@@ -37,17 +36,18 @@ class LongDocuments(Settings, frozen=True):
       InputError: if `doc_stride` is given without windows.
     """
 
-    long_documents: Annotated[
-        Literal[MODES], about("Your own data: part of long texts to read: first tokens, both ends, or all.")
-    ] = TRUNCATE
+    needs: ClassVar[str] = "task_name=text"
+
+    long_documents: Annotated[Literal[MODES], about("Part of long texts to read: first tokens, both ends, or all.")] = (
+        TRUNCATE
+    )
     doc_stride: Annotated[
-        int, about("Your own data: tokens between the starts of two windows (--long_documents=windows).", ge=1)
+        int, about("Tokens between the starts of two windows.", ge=1, needs="long_documents=windows")
     ] = DOC_STRIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.doc_stride != DOC_STRIDE and not self.has_windows:
-            raise InputError(f"--doc_stride: has no effect with --long_documents={self.long_documents}. Omit it.")
+        self.check_needs()
 
     @property
     def record(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class MaskingPolicy(Settings, frozen=True):
       InputError: if the fractions don't sum to 1, or a number is out of bounds.
     """
 
+    needs: ClassVar[str] = "objective=mlm_nsp"
+
     mask: float = 0.8
     same: float = 0.1
     random: float = 0.1
@@ -49,7 +51,9 @@ class MaskingPolicy(Settings, frozen=True):
         float, about("Fraction of masked tokens.", gt=0, lt=1, group="Content of the records")
     ] = 0.15
     whole_word: Annotated[bool, about("Mask all tokens of a word together.", flag="do_whole_word_mask")] = False
-    replace_words_jointly: Annotated[bool, about("Replace all tokens of a masked word in the same way.")] = False
+    replace_words_jointly: Annotated[
+        bool, about("Replace all tokens of a masked word in the same way.", needs="do_whole_word_mask")
+    ] = False
     no_special_replacements: Annotated[bool, about("Exclude special and unused tokens as replacements.")] = False
 
     def __post_init__(self) -> None:
@@ -57,8 +61,7 @@ class MaskingPolicy(Settings, frozen=True):
         shares = (self.mask, self.same, self.random)
         if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # also refuses NaN
             raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three fractions that sum to 1.")
-        if self.replace_words_jointly and not self.whole_word:
-            raise InputError("--replace_words_jointly: requires --do_whole_word_mask. Pass it.")
+        self.check_needs()
 
     def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
         """Returns the largest number of tokens [B] to predict in sequences of `lengths` [B] tokens.

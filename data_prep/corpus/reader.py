@@ -54,7 +54,7 @@ class CorpusOptions(Settings, frozen=True):
         ),
     ] = "auto"
     split_sentences: Annotated[bool, about("Treat lines as paragraphs and split them into sentences.")] = False
-    language: Annotated[str, about("Language (ISO code) for splitting sentences.")] = "en"
+    language: Annotated[str, about("Language (ISO code) for splitting sentences.", needs="split_sentences")] = "en"
     on_bad_line: Annotated[Literal[ON_BAD_LINE], about(_HELP_ON_BAD_LINE)] = "clean"
     text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files.")] = "text"
 

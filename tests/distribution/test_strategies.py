@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from benchmarks.tpu_step import OneCore
-from bert_tf.distribution import strategies
+from bert_tf.distribution import strategies, tensorflow_internals
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.runtime.errors import InputError
@@ -132,7 +132,7 @@ def test_batches_of_any_shape_share_one_trace():
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names in libraries differ between processors")
 def test_tensorflow_has_the_function_that_sets_the_level_of_absl_s_log():
     library = ctypes.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2"))
-    assert any(hasattr(library, name) for name in strategies._SET_ABSL_LEVEL)
+    assert any(hasattr(library, name) for name in tensorflow_internals._SET_ABSL_LEVEL)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is TensorFlow's own choice on other processors")

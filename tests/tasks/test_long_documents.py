@@ -148,7 +148,7 @@ def test_windows_have_the_weights_of_their_documents(write):
         (lambda: task_of(columns=Columns(text_b="other"), documents=LongDocuments("windows")), "--long_documents"),
         (
             lambda: registry.build_task(DataConfig("cola", documents=LongDocuments("windows")), "", True),
-            "only for --task_name=text",
+            "is used only with --task_name=text",
         ),
     ],
 )

@@ -134,16 +134,16 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
             "cola",
             ".",
             {"train_file": "own.tsv"},
-            "--train_file: only for --task_name=swag, .* Omit it with --task_name=cola",
+            "--train_file is used only with --task_name=swag or .* Omit it with --task_name=cola",
         ),
-        ("mnli", ".", {"labels": ["a", "b"]}, r"--labels: only for --task_name=text, ner\."),
-        ("mnli", ".", {"xnli_language": "de"}, r"--xnli_language: only for --task_name=xnli\."),
-        ("ner", ".", {"columns": Columns(text="word")}, r"--text_column: only for --task_name=text\."),
+        ("mnli", ".", {"labels": ["a", "b"]}, r"--labels is used only with --task_name=text or ner\."),
+        ("mnli", ".", {"xnli_language": "de"}, r"--xnli_language is used only with --task_name=xnli\."),
+        ("ner", ".", {"columns": Columns(text="word")}, r"--text_column is used only with --task_name=text\."),
         ("text", ".", {"columns": Columns(text="label")}, "--text_column and other flags use the column 'label'"),
-        ("text", ".", {"tag_scheme": "plain"}, r"--tag_scheme: only for --task_name=ner\."),
-        ("swag", ".", {"delimiter": ";"}, r"--delimiter: only for --task_name=text, multiple_choice\."),
-        ("swag", ".", {"problem": "regression"}, r"--problem: only for --task_name=text\."),
-        ("text", ".", {"document_context": False}, r"--document_context: only for --task_name=ner\."),
+        ("text", ".", {"tag_scheme": "plain"}, r"--tag_scheme is used only with --task_name=ner\."),
+        ("swag", ".", {"delimiter": ";"}, r"--delimiter is used only with --task_name=text or multiple_choice\."),
+        ("swag", ".", {"problem": "regression"}, r"--problem is used only with --task_name=text\."),
+        ("text", ".", {"document_context": False}, r"--document_context is used only with --task_name=ner\."),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
     ],
 )
@@ -158,7 +158,7 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, fo
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--task_name=ner", "--original_format"], "--original_format: has no effect with --task_name=ner"),
+        (["--task_name=ner", "--original_format"], "--original_format is not used with --task_name=ner"),
         (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
     ],
 )

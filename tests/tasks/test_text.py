@@ -8,7 +8,7 @@ from bert_tf.checkpoints.run_directory import fingerprint
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from tests.conftest import tiny_config
@@ -165,12 +165,8 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
             assert task.label_threshold == 0.5
             vars(task).update(tuned)
         assert task.predictions(outputs).tolist() == chosen
-    for problem, given, message in (
-        ("multi_label", "1.5", "--label_threshold is '1.5'"),
-        ("classification", "0.4", "--label_threshold: has no effect with --problem=classification"),
-    ):
-        with pytest.raises(InputError, match=message):
-            task_of(write, text, problem=problem, label_threshold=given)
+    with pytest.raises(InputError, match=r"--label_threshold is '1\.5'"):
+        task_of(write, text, problem="multi_label", label_threshold="1.5")
 
 
 def features_with(label_ids):
@@ -267,13 +263,19 @@ def test_labels_of_dev_must_be_known_from_training(write):
     [
         ({"problem": "regression", "labels": ["a", "b"]}, "--labels"),
         ({"problem": "multi_label", "class_weights": "balanced"}, "--class_weights"),
-        ({"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
-        ({"columns": Columns(label_separator=";")}, "--label_separator: .*--problem=classification"),
+        ({"label_threshold": "0.4"}, "--label_threshold is used only with --problem=multi_label"),
+        ({"columns": Columns(label_separator=";")}, "--label_separator is used .*--problem=classification"),
     ],
 )
 def test_contradicting_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        build_task(DataConfig("text", ".", **options), "", do_train=True)
+        DataConfig(TEXT, **options).check_needs()
+
+
+def test_an_empty_separator_is_refused():
+    with pytest.raises(InputError, match="--label_separator is empty"):
+        columns = Columns(label_separator="")
+        build_task(DataConfig("text", ".", problem="multi_label", columns=columns), "", do_train=True)
 
 
 def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):

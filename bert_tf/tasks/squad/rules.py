@@ -33,16 +33,16 @@ class SquadSteps(Settings, frozen=True):
 
     train_file: Annotated[
         tuple[str, ...],
-        about(
-            "SQuAD training file, or several separated by commas, used one after the other.",
-            group="What to do",
-        ),
+        about("SQuAD training file, or several separated by commas, used one after the other.", group="What to do"),
     ] = ()
     predict_file: Annotated[str | None, about("SQuAD JSON file with the questions to answer.")] = None
     interactive: Annotated[bool, about("Answer questions about paragraphs that you type.")] = False
     evaluate_file: Annotated[
         str | None,
-        about("Only evaluate this file of answers to --predict_file, in the format of predictions.json."),
+        about(
+            "Only evaluate this file of answers to --predict_file, in the format of predictions.json.",
+            needs="predict_file !do_train|do_predict|interactive|do_export",
+        ),
     ] = None
 
 
@@ -112,12 +112,14 @@ class AnswerConfig(Settings, frozen=True):
     null_score_diff_threshold: Annotated[
         float | None,
         about(
-            "SQuAD 2.0: threshold of the no-answer score minus the best score. Default: tuned, or 0.",
+            "Threshold of the no-answer score minus the best score. Default: tuned, or 0.",
             group="Windows and answers",
+            needs="version_2_with_negative|do_export",
         ),
     ] = None
     tune_null_threshold: Annotated[
-        bool | None, about("SQuAD 2.0: tune the no-answer threshold. Default: only if none was tuned.")
+        bool | None,
+        about("Tune the no-answer threshold. Default: only if none was tuned.", needs="version_2_with_negative"),
     ] = None
     ensemble_dirs: Annotated[
         tuple[str, ...], about("Directories of finished runs to use as an ensemble.", group="Ensembles")
