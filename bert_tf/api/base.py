@@ -246,25 +246,27 @@ class Estimator(RunFolder, abc.ABC):
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", _REFUSED | _OF_MODEL)
         form = self._RANK, self._LABEL_COLUMNS
         values, labels, weights = in_memory.labelled(x, y, "x", *form, sample_weight)
-        train, dev = self._examples(values, labels), None
+        examples = {"train": self._examples(values, labels)}
         if validation_data is not None:
             given = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
-            dev = self._examples(*in_memory.labelled(*given, "validation_data", *form)[:2])
+            examples["dev"] = self._examples(*in_memory.labelled(*given, "validation_data", *form)[:2])
             validation_split = 0.0
         does_select = config.selection.use_best_checkpoint or config.selection.early_stopping_patience
-        if does_select and not (dev or validation_split):
+        has_dev = bool("dev" in examples or validation_split)
+        if does_select and not has_dev:
             raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Pass it to fit().")
         if weights is not None:
             if self._ARCHITECTURE != architectures.SEQUENCE:
                 raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
-            train = [WeightedExample(**vars(x), weight=weight) for x, weight in zip(train, weights, strict=True)]
+            weighted = zip(examples["train"], weights, strict=True)
+            examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
         with self._next_run(verbose, callbacks) as (folder, checked):
-            task = self._training_task(train, dev, validation_split, metric)
+            task = self._task(examples, does_train=True, dev_fraction=validation_split, selection_metric=metric)
             config = config.in_folder(folder).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, folder)
             flags = self._options.to_dict() | self._learned_settings(labels)
-            config = config.replace(do_train=True, do_eval=bool(dev or validation_split), flags=flags)
+            config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         self._predicting = None
         return results.get("eval", {}).get(task.dev_splits[0], {})
@@ -305,13 +307,12 @@ class Estimator(RunFolder, abc.ABC):
         """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
         raise NotImplementedError
 
-    def _training_task(
-        self, train: list[Any], dev: list[Any] | None, dev_fraction: float, metric: str | None
-    ) -> ReportingTask:
-        """Returns the task. Its dev set is `dev`, or a fraction of the training examples."""
-        examples = {"train": train} | ({} if dev is None else {"dev": dev})
-        config = self._data_config(examples).replace(dev_fraction=dev_fraction, selection_metric=metric)
-        return build_task(config, self._folder, do_train=True, examples=examples)
+    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> ReportingTask:
+        """Returns the task. `examples` maps splits to examples, and `data` has other settings of `DataConfig`."""
+        config = self._data_config(examples).replace(**data)
+        if not (does_train or config.labels or self._trained_checkpoint):
+            config = config.replace(labels=self._labels_before())
+        return build_task(config, self._folder, does_train, examples=examples)
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the properties of the training data to record."""
@@ -332,10 +333,7 @@ class Estimator(RunFolder, abc.ABC):
         self._check_usable()
         if not given:
             raise InputError("x has no examples. Give some.", "x")
-        config = self._data_config({split: given})
-        if not (config.labels or self._trained_checkpoint):
-            config = config.replace(labels=self._labels_before())
-        task = build_task(config, self._folder, do_train=False, examples={split: given})
+        task = self._task({split: given}, does_train=False)
         examples = task.examples(split)
         # Rebuild the model only if the classes have changed.
         if self._predicting is None or task.labels != self._predicting.task.labels:

@@ -44,13 +44,12 @@ class QuestionAnswerer(Estimator):
         super().__init__(*arguments)
         self._squad_config.check_lengths()
 
-    def _training_task(
-        self, train: list[SquadExample], dev: list[SquadExample] | None, dev_fraction: float, metric: str | None
-    ) -> SquadTask:
-        if metric:
+    def _task(self, examples: Mapping[str, Sequence[SquadExample]], does_train: bool, **data: Any) -> SquadTask:
+        if data["selection_metric"]:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
-        if dev_fraction:
-            train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
+        train, dev = examples["train"], examples.get("dev")
+        if data["dev_fraction"]:
+            train, dev = dev_split.divide(train, [None] * len(train), data["dev_fraction"])
         return SquadTask(self._squad_config, [list(map(_with_one_answer, train))], dev)
 
     def predict(self, x: Any) -> list[str]:

@@ -161,8 +161,7 @@ class SentenceTask(ReportingTask):
         """
         losses = outputs["per_example_loss"]
         batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
-        scores = {f"eval_{name}": value for name, value in self.scores(outputs, features).items()}
-        return scores | {"loss": float(np.mean(batches))}
+        return super().results(outputs, features, batch_size) | {"loss": float(np.mean(batches))}
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""

@@ -124,7 +124,8 @@ def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
     tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, ["PER"])
     sentences = [["\ufeffa", "day"], ["\ufeff"]]
     for given in (sentences, sentences[::-1]):
-        task = tagger._training_task(tagger._examples(given, [["O"] * len(words) for words in given]), None, 0.0, None)
+        examples = tagger._examples(given, [["O"] * len(words) for words in given])
+        task = tagger._task({"train": examples}, does_train=True)
         assert [list(sentence.words) for sentence in task.examples("train")] == given
 
 
