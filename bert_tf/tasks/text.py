@@ -61,8 +61,9 @@ class TextTask(SentenceTask):
         problem, does_train = config.problem, trained_in is None
         first = next(iter(sources.values()), "")
         if not isinstance(first, str):
-            text_b, weight = first[0].text_b is not None, isinstance(first[0], WeightedExample)
-            config = config.replace(columns=Columns(text_b="text_b" * text_b, weight="weight" * weight))
+            text_b = "" if first[0].text_b is None else "text_b"
+            weight = "weight" if isinstance(first[0], WeightedExample) else ""
+            config = config.replace(columns=Columns(text_b=text_b, weight=weight))
         _check(config)
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
         if run and not isinstance(first, str):
