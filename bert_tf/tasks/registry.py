@@ -153,8 +153,8 @@ _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys(DEFINITIONS, graph_classifier.exportable_glue),
     **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
     TEXT: graph_classifier.exportable_text,
-    TAGGING: graph_tagger.exportable,
-    SquadTask.name: graph_answerer.exportable,
+    TAGGING: graph_tagger.exportable_tagger,
+    SquadTask.name: graph_answerer.exportable_answerer,
 }
 
 
