@@ -11,7 +11,7 @@ import pytest
 from bert_tf import features
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import line_predictions
-from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.serving.answering import Input, Predictor
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import GlueReader
 from bert_tf.tasks.multiple_choice import ChoiceReader
@@ -57,7 +57,7 @@ def corpus(path):
     return [sentence for sentences in read for sentence in sentences if sentence is not None]
 
 
-class Echo(AnsweringModel):
+class Echo(Predictor):
     """Answers with the text."""
 
     def _answer(self, examples):
@@ -67,7 +67,7 @@ class Echo(AnsweringModel):
 def predict(path):
     writer = io.StringIO()
     with open(path, "rb") as file:
-        line_predictions.answer_lines(Echo({"text": Field(str)}), file, writer, 8)
+        line_predictions.answer_lines(Echo({"text": Input(str)}), file, writer, 8)
     return [answer.get("text", answer.get("error")) for answer in map(json.loads, writer.getvalue().splitlines())]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.runtime import extras, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config
-from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
+from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.long_documents import LongDocuments, document_means
@@ -38,7 +38,7 @@ class TextSettings(TypedDict):
     doc_stride: NotRequired[int]
 
 
-class LiteModel(AnsweringModel):
+class LiteModel(Predictor):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
     It has the same inputs and answers as `ServedClassifier` and `ServedChooser`
@@ -76,7 +76,7 @@ class LiteModel(AnsweringModel):
             raise InputError(f"{path} can't be loaded ({reason}). Export the model again.") from None
         self._lock = threading.Lock()
         inputs, is_choice = self._settings["inputs"], self._settings["problem"] == "choice"
-        fields = {name: Field(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
+        fields = {name: Input(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
         super().__init__(fields, () if is_choice else inputs)
 
     def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
@@ -96,7 +96,7 @@ class LiteModel(AnsweringModel):
             probabilities = 1 / (1 + np.exp(-logits))
             chosen = probabilities >= self._settings.get("threshold", export_config.LABEL_THRESHOLD)
             return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
-        return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
+        return outputs | {"probabilities": softmax(logits.tolist()), "label": labels[int(np.argmax(logits))]}
 
     def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Returns the answers to prompts with endings. Empty endings are padding and have probability 0."""
@@ -107,9 +107,9 @@ class LiteModel(AnsweringModel):
             scores, cut = np.full(len(endings), -np.inf, np.float32), [False] * len(endings)
             for i, _ in filter(lambda ending: ending[1], enumerate(endings)):
                 (scores[i],), cut[i] = next(scored)
-            probabilities = _softmax(scores) if any(endings) else np.zeros_like(scores)
+            probabilities = softmax(scores.tolist()) if any(endings) else [0.0] * len(endings)
             choice = int(np.argmax(scores)) if any(endings) else -1
-            answers.append({"choice": choice, "probabilities": probabilities.tolist(), "truncated": cut})
+            answers.append({"choice": choice, "probabilities": probabilities, "truncated": cut})
         return answers
 
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
@@ -129,9 +129,3 @@ class LiteModel(AnsweringModel):
                 logits.append(self._run(**part)["logits"])
         truncated = [any(is_truncated for *_, is_truncated in sequences) for sequences in packed]
         return document_means(np.concatenate(logits), list(map(len, packed))), truncated
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Computes softmax. Importing SciPy's would take a large part of the time to the first answer."""
-    powers = np.exp(logits - logits.max())
-    return powers / powers.sum()

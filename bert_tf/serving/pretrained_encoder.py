@@ -144,7 +144,7 @@ class ServedEncoder(tf.Module):
         }
 
 
-def exportable(model_dir: str, config: ExportConfig) -> Exportable:
+def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
     Raises:

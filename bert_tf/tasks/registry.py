@@ -116,8 +116,8 @@ def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys((*DEFINITIONS, TEXT), graph_classifier.exportable_classifier),
     **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
-    TAGGING: graph_tagger.exportable,
-    SquadTask.name: graph_answerer.exportable,
+    TAGGING: graph_tagger.exportable_tagger,
+    SquadTask.name: graph_answerer.exportable_answerer,
 }
 
 

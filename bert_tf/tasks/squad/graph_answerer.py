@@ -285,7 +285,7 @@ def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Ten
     return tf.reshape(padded, [shape[0], shape[1] * shape[2]])
 
 
-def exportable(run: FinishedRun) -> Exportable:
+def exportable_answerer(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a SQuAD run, which answers like run_squad.py with --answer_text=offsets."""
     model, step = run.restored(SpanModel)
     config = SquadConfig.from_flags({**run.flags, **run.settings, **run.export_config.answers})

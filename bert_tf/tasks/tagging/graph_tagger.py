@@ -278,7 +278,7 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 
 
-def exportable(run: FinishedRun) -> Exportable:
+def exportable_tagger(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
     is_plain = run.settings.get("tag_scheme") == PLAIN
     tags = run.settings.get("tag_classes") or tag_classes(run.labels, is_plain)
