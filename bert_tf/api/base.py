@@ -11,7 +11,7 @@ from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import applied, applied_to_both
+from bert_tf.api.arguments import OF_MODEL, REFUSED, applied, applied_to_both
 from bert_tf.api.run_folder import RunFolder, finished_run
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
@@ -31,21 +31,6 @@ from bert_tf.text import Tokenizer
 
 # The model's task, the examples, their features, and the model's outputs.
 Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
-
-# Settings that the classes set themselves: what to run, the files, and sweeps.
-_REFUSED = frozenset(
-    (
-        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
-        *("output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
-    )
-)
-# Settings of the tokenizer and the model. They are the same in training and prediction.
-_OF_MODEL = frozenset(
-    (
-        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype", "distribution"),
-        *("reset_head", "reinit_layers", "bilstm_layers", "bilstm_units"),
-    )
-)
 
 
 class Estimator(RunFolder, abc.ABC):
@@ -107,9 +92,7 @@ class Estimator(RunFolder, abc.ABC):
 
     def set_params(self, **settings: Any) -> Self:
         """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
-        self._settings, self._options = applied_to_both(
-            self._settings, self._options, settings, "set_params()", _REFUSED
-        )
+        self._settings, self._options = applied_to_both(self._settings, self._options, settings, "set_params()")
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -150,7 +133,7 @@ class Estimator(RunFolder, abc.ABC):
         if labels is not None and not hasattr(cls, "labels"):
             raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
         start = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH), cls._OPTIONS()
-        config, options = applied_to_both(*start, settings, caller, _REFUSED)
+        config, options = applied_to_both(*start, settings, caller)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
         if settings:
@@ -243,7 +226,7 @@ class Estimator(RunFolder, abc.ABC):
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
         if "evaluate_every" in settings:  # the type is str, but Python users may pass a number
             settings["evaluate_every"] = str(settings["evaluate_every"])
-        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", _REFUSED | _OF_MODEL)
+        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", REFUSED | OF_MODEL)
         form = self._RANK, self._LABEL_COLUMNS
         values, labels, weights = in_memory.labelled(x, y, "x", *form, sample_weight)
         examples = {"train": self._examples(values, labels)}
