@@ -96,7 +96,7 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
         outputs = run.predict(windows, _BATCH_SIZE.value)
     with stopwatch.part("decode"):
         logits = outputs["start_logits"], outputs["end_logits"]
-        predictions = decode(examples, windows, *logits, run.tokenizer, run.task.config)
+        predictions = decode(examples, windows, *logits, run.task.config)
         predictions.write(os.path.join(folder, "predictions.json"), os.path.join(folder, "nbest_predictions.json"))
     return windows, outputs
 

@@ -126,7 +126,7 @@ def test_an_unknown_score_is_a_wrong_flag(stub):
         *(registry.build_task(DataConfig(name, "."), "", True) for name in (*DEFINITIONS, "swag")),
         *(registry.build_task(DataConfig("text", ".", problem=p), "", True) for p in ("regression", "multi_label")),
         registry.build_task(DataConfig("text", "."), "", True),
-        TaggingTask({}, ["PER", "O"]),
+        TaggingTask(DataConfig("ner"), {}, ["PER", "O"]),
     ]
     assert {name for task in tasks for name in task.metric_names} == set(METRICS)
 

@@ -1,6 +1,7 @@
 """The interface that every fine-tuning task implements: its examples, features, model and scores."""
 
 import abc
+import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,7 @@ class ReportingTask(Task):
         return True
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the prediction settings that are best for the dev set. They are used if `tunes` is True."""
+        """Returns the attributes of the task that are best for the dev set. They are used if `tunes` is True."""
         return {}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
@@ -150,14 +151,14 @@ class ReportingTask(Task):
 
     def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
         """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
-        settings, global_step = run.settings, run.restore()
+        task, settings, global_step = self, run.settings, run.restore()
         results: dict[str, dict] = {}
         outputs: dict[str, ModelOutputs] = {}
 
         def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
             features = run.features(split)
-            results[split] = {"global_step": global_step, **self.results(found, features, batch_size)}
-            reports.report_evaluation(output_dir, suffix, results[split], self.confusion(found, features))
+            results[split] = {"global_step": global_step, **task.results(found, features, batch_size)}
+            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(found, features))
 
         for split in self.dev_splits if settings.do_eval else ():
             found = run.evaluate(split, global_step)
@@ -166,12 +167,14 @@ class ReportingTask(Task):
                 for folder in {output_dir, run.training_config.output_dir}:
                     files.write_json(os.path.join(folder, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
+                task = copy.copy(self)
+                vars(task).update(tuned)
             report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = run.examples(split), run.features(split)
             outputs[split] = run.predict(features, settings.predict_batch_size, split)
             predicted = SplitOutputs(split, examples, outputs[split], features)
-            for path in self.write_predictions(output_dir, predicted, settings.original_format):
+            for path in task.write_predictions(output_dir, predicted, settings.original_format):
                 say(f"Wrote {path}.")
             if self.has_labels(examples):
                 name = self.output_names.get(split, split)

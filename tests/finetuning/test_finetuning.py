@@ -22,8 +22,9 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.text import FullTokenizer
 from bert_tf.training import evaluation
 from bert_tf.training.settings import TrainingConfig
@@ -44,7 +45,12 @@ def run_of(folder, write, batch_size=4, learning_rate=1e-3, **settings):
     config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     training = TrainingConfig(str(folder), OptimizerConfig(learning_rate), batch_size, seed=1)
-    return FinetuningRun(TextTask(paths, Columns()), settings_of(training, **settings), (config, tokenizer))
+    return FinetuningRun(text_task(paths), settings_of(training, **settings), (config, tokenizer))
+
+
+def text_task(paths, **settings):
+    files = {f"{split}_file": path for split, path in paths.items()}
+    return build_task(DataConfig("text", **files, **settings), "", do_train=True)
 
 
 def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
@@ -206,9 +212,9 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     text = (tmp_path / "train.tsv").read_text()
     write("train.tsv", text.replace("yes", "no", 1))
     with pytest.raises(InputError, match="training_rows_sha256 was "):
-        run.with_task(TextTask(run.task.paths, Columns()), str(out)).record()
+        run.with_task(text_task(run.task.sources), str(out)).record()
     write("train.tsv", text.replace("text", "review"))
-    other = run.with_task(TextTask(run.task.paths, Columns(text="review")), str(out))
+    other = run.with_task(text_task(run.task.sources, columns=Columns(text="review")), str(out))
     with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
         other.record()
     other.with_settings(other.settings.replace(allow_changed_settings=True)).record()
@@ -222,7 +228,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     run.check_model()
     run.with_settings(run.settings.replace(max_seq_length=9)).check_model()
     assert "have changed: max_seq_length was 14, and is 9 now.\n" in capsys.readouterr().err
-    classes = TextTask(run.task.paths, Columns(), labels=["no", "maybe"], on_bad_row="skip")
+    classes = text_task(run.task.sources, labels=["no", "maybe"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
@@ -253,7 +259,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
 )
 def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
     run = run_of(tmp_path / "out", write, do_train=True, distribution=DistributionConfig("multi_worker"), **changes)
-    run.task.paths = {"train": "missing"}  # refused before it is read
+    run.task.examples = None  # refused before it is called
     with pytest.raises(InputError, match=f"{flag} can't be used with several workers"):
         finetune(run)
     assert not FinetuningConfig(do_train=True).flags_for_one_worker
@@ -353,7 +359,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later = run_of(out, write, **settings, bilstm_units=4)
-    later.task = TextTask(later.task.paths, Columns(), labels=["yes", "no"])
+    later.task = text_task(later.task.sources, labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         finetune(later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
@@ -369,7 +375,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
     run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
-    done = finetune(run.with_task(TaggingTask(paths), str(tmp_path / "out")))
+    done = finetune(run.with_task(TaggingTask(DataConfig("ner"), paths), str(tmp_path / "out")))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")

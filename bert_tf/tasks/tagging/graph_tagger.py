@@ -15,11 +15,9 @@ import tensorflow_text as tf_text
 
 from bert_tf.checkpoints.output_layers import tag_classes
 from bert_tf.finetuning.models import TokenModel
-from bert_tf.model.heads import ClassificationHead
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
-from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, read_ids, signature
 from bert_tf.tasks.tagging.schemes import PLAIN
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch
@@ -48,8 +46,7 @@ class ServedTagger(tf.Module):
     """Tags words, and finds entities.
 
     Args:
-      encoder: the encoder.
-      head: the output layer.
+      encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
       classes: the classes: plain tags, or the tags of each entity type in any scheme.
       is_plain: whether the tags are plain. Then neighbouring words with the same tag other than O form an entity, if O
@@ -60,7 +57,6 @@ class ServedTagger(tf.Module):
     def __init__(
         self,
         encoder: InferenceEncoder,
-        head: ClassificationHead,
         tokenizer: Tokenizer,
         classes: Sequence[str],
         is_plain: bool,
@@ -68,7 +64,6 @@ class ServedTagger(tf.Module):
     ) -> None:
         super().__init__(name="tagger")
         self._encoder = encoder
-        self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         types = [tag if is_plain else tag[2:] or tag for tag in classes]
@@ -105,7 +100,7 @@ class ServedTagger(tf.Module):
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        return {"logits": batch.padded(self._logits(batch), 0, tf.shape(input_ids)[1])}
+        return {"logits": batch.padded(self._encoder.token_logits(batch), 0, tf.shape(input_ids)[1])}
 
     def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
@@ -152,10 +147,6 @@ class ServedTagger(tf.Module):
     def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
         return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
 
-    def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the logits [n, C], float32, of sequences."""
-        return self._output(self._encoder.token_states(batch))
-
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the classes of words [B, (words)], int32, and their probabilities, both [B, (words)].
 
@@ -192,7 +183,7 @@ class ServedTagger(tf.Module):
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
         token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
         is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
-        logits = in_parts(self._logits, batch, self._output.width, is_word)
+        logits = in_parts(self._encoder.token_logits, batch, self._encoder.outputs, is_word)
         tag_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         return words.with_flat_values(tag_ids), words.with_flat_values(scores)
@@ -287,11 +278,10 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 
 
-def exportable(run: FinishedRun) -> Exportable:
+def exportable_tagger(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
     is_plain = run.settings.get("tag_scheme") == PLAIN
     tags = run.settings.get("tag_classes") or tag_classes(run.labels, is_plain)
-    model = TokenModel(run.config, len(tags), causal=run.causal)
-    run.restore(model)
-    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, tags, is_plain, run.max_seq_length)
-    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, tags)
+    model, _ = run.restored(TokenModel, len(tags))
+    served = ServedTagger(run.encoder(model), run.tokenizer, tags, is_plain, run.max_seq_length)
+    return run.exportable(served, model, tags)

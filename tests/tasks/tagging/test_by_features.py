@@ -47,7 +47,8 @@ def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_
         split: write(f"{split}.txt", SENTENCES * count) for split, count in (("train", 4), ("dev", 1), ("test", 1))
     }
     frozen = FrozenEncoder(encoder.config, checkpoint, layers, "--feature_layers")
-    task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units, features_dir=features_dir))
+    feature_based = FeatureBased(frozen, units=units, features_dir=features_dir)
+    task = FeatureTaggingTask(feature_based, DataConfig("ner"), paths)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     training = TrainingConfig(str(folder), OptimizerConfig(3e-2), 4, seed=1)
     settings = FinetuningConfig(max_seq_length=12, num_train_epochs=20, training=training)
@@ -78,7 +79,7 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, mo
     other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(folder)).features("dev")
     assert other_layers.batch(np.arange(2), 4)["activations"].shape == (2, 4, 1, 12)
     assert len(list(folder.iterdir())) == 2
-    monkeypatch.setattr(FrozenEncoder, "activations", None)  # is not called
+    monkeypatch.setattr(FrozenEncoder, "compiled", None)  # is not called
     features = run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).features("dev")
     assert_close(features.batch(np.arange(2), 4)["activations"], expected["activations"], 0)
     changed = pretrained[0], str(tmp_path / "changed.ckpt")
