@@ -130,8 +130,8 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
     assert loaded._predicted(pairs, 8)[0].label_threshold == threshold
     exported = export.build(estimator.output_dir, ExportConfig())
-    assert exported.task["threshold"] == exported.served._threshold == threshold
-    assert exported.task["inputs"] == list(exported.served._inputs) == ["text", "text_b"]
+    assert exported.settings["threshold"] == exported.served._threshold == threshold
+    assert exported.settings["inputs"] == list(exported.served._inputs) == ["text", "text_b"]
 
 
 def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
