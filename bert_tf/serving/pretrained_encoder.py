@@ -14,7 +14,7 @@ from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.graph_packing import TokenBatch, by_row
 from bert_tf.text.packing import check_max_seq_length
 
 _MASK = "[MASK]"
@@ -133,8 +133,7 @@ class ServedEncoder(tf.Module):
         counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
 
         def by_text(values: tf.Tensor, padding: str | float) -> tf.Tensor:
-            rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
-            return rows.to_tensor(tf.constant(padding, values.dtype))
+            return by_row(values, counts).to_tensor(tf.constant(padding, values.dtype))
 
         return {
             "guesses": by_text(tf.gather(self._pieces, guesses), ""),

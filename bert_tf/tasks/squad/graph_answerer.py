@@ -25,7 +25,7 @@ from bert_tf.tasks.squad.rules import (
 )
 from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch, window_places
+from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.text.long_documents import cut_texts
 
@@ -279,8 +279,11 @@ def _is_first(texts: tf.Tensor) -> tf.Tensor:
 
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
     """Groups the values of all windows by question, [W, M] -> [B, S*M]; S is at least 1."""
-    rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
-    padded = tf.pad(rows.to_tensor(padding), [[0, 0], [0, 1], [0, 0]], constant_values=tf.cast(padding, values.dtype))
+    padded = tf.pad(
+        by_row(values, counts).to_tensor(padding),
+        [[0, 0], [0, 1], [0, 0]],
+        constant_values=tf.cast(padding, values.dtype),
+    )
     shape = tf.shape(padded)
     return tf.reshape(padded, [shape[0], shape[1] * shape[2]])
 

@@ -20,7 +20,7 @@ from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, read_ids, signature
 from bert_tf.tasks.tagging.schemes import PLAIN
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.graph_packing import TokenBatch, by_row
 from bert_tf.text.graph_tokenization import GraphTokenizer, valid_utf8
 
 # Punctuation, quotes and brackets, which are separated from the start and end of a word.
@@ -106,16 +106,8 @@ class ServedTagger(tf.Module):
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
         message = 'words must have "" only after the last word of each text.'
         tf.debugging.Assert(tf.reduce_all(tf.sequence_mask(lengths, tf.shape(words)[1]) == (words != "")), [message])
-        rows = tf.RaggedTensor.from_tensor(words, lengths)
-        tag_ids, scores = self._tag_ids(rows)
-        entities = self._entities(tag_ids, scores)
-        return {
-            "num_tokens": lengths,
-            "tags": self._names(tag_ids).to_tensor(""),
-            "scores": scores.to_tensor(0.0),
-            "num_entities": entities.types.row_lengths(),
-            "entity_types": entities.types.to_tensor(""),
-            "entity_scores": entities.scores.to_tensor(0.0),
+        outputs, entities = self._tagged(tf.RaggedTensor.from_tensor(words, lengths))
+        return outputs | {
             "entity_starts": entities.first_words.to_tensor(_NO_POSITION),
             "entity_ends": entities.end_words.to_tensor(_NO_POSITION),
         }
@@ -123,29 +115,34 @@ class ServedTagger(tf.Module):
     def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         texts = valid_utf8(text_a)
         words, starts, ends = _split_words(texts)
-        tag_ids, scores = self._tag_ids(words)
-        entities = self._entities(tag_ids, scores)
+        outputs, entities = self._tagged(words)
         to_characters = _CharacterCounter(texts)
         first_bytes = _gather_words(starts, entities.first_words)
         end_bytes = _gather_words(ends, entities.end_words - 1)
         entity_texts = _substrings(texts, first_bytes, end_bytes)
-        return {
-            "num_tokens": words.row_lengths(),
+        return outputs | {
             "tokens": words.to_tensor(""),
-            "tags": self._names(tag_ids).to_tensor(""),
-            "scores": scores.to_tensor(0.0),
             "token_starts": to_characters(starts).to_tensor(_NO_POSITION),
             "token_ends": to_characters(ends).to_tensor(_NO_POSITION),
-            "num_entities": entities.types.row_lengths(),
             "entities": entity_texts.to_tensor(""),
-            "entity_types": entities.types.to_tensor(""),
-            "entity_scores": entities.scores.to_tensor(0.0),
             "entity_starts": to_characters(first_bytes).to_tensor(_NO_POSITION),
             "entity_ends": to_characters(end_bytes).to_tensor(_NO_POSITION),
         }
 
-    def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
+    def _tagged(self, words: tf.RaggedTensor) -> tuple[dict[str, tf.Tensor], _Entities]:
+        """Returns the outputs that texts and words have in common, and the entities."""
+        tag_ids, scores = self._tag_ids(words)
+        entities = self._entities(tag_ids, scores)
+        tags = tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
+        outputs = {
+            "num_tokens": words.row_lengths(),
+            "tags": tags.to_tensor(""),
+            "scores": scores.to_tensor(0.0),
+            "num_entities": entities.types.row_lengths(),
+            "entity_types": entities.types.to_tensor(""),
+            "entity_scores": entities.scores.to_tensor(0.0),
+        }
+        return outputs, entities
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the classes of words [B, (words)], int32, and their probabilities, both [B, (words)].
@@ -154,9 +151,7 @@ class ServedTagger(tf.Module):
         """
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
         is_empty = pieces.row_lengths() == 0
-        unknown = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_empty)], self._unk), tf.cast(is_empty, tf.int64), validate=False
-        )
+        unknown = by_row(tf.fill([tf.math.count_nonzero(is_empty)], self._unk), is_empty)
         pieces = tf.concat([pieces, unknown], axis=1)
         first_word = words.row_splits
         first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], index of the first token of each text
@@ -205,13 +200,11 @@ class ServedTagger(tf.Module):
             tf.cast(tf.gather(row, first), tf.int32), minlength=tf.cast(tag_ids.nrows(), tf.int32)
         )
 
-        def rows(values: tf.Tensor) -> tf.RaggedTensor:
-            return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
-
         types = tf.gather(self._kinds, tf.gather(kind, first))
         words = tf.ragged.range(first, end)
         lowest = tf.reduce_min(words.with_flat_values(tf.gather(scores.flat_values, words.flat_values)), axis=1)
-        return _Entities(rows(types), rows(lowest), rows(first - first_of_row), rows(end - first_of_row))
+        columns = types, lowest, first - first_of_row, end - first_of_row
+        return _Entities(*(by_row(values, counts) for values in columns))
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -235,10 +228,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     closing = tf.concat([begins[1:], tf.shape(start, out_type=tf.int64)], axis=0)[: tf.size(begins)] - 1
     counts = tf.math.bincount(tf.cast(tf.gather(row, begins), tf.int32), minlength=tf.size(texts))
 
-    def rows(values: tf.Tensor) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
-
-    starts, ends = rows(tf.gather(start, begins)), rows(tf.gather(end, closing))
+    starts, ends = by_row(tf.gather(start, begins), counts), by_row(tf.gather(end, closing), counts)
     return _substrings(texts, starts, ends), starts, ends
 
 
