@@ -3,7 +3,7 @@
 import abc
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +12,11 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.text import FullTokenizer
 from bert_tf.training.interface import TrainableModel
-
-if TYPE_CHECKING:
-    from bert_tf.finetuning.run import FinetuningRun
 
 ModelOutputs = Mapping[str, np.ndarray]
 
@@ -28,6 +26,27 @@ class FinetuningModel(TrainableModel, Protocol):
 
     def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the outputs for a batch, each with one row per example."""
+
+
+class TrainedRun(Protocol):
+    """The parts of a `FinetuningRun` that `Task.finish` reads."""
+
+    settings: FinetuningConfig
+
+    def restore(self) -> int:
+        """Loads the weights to use into the model, and returns their global step."""
+
+    def examples(self, split: str) -> list[Any]:
+        """Returns the examples of a split."""
+
+    def features(self, split: str) -> FeatureSet:
+        """Returns the features of a split."""
+
+    def evaluate(self, split: str, step: int) -> ModelOutputs:
+        """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
+
+    def predict(self, features: FeatureSet, batch_size: int, description: str) -> ModelOutputs:
+        """Returns the model's outputs for all examples; the progress bar has the label `description`."""
 
 
 class Task(abc.ABC):
@@ -87,7 +106,7 @@ class Task(abc.ABC):
         """Raises an InputError if nothing can be learned from the training set."""
 
     @abc.abstractmethod
-    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict]:
         """Evaluates and predicts with a trained model, as selected by the run's settings.
 
         Args:
@@ -139,7 +158,7 @@ class ReportingTask(Task):
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes the predictions of a split, and returns the file names."""
 
-    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict]:
         """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
         settings, global_step = run.settings, run.restore()
         results: dict[str, dict] = {}
@@ -154,7 +173,7 @@ class ReportingTask(Task):
             found = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
                 tuned = self.tune(found, run.features(split))
-                for folder in {output_dir, run.training_config.output_dir}:
+                for folder in {output_dir, settings.training.output_dir}:
                     files.write_json(os.path.join(folder, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
             report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
