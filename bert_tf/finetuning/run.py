@@ -23,9 +23,9 @@ from bert_tf.runtime.program import say
 from bert_tf.text import Tokenizer, long_documents
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import agreement, loop, micro_batches, resume
-from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.evaluation import remove_stale_best
-from bert_tf.training.interface import PeriodicEvaluation, TrainingData
+from bert_tf.training.hooks import Hook
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
 
@@ -265,12 +265,7 @@ class FinetuningRun:
                 allow_changed_settings=self.settings.allow_changed_settings,
             )
 
-    def train(
-        self,
-        features: FeatureSet,
-        evaluation: PeriodicEvaluation | None = None,
-        callbacks: Callbacks | None = None,
-    ) -> dict[str, float]:
+    def train(self, features: FeatureSet, hooks: Sequence[Hook] = ()) -> dict[str, float]:
         """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""
         training_config = self.training_config
         data = self.training_data(features)
@@ -280,9 +275,8 @@ class FinetuningRun:
         num_examples = next((len(self.examples(split)) for split in splits), len(features))
         reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
-        options = {"init_checkpoint": self.init_checkpoint, "fresh_variables": self.fresh_variables}
-        options |= {"evaluation": evaluation, "callbacks": callbacks}
-        return loop.train(self.model, training_config, self.strategy, data, **options)
+        start = (self.init_checkpoint, hooks, self.fresh_variables)
+        return loop.train(self.model, training_config, self.strategy, data, *start)
 
     def batch_sampler(self, features: FeatureSet) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""

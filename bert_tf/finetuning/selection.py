@@ -36,14 +36,14 @@ class DevSelection:
             evaluation.save_best(run.model, run.training_config.output_dir, step, scores)
         return scores
 
-    def should_stop(self) -> bool:
+    def stops(self) -> bool:
         """Returns whether the last `early_stopping_patience` evaluations were not better than an earlier one."""
         scores = [line[self.run.task.selection_metric] for line in self.history()]
         count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
-        should_stop = 0 < self.config.early_stopping_patience <= count
-        if should_stop:
+        stops = 0 < self.config.early_stopping_patience <= count
+        if stops:
             say(f"Stopping early: no better {self.run.task.selection_metric} in the last {count} evaluations.")
-        return should_stop
+        return stops
 
     def history(self) -> list[dict]:
         """Returns the evaluations so far, as lines of metrics.jsonl."""

@@ -19,7 +19,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.training.callbacks import Callbacks
-from bert_tf.training.interface import PeriodicEvaluation
+from bert_tf.training.hooks import Hook, PeriodicEvaluation
 
 
 def finetune(
@@ -115,15 +115,16 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         # Only after `record`: if it refuses the folder, the classes of the existing run must be kept.
         _write_labels(task, folder)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
-        epochs = Callbacks(callbacks if folder == output_dir else (), every)
-        if not (settings.evaluates_while_training and folder == output_dir):
-            stage.train(features, callbacks=epochs)
-            continue
-        selection = DevSelection(stage)
-        evaluation = PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False)
-        stage.train(features, evaluation, epochs)
-        steps_per_epoch = num_examples / settings.training.train_batch_size
-        reports.report_training(folder, steps_per_epoch, task.selection_metric)
+        is_last = folder == output_dir
+        hooks: list[Hook] = []
+        if is_last and settings.evaluates_while_training:
+            selection = DevSelection(stage)
+            hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
+        if is_last and callbacks:
+            hooks.append(Callbacks(callbacks, every))
+        stage.train(features, hooks)
+        if is_last and settings.evaluates_while_training:
+            reports.report_training(folder, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
 
 

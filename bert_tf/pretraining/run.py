@@ -27,7 +27,8 @@ from bert_tf.training import agreement, loop, micro_batches, resume
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
-from bert_tf.training.interface import PeriodicEvaluation, TrainingData
+from bert_tf.training.hooks import Hook, PeriodicEvaluation
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
 
@@ -152,9 +153,7 @@ class PretrainingRun:
                 f"{'skipped' if now > before else 'repeated'}."
             )
 
-    def train(
-        self, evaluation: PeriodicEvaluation | None = None, callbacks: Callbacks | None = None
-    ) -> dict[str, float]:
+    def train(self, hooks: Sequence[Hook] = ()) -> dict[str, float]:
         """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
         config = self.training_config
         if config.optimizer.never_warm:
@@ -207,8 +206,7 @@ class PretrainingRun:
             describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
             has_graph_per_shape=has_graph_per_shape,
         )
-        options = {"init_checkpoint": self.init_checkpoint, "evaluation": evaluation, "callbacks": callbacks}
-        return loop.train(self.model, config, self.strategy, data, **options)
+        return loop.train(self.model, config, self.strategy, data, self.init_checkpoint, hooks)
 
     def _packer(self, examples: ExampleSet, batch: TrainingConfig | SecondBatch, seed: int | None) -> Packer | None:
         """Returns what packs sequences into rows; None if each sequence has a row of its own.
@@ -342,9 +340,10 @@ def pretrain(
     if config.do_eval:
         devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
     if config.do_train:
-        evaluation = run.held_out_evaluation()
+        epochs = Callbacks(callbacks, held_out.steps) if callbacks else None
+        hooks = [hook for hook in (run.held_out_evaluation(), epochs) if hook]
         run.record()
-        results = run.train(evaluation, Callbacks(callbacks, held_out.steps))
+        results = run.train(hooks)
     if config.do_eval:
         results = run.evaluate(held_out.batch_size, held_out.max_steps)
         if strategies.is_chief(run.strategy):

@@ -2,7 +2,9 @@
 
 Imports only from lower layers; `pretraining`, `finetuning` and everything above may import it.
 
-- `interface`: the interface between the loop and its callers: model, data and evaluation.
+- `interface`: the interface between the loop and its callers: model and data.
+- `hooks`: the calls that the loop makes every few steps, and repeated evaluations.
+- `callbacks`: Keras callbacks as a hook.
 - `settings`: the training settings, which need no TensorFlow.
 - `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
 - `micro_batches`: the micro-batches of a replica, and sums over them.

@@ -1,8 +1,8 @@
-"""The interface between the training loop and its callers: model, data and evaluation."""
+"""The interface between the training loop and its callers: model and data."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import keras
 import tensorflow as tf
@@ -68,26 +68,3 @@ class TrainingData:
     describe_reading: Callable[[int], str] | None = None
     is_short: bool = False
     has_graph_per_shape: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class PeriodicEvaluation:
-    """An evaluation that is repeated during training.
-
-    Attributes:
-      evaluate: takes the step and returns scores by name.
-      every: number of steps between two evaluations; the last step is always evaluated.
-      should_stop: called at the start and after each evaluation; if it returns True, training saves and ends.
-      table: whether to print all scores as a table at the end.
-      settings: other settings that determine the scores, JSON-serialisable; all workers must have the same.
-    """
-
-    evaluate: Callable[[int], Mapping[str, float]]
-    every: int
-    should_stop: Callable[[], bool] = lambda: False
-    table: bool = True
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def is_due(self, step: int, last_step: int) -> bool:
-        """Returns whether the evaluation runs after a step."""
-        return step % self.every == 0 or step == last_step

@@ -426,7 +426,7 @@ def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, 
     run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"), settings=settings)
     selection = DevSelection(run)
     monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
-    assert selection.should_stop() == stops
+    assert selection.stops() == stops
 
 
 def test_the_loss_and_accuracy_of_tags_count_tokens_with_a_tag_only():

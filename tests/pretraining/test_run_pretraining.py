@@ -341,7 +341,7 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
     held_out = HeldOutConfig(damaged, batch_size=2, steps=1)
     run = make_run((files[0], files[1], whole), tmp_path / "held out", do_train=True, held_out=held_out)
     evaluation = run.held_out_evaluation()
-    for failing in (lambda: evaluation.evaluate(0), lambda: run.train(evaluation)):
+    for failing in (lambda: evaluation.evaluate(0), lambda: run.train([evaluation])):
         with pytest.raises(InputError, match=rf"^--eval_input_file: one of {damaged} is damaged: corrupted record"):
             failing()
 
