@@ -45,7 +45,7 @@ def main(_):
 
     scores, labels = [], []
     examples = min(_EXAMPLES.value, sum(shard.records for shard in shards))
-    for batch in input_pipeline.evaluation_batches(shards, features, BATCH).take(-(-examples // BATCH)):
+    for batch in input_pipeline.training_batches(shards, features, BATCH, None, 0).take(-(-examples // BATCH)):
         scores += score(batch).numpy().tolist()
         labels += batch["next_sentence_labels"].numpy().reshape(-1).tolist()
     scores, labels = np.array(scores[:examples]), np.array(labels[:examples])

@@ -127,7 +127,7 @@ class SentenceEncoder(NamesArguments):
             [bert.tokenizer.pack(config.prompt + row["text"], row.get("text_b"), longest) for row in rows]
         )
         report_truncation(features.num_truncated, len(features), "x", longest)
-        buckets = feature_sets.bucket_lengths(longest, compiled=False)
+        buckets = feature_sets.bucket_lengths(longest)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors = compute(batch).numpy()

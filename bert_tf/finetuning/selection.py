@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
 from bert_tf.runtime.program import say
@@ -25,7 +25,7 @@ class DevSelection:
     def evaluate(self, step: int) -> dict[str, float]:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
         run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
-        scores = run.task.scores(run.evaluate(split, step), run.features(split))
+        scores = run.task.scores(run.evaluate(split, step), run.data.features(split))
         is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
         say(
             f"step {step}: {split} "
@@ -51,7 +51,7 @@ class DevSelection:
 
     def selected_evaluation(self) -> dict:
         """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
-        history = self.history()
-        if saver.latest_checkpoint(self.run.best_folder):
+        history, output_dir = self.history(), self.run.training_config.output_dir
+        if run_directory.evaluated_folder(output_dir) != output_dir:
             return max(history, key=lambda line: line[self.run.task.selection_metric])
         return history[-1]

@@ -7,6 +7,8 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
+from bert_tf.training.settings import Shapes
+
 Batch = Mapping[str, tf.Tensor]
 # name -> (weighted sum over examples, sum of weights). Both are summed over batches; the metric is their quotient.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
@@ -57,14 +59,13 @@ class TrainingData:
       boundaries: steps at which the shape of the batches changes, such as between two phases of pre-training.
       describe: returns the names of the files that a step's data comes from, for messages.
       describe_reading: returns the names of all files read for a step, if `describe` returns other files.
+      shapes: the shapes of the batches.
       is_short: whether training is so short that, on CPUs, optimizing the graph of a step takes longer than it saves.
-      has_graph_per_shape: whether the step is traced for each shape of the batches. Graphs with fixed shapes are faster
-        on a CPU (see `model.cpu_kernels`), but take seconds to trace. Otherwise one graph is used for all shapes.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
     describe_reading: Callable[[int], str] | None = None
+    shapes: Shapes = Shapes.ANY
     is_short: bool = False
-    has_graph_per_shape: bool = False

@@ -25,7 +25,7 @@ from bert_tf.training.interface import Batch, MetricSums, TrainableModel, Traini
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Shapes, TrainingConfig
 
 # Several processes check after this number of steps whether one of them was asked to stop.
 _STEPS_PER_STOP_CHECK = 10
@@ -101,7 +101,7 @@ def train(
                 trainer.optimizer.begin_phase(step)
             log.profile(step)
             due = _steps_until_due(step, end(), config, data, hooks)
-            for count in trainer.steps(batches, due, data.has_graph_per_shape, data.is_short):
+            for count in trainer.steps(batches, due, data.shapes, data.is_short):
                 log.advance(count)
                 is_stopped = trainer.should_stop(bool(stop_signals))
                 for hook in hooks:
@@ -220,14 +220,14 @@ class Trainer:
         return state | {name: count for name, count in counts.items() if name in stored or count.numpy()}
 
     def steps(
-        self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False, is_short: bool = False
+        self, batches: tf.data.Iterator, count: int, shapes: Shapes = Shapes.ANY, is_short: bool = False
     ) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.
 
         Args:
           batches: the iterator of the batches.
           count: the number of steps.
-          graph_per_shape: see `TrainingData.has_graph_per_shape`.
+          shapes: see `TrainingData`.
           is_short: see `TrainingData`.
         """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
@@ -237,7 +237,7 @@ class Trainer:
         else:
             for _ in range(count):
                 with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
-                    if graph_per_shape:
+                    if shapes is Shapes.FEW:
                         self._step_with(next(batches), parts)
                     else:
                         self._one_step(batches, parts)

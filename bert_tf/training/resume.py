@@ -102,16 +102,6 @@ def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -
     return dataclasses.replace(source, shapes=shapes, read=lambda name: source.read(stored.get(name, name)))
 
 
-def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
-    """Checks, before any long preparation, that the checkpoint for the start of the run exists.
-
-    Raises:
-      InputError: if `init_checkpoint` is needed but doesn't exist.
-    """
-    if init_checkpoint and not saver.latest_checkpoint(output_dir):
-        checkpoints.find_checkpoint(init_checkpoint)
-
-
 def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weights: str = "") -> CheckpointSource:
     """Opens the checkpoint to evaluate: a run's newest one, or else `init_checkpoint`.
 

@@ -140,7 +140,7 @@ class FeatureTaggingTask(TaggingTask):
 
     def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
         """Fills `activations`, float32 [words, F, H]."""
-        buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
+        buckets = feature_sets.bucket_lengths(windows.max_length)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
                 states = self.feature_based.encoder.activations(batch)
