@@ -12,8 +12,8 @@ from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.finetuning.models import EncoderModel
-from bert_tf.finetuning.task import FinetuningModel, Task, TaskData
+from bert_tf.finetuning.models import EncoderModel, FinetuningModel
+from bert_tf.finetuning.task import Task, TaskData
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.text import Tokenizer, long_documents

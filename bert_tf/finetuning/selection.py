@@ -26,7 +26,8 @@ class DevSelection:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
         run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
         scores = run.task.scores(run.evaluate(split, step), run.data.features(split))
-        is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
+        earlier = [line[name] for line in self.history() if line["step"] < step]
+        is_best = not earlier or scores[name] > max(earlier)
         say(
             f"step {step}: {split} "
             + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss") if key in scores)

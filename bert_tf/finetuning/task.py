@@ -6,26 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.models import FinetuningModel
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.text import FullTokenizer
-from bert_tf.training.interface import TrainableModel
 
 ModelOutputs = Mapping[str, np.ndarray]
-
-
-class FinetuningModel(TrainableModel, Protocol):
-    """A model that can also predict."""
-
-    def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for a batch, each with one row per example."""
 
 
 class Task(abc.ABC):

@@ -302,9 +302,8 @@ def pretrain(
     run = PretrainingRun(config, model, vocab_file)
     held_out, results = config.held_out, {}
     # If workers differed, one would wait for another in an evaluation, possibly after weeks of training.
-    steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
-    run.check_workers()
-    agreement.require(run.strategy, lambda: steps | {"max_eval_steps": held_out.max_steps})
+    steps = {"do_train": config.do_train, "do_eval": config.do_eval}
+    run.check_workers(**steps, eval_batch_size=held_out.batch_size, max_eval_steps=held_out.max_steps)
     if config.do_eval:
         devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
     if config.do_train:

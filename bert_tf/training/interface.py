@@ -1,8 +1,8 @@
 """The interface between the training loop and its callers: model and data."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import keras
 import tensorflow as tf
@@ -14,7 +14,7 @@ Batch = Mapping[str, tf.Tensor]
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
-class TrainableModel(Protocol):
+class TrainableModel(abc.ABC):
     """A model that the loop can train.
 
     A loss is divided by totals over the *global* batch, so the gradients do not depend on how the batch is split into
@@ -22,22 +22,36 @@ class TrainableModel(Protocol):
 
     Attributes:
       variables: all variables. Their paths are the names in released checkpoints.
-      trained_variables: the variables that the loss depends on.
       metric_names: the names of the metrics that `loss` returns.
       classes: the names of the output layer's rows; None if they have none.
+      target_scale: mean and standard deviation by which the targets of a regression are standardised.
+      uses_pooler: whether the loss depends on the pooler, if there is one.
     """
 
     variables: list[keras.Variable]
-    trained_variables: list[keras.Variable]
-    metric_names: tuple[str, ...]
-    classes: Sequence[str] | None
+    metric_names: tuple[str, ...] = ()
+    classes: Sequence[str] | None = None
+    target_scale = (0.0, 1.0)
+    uses_pooler = True
 
+    @property
+    def trained_variables(self) -> list[keras.Variable]:
+        """The variables that are not frozen and that the loss depends on.
+
+        An unused pooler gets no gradient. As in the original code, it has no weight decay and no moments.
+        """
+        unused = () if self.uses_pooler else ("bert/pooler/",)
+        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
+
+    @abc.abstractmethod
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the number of floating-point operations, a scalar, of a training step on this part of a batch."""
 
+    @abc.abstractmethod
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the scalars that losses are divided by, for a part of a batch. The loop sums them over all parts."""
 
+    @abc.abstractmethod
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:

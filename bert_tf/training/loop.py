@@ -109,7 +109,7 @@ def train(
                 if is_stopped or hook_stops():
                     break
             step = trainer.step
-            for bad_step in trainer.nonfinite.take():
+            for bad_step in trainer.nonfinite.take(data.describe):
                 log.report_skipped(bad_step, data.describe(bad_step))
             due_hooks = [hook for hook in hooks if hook.is_due(step, end())]
             log.log_training(step, trainer.take_means(), step == end() or any(hook.is_logged for hook in due_hooks))

@@ -57,7 +57,7 @@ def restore_or_initialize(
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
-        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
+        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         if not checkpoints.has_pooler(source):
             may_be_fresh += f"|{checkpoints.POOLER}.*"
@@ -71,17 +71,12 @@ def restore_or_initialize(
     return None
 
 
-def _scale(model: TrainableModel) -> tuple[float, float]:
-    return getattr(model, "target_scale", (0.0, 1.0))  # only regressions have one
-
-
 def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
     """Removes the pooler from a model's variables if it is neither used nor in the model's checkpoint.
 
     Its values are random. No checkpoint of the run contains it, so no later model returns its output.
     """
-    is_used = getattr(model, "uses_pooler", True)  # models without an encoder have none
-    if not is_used and (source is None or not checkpoints.has_pooler(source)):
+    if not model.uses_pooler and (source is None or not checkpoints.has_pooler(source)):
         model.variables = [v for v in model.variables if not v.path.startswith(checkpoints.POOLER)]
 
 
@@ -140,6 +135,6 @@ def restore_for_evaluation(
     leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
     if not saver.latest_checkpoint(output_dir):
-        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
+        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
     say(str(checkpoints.restore(variables, source, may_be_fresh="")))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

@@ -79,11 +79,14 @@ class Run(abc.ABC):
     def _resume_settings(self) -> dict[str, Any]:
         return {**self.data_settings(), **self.training_config.resume_settings(self.strategy)}
 
-    def check_workers(self) -> None:
+    def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
 
         If the shapes of the variables differed, building the model would wait for ever. The path of `init_checkpoint`
         may differ between workers; its content is compared once it has been restored.
+
+        Args:
+          **others: further settings to compare.
 
         Raises:
           WorkersError: if they differ; see `agreement.require`.
@@ -91,7 +94,7 @@ class Run(abc.ABC):
 
         def compared() -> dict[str, Any]:
             found = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
-            return found | {"init_checkpoint": None}
+            return found | {"init_checkpoint": None} | others
 
         agreement.require(self.strategy, compared)
 

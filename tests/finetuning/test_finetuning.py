@@ -28,7 +28,6 @@ from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.text import FullTokenizer
-from bert_tf.training import evaluation
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
@@ -300,7 +299,7 @@ def test_the_evaluated_weights_predict_the_dev_set_once(tmp_path, write, monkeyp
         return predict(run, features, batch_size, description, shown)
 
     monkeypatch.setattr(FinetuningRun, "predict", count)
-    monkeypatch.setattr(evaluation, "is_best", lambda output_dir, step, name, value: step == 6)
+    monkeypatch.setattr(DevSelection, "history", lambda selection: [{"step": 6, "accuracy": 2.0}])
     settings = {"do_eval": True, "num_train_epochs": 2, "selection": SelectionConfig(use_best_checkpoint=keeps_best)}
     results = finetune(run_of(tmp_path / "out", write, do_train=True, **settings))["eval"]
     assert predicted == ["dev"] * (3 if keeps_best else 2)  # step 6 is the best
