@@ -35,7 +35,7 @@ def main(_):
 
     lengths = (_LENGTH.value, _PREDICTIONS.value)
     shards = record_shards.find_shards(_INPUT_FILE.value, *lengths, bert.config.vocab_size)
-    features = record_shards.record_features(shards, *lengths)
+    features = record_shards.record_features(shards)
 
     @tf.function
     def score(batch):  # the log odds of "random" against "next" [B]

@@ -10,35 +10,10 @@ from bert_tf.distribution.devices import part_of_batch
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.text.placement import Packer
 from bert_tf.training import micro_batches
-from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import Shapes
 
 
-def training_data(
-    sampler: BatchSampler,
-    num_train_steps: int,
-    shapes: Shapes = Shapes.ANY,
-    is_short: bool = False,
-    packer: Packer | None = None,
-) -> TrainingData:
-    """Returns the training loop's input.
-
-    Args:
-      sampler: chooses the examples of each step. If the batches have one shape, it must have only one length.
-      num_train_steps: the step at which training ends.
-      shapes: the shapes of the batches. If there is one, the graph contains it, as a TPU requires.
-      is_short: see `TrainingData`.
-      packer: packs the sequences into rows; None to pad each of them.
-    """
-    return TrainingData(
-        lambda step, context: _dataset(sampler, packer, step, num_train_steps, shapes, context),
-        describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
-        shapes=shapes,
-        is_short=is_short,
-    )
-
-
-def _dataset(
+def batches(
     sampler: BatchSampler,
     packer: Packer | None,
     start_step: int,
@@ -46,7 +21,16 @@ def _dataset(
     shapes: Shapes,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas."""
+    """Returns the batches of one input pipeline, split evenly among its replicas.
+
+    Args:
+      sampler: chooses the examples of each step. If the batches have one shape, it must have only one length.
+      packer: packs the sequences into rows; None to pad each of them.
+      start_step: the first step.
+      end_step: the step after the last one.
+      shapes: the shapes of the batches. If there is one, the graph contains it, as a TPU requires.
+      context: defines which part of each batch this pipeline provides.
+    """
     features = sampler.features
     own, replicas = part_of_batch(sampler.batch_size, context)
 

@@ -202,13 +202,19 @@ class FinetuningRun(Run):
 
     def training_data(self, features: FeatureSet) -> TrainingData:
         """Returns the training loop's input."""
-        config, sampler, packer = self.training_config, self.batch_sampler(features), None
+        config, shapes, sampler, packer = self.training_config, self.shapes, self.batch_sampler(features), None
         config.check_batch(self.strategy)
         if self._packs:
-            width = self.config.hidden_size if self.shapes is Shapes.ANY else None
+            width = self.config.hidden_size if shapes is Shapes.ANY else None
             steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
             packer = self.packer(config, steps, longest, hidden_size=width)
-        return input_pipeline.training_data(sampler, config.num_train_steps, self.shapes, self.is_short, packer)
+        end = config.num_train_steps
+        return TrainingData(
+            lambda step, context: input_pipeline.batches(sampler, packer, step, end, shapes, context),
+            describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+            shapes=shapes,
+            is_short=self.is_short,
+        )
 
     def train(self, hooks: Sequence[Hook] = ()) -> dict[str, float]:
         """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""

@@ -47,7 +47,8 @@ def finetune(
     run = FinetuningRun(task, config, model) if run is None else run.with_settings(config)
     output_dir = config.training.output_dir
     if not config.do_train:
-        run = _trained(run)
+        run = run.with_settings(config.in_folder(run_directory.folder_of_model(output_dir)))
+        run.check_model()
     prepare(run)
     if config.do_eval or config.evaluates_while_training:
         devices.per_replica_batch_size(config.eval_batch_size, run.strategy, "--eval_batch_size")
@@ -85,14 +86,6 @@ def prepare(run: FinetuningRun) -> None:
         task.check_training_set(examples[split])
     for split in splits:
         run.data.features(split)
-
-
-def _trained(run: FinetuningRun) -> FinetuningRun:
-    """Returns a run with the model that was trained in its directory, or in its best trial's."""
-    folder = run_directory.folder_of_model(run.training_config.output_dir)
-    trained = run.with_settings(run.settings.in_folder(folder))
-    trained.check_model()
-    return trained
 
 
 def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:

@@ -9,7 +9,6 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.runtime.program import say
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.text import Tokenizer
@@ -72,10 +71,7 @@ class FinishedRun:
     def restore(self, model: TrainableModel) -> int:
         """Loads the run's selected weights into a model, and returns their step."""
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
-        resume.leave_out_unused_pooler(model, source)
-        variables = checkpoints.named_variables(model.variables)
-        say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
-        return int(source.read("global_step"))
+        return resume.restore_weights(model, source, "--model_dir")
 
     @property
     def causal(self) -> bool:

@@ -59,21 +59,8 @@ def train(
         differ or one of them is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
-    with strategy.scope():
-        trainer = Trainer(model, config, strategy)
-    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
-    agreement.require(
-        strategy,
-        lambda: {
-            **agreement.state(trainer.step, trainer.state()),
-            **config.resume_settings(strategy),
-            **config.meeting_settings(),
-            "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
-        },
-    )
+    trainer = _start(model, config, strategy, init_checkpoint, hooks, fresh_variables)
     is_chief, step = strategies.is_chief(strategy), trainer.step
-    if is_chief:
-        _announce(trainer, summary)
 
     def hook_stops() -> bool:
         return any(hook.should_stop for hook in hooks)
@@ -135,16 +122,37 @@ def train(
     return log.last
 
 
-def _announce(trainer: "Trainer", summary: checkpoints.RestoreSummary | None) -> None:
-    """Prints the starting point and the trained variables."""
-    config, step, end = trainer.config, trainer.step, trainer.config.num_train_steps
-    say(str(summary) if summary else "Starting from randomly initialised weights.")
-    decayed = sum(trainer.optimizer.decayed)
-    say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
-    if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
-        say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
-    if step >= end:
-        say(f"The run in {config.output_dir} is already complete (step {step} of {end}).")
+def _start(
+    model: TrainableModel,
+    config: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+    init_checkpoint: str | None,
+    hooks: Sequence[Hook],
+    fresh_variables: str,
+) -> "Trainer":
+    """Returns a trainer with the restored state, after comparing it between the workers. See `train`."""
+    with strategy.scope():
+        trainer = Trainer(model, config, strategy)
+    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
+    agreement.require(
+        strategy,
+        lambda: {
+            **agreement.state(trainer.step, trainer.state()),
+            **config.resume_settings(strategy),
+            **config.meeting_settings(),
+            "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
+        },
+    )
+    if strategies.is_chief(strategy):
+        say(str(summary) if summary else "Starting from randomly initialised weights.")
+        decayed = sum(trainer.optimizer.decayed)
+        say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
+        if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
+            say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
+        if trainer.step >= config.num_train_steps:
+            end = config.num_train_steps
+            say(f"The run in {config.output_dir} is already complete (step {trainer.step} of {end}).")
+    return trainer
 
 
 def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, hooks: Sequence[Hook]) -> int:
@@ -185,11 +193,8 @@ class Trainer:
         step = compiled(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
 
         @compiled
-        def one_step(batches: tf.data.Iterator, parts: int) -> None:
-            self.strategy.run(functools.partial(step, parts=parts), args=(next(batches),))
-
-        @compiled
-        def step_with(batch: Batch, parts: int) -> None:
+        def one_step(source: tf.data.Iterator | Batch, parts: int) -> None:
+            batch = source if isinstance(source, Mapping) else next(source)
             self.strategy.run(functools.partial(step, parts=parts), args=(batch,))
 
         @compiled
@@ -200,7 +205,7 @@ class Trainer:
 
             tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
 
-        self._one_step, self._step_with, self._many_steps = one_step, step_with, many_steps
+        self._one_step, self._many_steps = one_step, many_steps
 
     @property
     def step(self) -> int:
@@ -237,10 +242,8 @@ class Trainer:
         else:
             for _ in range(count):
                 with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
-                    if shapes is Shapes.FEW:
-                        self._step_with(next(batches), parts)
-                    else:
-                        self._one_step(batches, parts)
+                    # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
+                    self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
                 yield 1
 
     def take_means(self) -> dict[str, float]:

@@ -65,8 +65,8 @@ def losses_and_weights(
         width = 12 if varies else None
         packer = Packer(replicas // pipelines, parts, shape, hidden_size=width, shares=clips == "all")
     shapes = Shapes.ONE if narrow else Shapes.ANY
-    data = input_pipeline.training_data(sampler, STEPS, shapes, not varies, packer)
-    batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
+    pipeline = functools.partial(input_pipeline.batches, sampler, packer, 0, STEPS, shapes)
+    batches = strategies.batches(strategy, pipeline)
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
         assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()

@@ -62,7 +62,7 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
     write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
     shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
-    features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
+    features = record_shards.record_features(shards)
     masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
 
     def batches(start, count, context=None):
@@ -111,7 +111,7 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
     shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     with pytest.raises(InputError, match="can't be combined"):
-        record_shards.record_features(shards, LENGTH, PREDICTIONS)
+        record_shards.record_features(shards)
 
 
 def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
