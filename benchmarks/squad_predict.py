@@ -89,7 +89,7 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
     with stopwatch.part("load"):
         examples = run.task.examples(PREDICT_SPLIT)[: _QUESTIONS.value or None]
     with stopwatch.part("featurise"):
-        windows = run.featurize(examples)
+        windows = run.data.featurize(examples)
     with stopwatch.part("load"):
         load_model(run)
     with stopwatch.part("model"):

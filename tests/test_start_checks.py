@@ -15,6 +15,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import TaskData
 from bert_tf.optimization import settings as optimization
 from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
 from bert_tf.runtime.errors import InputError
@@ -141,7 +142,7 @@ def run(tmp_path, monkeypatch):
     def tokenize(*_):
         raise AssertionError("tokenized")
 
-    monkeypatch.setattr(FinetuningRun, "featurize", tokenize)
+    monkeypatch.setattr(TaskData, "featurize", tokenize)
 
     def make(**settings):
         flags = {"bert_config_file": config, "vocab_file": vocab, "output_dir": str(tmp_path / "out")}

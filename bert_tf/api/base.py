@@ -322,7 +322,7 @@ class Estimator(RunFolder, abc.ABC):
         if self._predicting is None or task.labels != self._predicting.task.labels:
             self._predicting = self._run(task)
             self._predicting.restore()
-        features = self._predicting.featurize(examples)
+        features = self._predicting.data.featurize(examples)
         report_truncation(features.num_truncated, len(features), "x", self._settings.max_seq_length)
         return task, examples, features, self._predicting.predict(features, batch_size, shown=False)
 

@@ -123,7 +123,7 @@ class SentenceEncoder(NamesArguments):
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         features = FeatureSet.from_sequences(packed)
         report_truncation(features.num_truncated, len(features), "x", longest)
-        buckets = feature_sets.bucket_lengths(longest, compiled=False)
+        buckets = feature_sets.bucket_lengths(longest)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors = compute(**batch).numpy()

@@ -17,7 +17,6 @@ from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime import extras, files
-from bert_tf.runtime.program import say
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.lite_model import TextSettings
@@ -162,10 +161,7 @@ class FinishedRun:
         """Returns a model with the run's selected weights, and their step. The arguments are the model's."""
         model = kind(self.config, *arguments, causal=bool(self.settings.get("causal")), **options)
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
-        resume.leave_out_unused_pooler(model, source)
-        variables = checkpoints.named_variables(model.variables)
-        say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
-        return model, int(source.read("global_step"))
+        return resume.restore_weights(model, source, "--model_dir")
 
     def encoder(self, model: EncoderModel) -> InferenceEncoder:
         """Returns the encoder of the exported model, with its output layer."""

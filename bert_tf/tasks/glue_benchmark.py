@@ -81,8 +81,7 @@ def finetune_tasks(
         for name, folder in zip(names, folders, strict=True)
     ]
     submission = majority_predictions(GlueTask("wnli", task_folder(root, "wnli"))) if config.do_predict else {}
-    first = FinetuningRun(tasks[0], config, model)
-    runs = [first.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
+    runs = [FinetuningRun(task, config.in_folder(task_folder(output_dir, task.name)), model) for task in tasks]
     for run in runs:  # tokenizer processes can only be started before the first training
         workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}

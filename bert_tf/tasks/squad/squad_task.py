@@ -209,13 +209,13 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     Returns:
       The scores; empty if the right answers are unknown.
     """
-    examples = run.examples(PREDICT_SPLIT)
+    examples = run.data.examples(PREDICT_SPLIT)
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
     else:
         answerer = Answerer(run, config)
         model, threshold = answerer.model, answerer.null_score_diff_threshold
-        predictions = answerer.answer(examples, run.features(PREDICT_SPLIT))
+        predictions = answerer.answer(examples, run.data.features(PREDICT_SPLIT))
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -254,7 +254,7 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     n_best = [read_n_best(os.path.join(folder, N_BEST_FILE)) for folder in config.ensemble_dirs]
     odds_files = [os.path.join(folder, NULL_ODDS_FILE) for folder in config.ensemble_dirs if is_version_2]
     odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
-    asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
+    asked = {example.qas_id for example in run.data.examples(PREDICT_SPLIT)}
     for folder, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(

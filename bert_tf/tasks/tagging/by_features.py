@@ -129,7 +129,7 @@ class FeatureTaggingTask(TaggingTask):
     def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
         """Fills `activations`, float32 [words, F, H]."""
         compute = self.feature_based.encoder.compiled()
-        buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
+        buckets = feature_sets.bucket_lengths(windows.max_length)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
                 states = compute(batch)

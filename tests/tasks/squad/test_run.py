@@ -133,7 +133,7 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
     )
     Answerer(run, AnswerConfig())  # loads the weights
-    examples, windows = run.examples(PREDICT_SPLIT), run.features(PREDICT_SPLIT)
+    examples, windows = run.data.examples(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
