@@ -161,7 +161,7 @@ class FinishedRun:
         """Returns a model with the run's selected weights, and their step. The arguments are the model's."""
         model = kind(self.config, *arguments, causal=bool(self.settings.get("causal")), **options)
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
-        return resume.restore_weights(model, source, "--model_dir")
+        return model, resume.restore_weights(model, source, "--model_dir")
 
     def encoder(self, model: EncoderModel) -> InferenceEncoder:
         """Returns the encoder of the exported model, with its output layer."""
