@@ -4,6 +4,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 LATEST := .venv-latest
+LOWEST := .venv-lowest
+UV := uv==0.13.9
 # Benchmarks are the modules with a command line, except those that need arguments or another environment.
 NEED_ARGUMENTS := killed_workers length_grouping long_documents next_sentence released_preparation serving_load side_by_side tpu_compile tpu_table
 PROGRAMS := $(shell grep -l '__name__ == "__main__"' benchmarks/*.py)
@@ -20,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 TEST := $(PYTEST) -m "not slow and not documentation"
 TEST_ALL := $(PYTEST) -m "not slow"
 
-.PHONY: quickstart test test-latest test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
+.PHONY: quickstart test test-latest test-lowest test-transformers coverage lint format bench docs site notebooks notebook-files wheel pins clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -42,6 +44,15 @@ test-latest:
 	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --no-deps tf-models-official
 	$(TEST_ALL:$(BIN)/%=$(LATEST)/bin/%)
 
+# Runs the tests with the lowest versions that pyproject.toml allows of the packages that it names. seqeval is built from
+# source, with the newest setuptools.
+test-lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install $(QUIETLY) $(UV)
+	$(LOWEST)/bin/python -m uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	    -e '.[corpus,litert,test]'
+	$(TEST:$(BIN)/%=$(LOWEST)/bin/%)
+
 coverage: $(WITH_TESTS)
 	mkdir -p build/coverage
 	$(TEST_ALL) --cov --cov-report=term --cov-report=html
@@ -58,10 +69,12 @@ bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 # Broken links, unknown parameters in docstrings, spelling mistakes and commands that fail are errors.
-docs: $(WITH_DOCS) $(WITH_TESTS)
+docs: site $(WITH_TESTS)
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(PYTEST) -m "not slow and documentation" tests/test_documentation.py
+
+site: $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Runs the notebooks from top to bottom, and writes what they print and draw into them.
 notebooks: $(WITH_DOCS) $(WITH_TESTS) notebook-files
@@ -80,6 +93,13 @@ notebook-files: $(INSTALLED)
 wheel: $(INSTALLED)
 	rm -rf build/lib
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+# Writes the exact versions in requirements*.txt from the bounds in pyproject.toml. UPGRADE is empty, names of packages, or
+# `all`; see .ci/pins.py.
+pins:
+	test -x build/uv/bin/python || $(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install $(QUIETLY) $(UV)
+	build/uv/bin/python .ci/pins.py $(UPGRADE)
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache

@@ -51,39 +51,38 @@ def main() -> None:
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()
     program.require_files("input_file", "vocab_file", "bert_config_file")
     files.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
-    from bert_tf import checkpoints, features, sentence_vectors
+    from bert_tf import features, sentence_vectors
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution.strategies import build_strategy
 
     vectors = None
     if config.pooling:
         found = sentence_vectors.find(model_files.init_checkpoint, "--init_checkpoint")
-        given = {"pooling": None if config.pooling == "auto" else config.pooling, "normalize": config.normalize}
-        vectors = found.config.replace(**{name: value for name, value in given.items() if value is not None})
-        vectors = vectors.replace(truncate_first=bool(config.normalize))
+        pooling = None if config.pooling == "auto" else config.pooling
+        vectors = found.config.with_given(pooling=pooling, normalize=config.normalize)
         model_files = model_files.replace(init_checkpoint=found.path)
     bert_config, tokenizer = pretrained.read_model(model_files)
     bert_config.check_sequence_length(config.max_seq_length)
     layers = features.layer_numbers(config.layers, bert_config.num_hidden_layers)
     examples = features.read_examples(config.input_file, vectors.prompt if vectors else "")
-    strategy = build_strategy(devices)
-    with strategy.scope():
-        source = checkpoints.open_checkpoint(model_files.init_checkpoint)
-        encoder, summary = pretrained.restored_encoder(
-            bert_config, source, use_one_hot_embeddings=config.use_one_hot_embeddings
-        )
-    program.say(str(summary))
+    encoder = features.FrozenEncoder(
+        bert_config,
+        model_files.init_checkpoint,
+        config.layers,
+        "--layers",
+        build_strategy(devices),
+        use_one_hot_embeddings=config.use_one_hot_embeddings,
+    )
     if vectors is not None:
+        has_pooler = encoder.encoder.pooler is not None
         vectors = vectors.replace(layers=tuple(layers)).with_prompt(vectors.prompt, tokenizer)
-        vectors.check_model(bert_config.num_hidden_layers, encoder.pooler is not None, model_files.init_checkpoint)
+        vectors.check_model(bert_config.num_hidden_layers, has_pooler, model_files.init_checkpoint)
     lines = features.extract(
         encoder,
         tokenizer,
         examples,
-        layers=layers,
         max_seq_length=config.max_seq_length,
         batch_size=config.batch_size,
-        strategy=strategy,
         vectors=vectors,
     )
     features.write_features(config.output_file, lines, len(examples))

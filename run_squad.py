@@ -10,7 +10,7 @@ The folder of a finished run (--output_dir) contains:
     run.json                   flags, versions, and under "resume_settings" do_lower_case, max_seq_length, doc_stride,
                                max_query_length, version_2_with_negative, answer_text, and bilstm_layers and
                                bilstm_units if there is a BiLSTM
-    null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned on the first
+    tuned.json                 SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned on the first
                                predicted file that has correct answers, and used for later files
     predictions.json           id -> answer
     nbest_predictions.json     id -> answers, best first, with probabilities and logits

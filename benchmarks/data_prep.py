@@ -251,7 +251,7 @@ def measure_masking(documents, folder):
         run(preparation(text, path, num_workers=1, **options))
         megabytes[name] = os.path.getsize(path) / 1e6
         shards = record_shards.find_shards(path, LENGTH, PREDICTIONS, 30522)
-        features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
+        features = record_shards.record_features(shards)
         masker = None
         if name != "static":
             policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))

@@ -35,7 +35,7 @@ def main(_):
 
     lengths = (_LENGTH.value, _PREDICTIONS.value)
     shards = record_shards.find_shards(_INPUT_FILE.value, *lengths, bert.config.vocab_size)
-    features = record_shards.record_features(shards, *lengths)
+    features = record_shards.record_features(shards)
 
     @tf.function
     def score(batch):  # the log odds of "random" against "next" [B]
@@ -45,7 +45,7 @@ def main(_):
 
     scores, labels = [], []
     examples = min(_EXAMPLES.value, sum(shard.records for shard in shards))
-    for batch in input_pipeline.evaluation_batches(shards, features, BATCH).take(-(-examples // BATCH)):
+    for batch in input_pipeline.training_batches(shards, features, BATCH, None, 0).take(-(-examples // BATCH)):
         scores += score(batch).numpy().tolist()
         labels += batch["next_sentence_labels"].numpy().reshape(-1).tolist()
     scores, labels = np.array(scores[:examples]), np.array(labels[:examples])

@@ -15,7 +15,7 @@ from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Shapes, TrainingConfig
 
 PREDICTIONS = 20
 
@@ -40,11 +40,11 @@ def our_step(config, batch, dtype="float32", **options):
     return steps_of(trainer, iter(tf.data.Dataset.from_tensors(batch).repeat()))
 
 
-def steps_of(trainer, batches, has_graph_per_shape=False):
+def steps_of(trainer, batches, shapes=Shapes.ANY):
     """Returns a function that trains for a number of steps."""
 
     def train(count=1):
-        sum(trainer.steps(batches, count, has_graph_per_shape))
+        sum(trainer.steps(batches, count, shapes))
         trainer.take_means()
 
     return train

@@ -57,8 +57,7 @@ def export(folder):
     from bert_tf.serving.export_config import ExportConfig
     from bert_tf.serving.exportable import Exportable, plain_logits
     from bert_tf.serving.inference_encoder import InferenceEncoder
-    from bert_tf.serving.lite_model import TextTask
-    from bert_tf.serving.signature_inputs import TextReader
+    from bert_tf.serving.lite_model import TextSettings
     from bert_tf.tasks.graph_classifier import ServedClassifier
     from bert_tf.text import FullTokenizer
 
@@ -68,10 +67,10 @@ def export(folder):
     # Biases are initially 0 and scales 1. TensorFlow would remove both, so that no operations would be fused.
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
-    encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
-    served = ServedClassifier(encoder, model.head, texts, labels=labels, threshold=None, inputs=inputs)
-    task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
-    exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, task)
+    encoder = InferenceEncoder(model.encoder, _DTYPE.value, head=model.head)
+    settings = TextSettings(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
+    served = ServedClassifier(encoder, tokenizer, settings)
+    exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, settings)
     exportable.write(folder, ExportConfig())
     exportable.write(f"{folder}/int8", ExportConfig(quantize="int8"))
     exportable.write(f"{folder}/float32", ExportConfig(litert=True))

@@ -89,14 +89,14 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
     with stopwatch.part("load"):
         examples = run.task.examples(PREDICT_SPLIT)[: _QUESTIONS.value or None]
     with stopwatch.part("featurise"):
-        windows = run.featurize(examples)
+        windows = run.data.featurize(examples)
     with stopwatch.part("load"):
         load_model(run)
     with stopwatch.part("model"):
         outputs = run.predict(windows, _BATCH_SIZE.value)
     with stopwatch.part("decode"):
         logits = outputs["start_logits"], outputs["end_logits"]
-        predictions = decode(examples, windows, *logits, run.tokenizer, run.task.config)
+        predictions = decode(examples, windows, *logits, run.task.config)
         predictions.write(os.path.join(folder, "predictions.json"), os.path.join(folder, "nbest_predictions.json"))
     return windows, outputs
 

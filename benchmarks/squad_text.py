@@ -152,7 +152,6 @@ def measure_features(examples):
 
 def measure_decoding(examples, windows, features, peaks, folder):
     """Measures the time from logits to written files."""
-    tokenizer = FullTokenizer(_VOCAB_FILE.value)
     start_logits, end_logits = synthetic_logits(windows, peaks)
     columns = windows.unique_ids.tolist(), start_logits.tolist(), end_logits.tolist()
     results = [original.RawResult(*result) for result in zip(*columns, strict=True)]
@@ -178,7 +177,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
 
     def whole_file():
         released = squad.SquadConfig(pad_to_max_seq_length=True)
-        predictions = squad.decode(examples, windows, start_logits, end_logits, tokenizer=tokenizer, config=released)
+        predictions = squad.decode(examples, windows, start_logits, end_logits, config=released)
         predictions.write(*files["files"])
 
     seconds, _ = measure(

@@ -99,14 +99,14 @@ def finetuning_steps(run):
     """Returns a function that runs steps of fine-tuning."""
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
-    data = run.training_data(run.features("train"))
+    data = run.training_data(run.data.features("train"))
     batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
-    return steps_of(trainer, batches, data.has_graph_per_shape)
+    return steps_of(trainer, batches, data.shapes)
 
 
 def finetuning_examples(run):
     """Yields the training sequences in the format of transformers."""
-    features, start = run.features("train"), 0
+    features, start = run.data.features("train"), 0
     columns = features.lengths, features.first_lengths, features.per_example["label_ids"]
     for length, first, label in zip(*(column.tolist() for column in columns), strict=True):
         ids = features.input_ids[start : start + length].tolist()

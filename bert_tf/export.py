@@ -19,7 +19,7 @@ from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.runtime.program import say
-from bert_tf.serving.answering import AnsweringModel
+from bert_tf.serving.answering import Predictor
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __getattr__, *_ = extras.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
 
 
-def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> AnsweringModel:
+def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:
     """Loads an exported model.
 
     Args:
@@ -89,7 +89,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     """
     from bert_tf.checkpoints import download, run_directory
     from bert_tf.serving import pretrained_encoder
-    from bert_tf.serving.finished_run import FinishedRun
+    from bert_tf.serving.exportable import FinishedRun
     from bert_tf.tasks import registry
 
     model_dir = download.local_path(model_dir, "--model_dir")
@@ -97,7 +97,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
         raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.folder_of_model(model_dir)):
         return registry.exportable(FinishedRun.read(model_dir, config))
-    return pretrained_encoder.exportable(model_dir, config)
+    return pretrained_encoder.exportable_encoder(model_dir, config)
 
 
 def cli() -> None:

@@ -3,7 +3,6 @@
 The input and output formats are the same as in the original extract_features.py.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -29,19 +28,8 @@ from bert_tf.text import Tokenizer, packing
 EMBEDDINGS = "embeddings"
 
 
-@dataclasses.dataclass(frozen=True)
-class TextLine:
-    """A line of the input file.
-
-    Attributes:
-      unique_id: the index of the line.
-      text_a: the text before " ||| ", or the whole line.
-      text_b: the text after " ||| ", or None.
-    """
-
-    unique_id: int
-    text_a: str
-    text_b: str | None
+# A text, or a pair of texts.
+TextLine = tuple[str, str | None]
 
 
 def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_file") -> list[TextLine]:
@@ -64,12 +52,9 @@ def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_f
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not lines[-1]:
         lines.pop()
-    examples = []
-    for number, line in enumerate(line.strip() for line in lines):
-        pair = re.match(r"^(.*) \|\|\| (.*)$", line)
-        text_a, text_b = pair.groups() if pair else (line, None)
-        examples.append(TextLine(number, prompt + text_a, text_b))
-    return examples
+    pairs = ((line, re.match(r"^(.*) \|\|\| (.*)$", line)) for line in map(str.strip, lines))
+    texts = (pair.groups() if pair else (line, None) for line, pair in pairs)
+    return [(prompt + text_a, text_b) for text_a, text_b in texts]
 
 
 def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layers") -> list[int]:
@@ -92,19 +77,29 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
 
 
 class FrozenEncoder:
-    """A pre-trained encoder that is not trained further. It is built on one device on first use.
+    """A pre-trained encoder that is not trained further. It is built on first use.
 
     Args:
       config: the config of the encoder.
       init_checkpoint: the checkpoint with its weights.
       layers: the layers to use, separated by commas: numbers as in `layer_numbers`, or "embeddings" (paper, Table 7).
       flag_name: the flag that gave `layers`, for messages.
+      strategy: the devices that compute; None for one device.
+      encoder_options: see `BertEncoder`.
 
     Raises:
       InputError: if the model has no such layer, or no checkpoint is given.
     """
 
-    def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag_name: str) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        init_checkpoint: str | None,
+        layers: str,
+        flag_name: str,
+        strategy: tf.distribute.Strategy | None = None,
+        **encoder_options,
+    ) -> None:
         if not init_checkpoint:
             raise InputError(f"{flag_name} requires --init_checkpoint, the model that computes the features. Pass it.")
         self.config = config
@@ -113,17 +108,7 @@ class FrozenEncoder:
             name if name == EMBEDDINGS else layer_numbers(name, config.num_hidden_layers, flag_name)[0]
             for name in layers.split(",")
         ]
-
-    def activations(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Computes the hidden states of the chosen layers.
-
-        Args:
-          batch: input_ids, input_mask and segment_ids [B, T].
-
-        Returns:
-          The hidden states of the F layers, float32 [B, T, F, H].
-        """
-        return self._compute(batch)["activations"]
+        self._strategy, self._encoder_options = strategy, encoder_options
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -135,95 +120,89 @@ class FrozenEncoder:
         return digest.hexdigest()
 
     @functools.cached_property
-    def _compute(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        strategy = strategies.build_strategy(DistributionConfig())
-        encoder, summary = pretrained.restored_encoder(self.config, checkpoints.open_checkpoint(self.init_checkpoint))
+    def strategy(self) -> tf.distribute.Strategy:
+        """The devices that compute."""
+        return self._strategy or strategies.build_strategy(DistributionConfig())
+
+    @functools.cached_property
+    def encoder(self) -> BertEncoder:
+        """The encoder."""
+        with self.strategy.scope():
+            source = checkpoints.open_checkpoint(self.init_checkpoint)
+            encoder, summary = pretrained.restored_encoder(self.config, source, **self._encoder_options)
         say(str(summary))
+        return encoder
+
+    def compiled(self, vectors: VectorConfig | None = None) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+        """Returns the function that computes the hidden states of the F layers, or a vector of each text.
+
+        Its argument has input_ids, input_mask and segment_ids [B, T]. Its result is float32 [B, T, F, H] or, with
+        `vectors`, [B, F * H].
+        """
+        encoder = self.encoder
 
         def compute(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-            states = {EMBEDDINGS: output.embedding_output, **dict(enumerate(output.all_encoder_layers))}
-            count = len(output.all_encoder_layers)
-            names = [name if name == EMBEDDINGS else name % count for name in self.layers]
-            return {"activations": tf.stack([states[name] for name in names], axis=2)}
+            all_layers = output.all_encoder_layers
+            layers = [output.embedding_output if name == EMBEDDINGS else all_layers[name] for name in self.layers]
+            if vectors is None:
+                return {"values": tf.stack(layers, axis=2)}
+            states = output.pooled_output if vectors.pooling == "pooled" else tf.concat(layers, axis=-1)
+            return {"values": vectors.vectors(states, batch["input_mask"])}
 
-        return strategies.replicated(compute, strategy)
+        run = strategies.replicated(compute, self.strategy)
+        return lambda batch: run(batch)["values"]
 
 
 def extract(
-    encoder: BertEncoder,
+    encoder: FrozenEncoder,
     tokenizer: Tokenizer,
     examples: Sequence[TextLine],
     *,
-    layers: Sequence[int],
     max_seq_length: int,
     batch_size: int,
-    strategy: tf.distribute.Strategy,
     vectors: VectorConfig | None = None,
 ) -> Iterator[dict]:
     """Computes the activations of all examples, or one vector per example.
 
     Args:
-      encoder: the encoder.
+      encoder: the encoder and its layers.
       tokenizer: the tokenizer.
       examples: the texts.
-      layers: the layers, as `layer_numbers` returns them.
       max_seq_length: longer sequences are truncated to this number of tokens.
       batch_size: number of examples per batch.
-      strategy: the strategy in whose scope the encoder was built.
       vectors: how to compute a vector from these layers; None for the activations of each token.
 
     Yields:
       For each example, in order, "linex_index" and either "vector" or, as the original code writes, for each
       token (including [CLS] and [SEP]) the values of each layer. All values are rounded to six decimals.
     """
-
-    def activations(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        states = {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
-        if vectors is None:
-            return states
-        pooled = output.pooled_output if vectors.pooling == "pooled" else tf.concat(list(states.values()), axis=-1)
-        return {"vector": vectors.vectors(pooled, batch["input_mask"])}
-
-    run = strategies.replicated(activations, strategy)
-    truncated = 0
-    replicas, is_tpu = strategy.num_replicas_in_sync, strategies.is_tpu(strategy)
+    run, truncated = encoder.compiled(vectors), 0
+    replicas, is_tpu = encoder.strategy.num_replicas_in_sync, strategies.is_tpu(encoder.strategy)
     for start in range(0, len(examples), batch_size):
-        batch = examples[start : start + batch_size]
-        tokenized = [_tokenize(example, tokenizer, max_seq_length) for example in batch]
-        packed = [(tokenizer.convert_tokens_to_ids(tokens), segments) for tokens, segments, _ in tokenized]
-        truncated += sum(is_truncated for _, _, is_truncated in tokenized)
+        packed = [tokenizer.pack(*texts, max_seq_length) for texts in examples[start : start + batch_size]]
+        truncated += sum(is_truncated for *_, is_truncated in packed)
         rows = batch_size if is_tpu else len(packed)  # a TPU compiles the graph again for each shape
-        packed += packed[-1:] * (rows - len(packed) + -rows % replicas)
-        values = run(packing.pad_all(packed, max_seq_length if is_tpu else 0))
-        for row, (example, (tokens, *_)) in enumerate(zip(batch, tokenized, strict=True)):
+        copies = packed[-1:] * (rows - len(packed) + -rows % replicas)
+        values = run(packing.pad_all([row[:2] for row in packed + copies], max_seq_length if is_tpu else 0))
+        for number, ((ids, *_), row) in enumerate(zip(packed, values, strict=False), start):
             if vectors is not None:
-                yield {"linex_index": example.unique_id, "vector": [round(float(x), 6) for x in values["vector"][row]]}
+                yield {"linex_index": number, "vector": _rounded(row)}
                 continue
+            tokens = zip(tokenizer.convert_ids_to_tokens(ids), row, strict=False)
             yield {
-                "linex_index": example.unique_id,
-                "features": [
-                    {
-                        "token": token,
-                        "layers": [
-                            {"index": layer, "values": [round(float(x), 6) for x in values[str(layer)][row, position]]}
-                            for layer in layers
-                        ],
-                    }
-                    for position, token in enumerate(tokens)
-                ],
+                "linex_index": number,
+                "features": [{"token": token, "layers": _by_layer(encoder.layers, states)} for token, states in tokens],
             }
-
     reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
 
 
-def _tokenize(example: TextLine, tokenizer: Tokenizer, max_seq_length: int) -> tuple[list[str], list[int], bool]:
-    """Returns the tokens, the segment ids, and whether tokens were removed."""
-    whole_a, whole_b = tokenizer.tokenize(example.text_a), tokenizer.tokenize(example.text_b or "")
-    a, b = packing.fit_segments(whole_a, whole_b, max_seq_length)
-    is_truncated = len(a) + len(b) < len(whole_a) + len(whole_b)
-    return *packing.join_segments(a, b, cls="[CLS]", sep="[SEP]"), is_truncated
+def _by_layer(layers: Sequence[int | str], states: np.ndarray) -> list[dict]:
+    return [{"index": layer, "values": _rounded(x)} for layer, x in zip(layers, states, strict=True)]
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(float(x), 6) for x in values]
 
 
 def write_features(path: str, features: Iterator[dict], total: int) -> None:

@@ -88,6 +88,11 @@ class VectorConfig(Settings, frozen=True):
     include_prompt: bool = True
     left_out: int = 0
 
+    def with_given(self, **given: Any) -> Self:
+        """Returns the settings with the values that are not None. Vectors that you normalise are truncated first."""
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.replace(truncate_first=given.get("normalize", False), **given)
+
     def with_prompt(self, prompt: str, tokenizer: Tokenizer) -> Self:
         """Returns the settings for texts after a prompt."""
         tokens = 0 if self.include_prompt or not prompt else 1 + len(tokenizer.encode(prompt))

@@ -49,9 +49,7 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
     with verbosity(0):
         loaded = pretrained.load_model(target)
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, source, "--verify")
-    lines = [
-        (line.text_a, line.text_b) for line in features.read_examples(texts_file, flag_name="--verify") if line.text_a
-    ]
+    lines = [line for line in features.read_examples(texts_file, flag_name="--verify") if line[0]]
     if not lines:
         raise InputError(f"--verify: {texts_file} has no texts. Use a file with one text per line.")
     fixed = saved_model.sequence_length(source, "--verify") if source.endswith(".pb") else 0

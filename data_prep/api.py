@@ -62,7 +62,7 @@ def _run(name: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[s
     with _input_files(texts) as input_file:
         flags = {"input_file": input_file, **flags}
         given = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
-        command = [sys.executable, "-m", __name__, name, *given]
+        command = [sys.executable, "-c", "from data_prep import api; api._run_program()", name, *given]
         # A notebook shows only the output that this process itself writes.
         process = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     if process.returncode:
@@ -90,6 +90,7 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
         yield path
 
 
-if __name__ == "__main__":  # see `_run`; the programs write nothing else to standard output
+def _run_program() -> None:
+    """Runs the program that the command line names. An error's message is all that standard output gets."""
     program.on_failure(lambda error: print(explanation(error) or error))
     importlib.import_module(f"data_prep.{sys.argv.pop(1)}").cli()

@@ -205,7 +205,7 @@ def with_large_head(model):
 def train_steps(trainer, batches, count):
     """Runs some training steps and returns the means of their metrics."""
     assert sum(trainer.steps(batches, count)) == count
-    assert trainer.nonfinite.take() == []
+    assert trainer.nonfinite.take(str) == []
     return trainer.take_means()
 
 

@@ -64,7 +64,7 @@ WITHOUT_TENSORFLOW = [
         "finetuning.feature_sets",
         "tasks.tables",
         "tasks.metrics",
-        "tasks.sentence_features",
+        "tasks.examples",
         "tasks.tagging.conll",
         "tasks.data_config",
         "tasks.squad.rules",

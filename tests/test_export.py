@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from benchmarks import serving_load
 from bert_tf import checkpoints, export
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.runtime import json_files
@@ -29,7 +29,7 @@ from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
-from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, describe_model
+from bert_tf.tasks.squad.squad_task import describe_model
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
@@ -416,7 +416,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
     recorded = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
     folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **recorded)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
-    (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned))
+    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned))
     served = export.build(folder, ExportConfig()).served
     assert isinstance(served, ServedAnswerer)
     settings = served.config
@@ -425,7 +425,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
     changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
     served = export.build(folder, changed).served
     assert (served.config.max_answer_length, served.null_score_diff_threshold) == (9, 2.0)
-    (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
+    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
     assert export.build(folder, ExportConfig()).served.null_score_diff_threshold == 0.0
 
 

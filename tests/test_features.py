@@ -7,31 +7,27 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
-from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
-from tests.conftest import assert_close, golden_json, golden_lines, golden_path, restored
+from tests.conftest import assert_close, golden_json, golden_lines, golden_path
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize(("strategy", "batch_size"), [("one_device", 32), ("mirrored", 3)])
 def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
     settings = golden_json("extract_features/settings.json")
+    config = BertConfig.from_json_file(str(golden_path(settings["config"])))
+    checkpoint = str(golden_path("model") / settings["checkpoint"].removeprefix("model/"))
     strategy = build_strategy(DistributionConfig(strategy))
-    with strategy.scope():
-        encoder = BertEncoder(BertConfig.from_json_file(str(golden_path(settings["config"]))))
-        restored(encoder, golden_path("model") / settings["checkpoint"].removeprefix("model/"), may_be_fresh="")
+    encoder = features.FrozenEncoder(config, checkpoint, settings["layers"], "--layers", strategy)
     tokenizer = FullTokenizer(str(golden_path(settings["vocab"])), settings["do_lower_case"])
     examples = features.read_examples(str(golden_path("extract_features/input.txt")))
-    layers = features.layer_numbers(settings["layers"], encoder.config.num_hidden_layers)
     lines = features.extract(
         encoder,
         tokenizer,
         examples,
-        layers=layers,
         max_seq_length=settings["max_seq_length"],
         batch_size=batch_size,
-        strategy=strategy,
     )
     path = tmp_path / "output.jsonl"
     features.write_features(str(path), lines, len(examples))
@@ -49,7 +45,7 @@ def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
 
 def test_texts_and_pairs_are_read(write):
     path = write("input.txt", " a b \r\nc ||| d\r\n\r\nno pair|||here\n")
-    assert [(e.text_a, e.text_b) for e in features.read_examples(path)] == [
+    assert features.read_examples(path) == [
         ("a b", None),
         ("c", "d"),
         ("", None),

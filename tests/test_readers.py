@@ -11,32 +11,36 @@ import pytest
 from bert_tf import features
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import line_predictions
-from bert_tf.serving.answering import AnsweringModel, Field
-from bert_tf.tasks.glue import GlueTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.serving.answering import Input, Predictor
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.glue import GlueReader
+from bert_tf.tasks.multiple_choice import ChoiceReader
+from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.squad.questions import read_squad
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tasks.text import Columns, TextTask
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 
 def text(path):
-    return [example.text_a for example in TextTask({"train": path}, Columns()).examples("train")]
+    return [
+        example.text_a
+        for example in build_task(DataConfig("text", train_file=path), "", do_train=True).examples("train")
+    ]
 
 
 def glue(path):
-    task = GlueTask("sst-2", "")
-    task.path = lambda split: path
-    return [example.text_a for example in task.examples("train")]
+    reader = GlueReader("sst-2", "")
+    reader.sources["train"] = path
+    return [example.text_a for example in reader.examples("train")]
 
 
 def choice(path):
-    return [example.prompt for example in MultipleChoiceTask("multiple_choice", {"train": path}).examples("train")]
+    return [example.prompt for example in ChoiceReader("multiple_choice", {"train": path}).examples("train")]
 
 
 def tags(path):
-    return [" ".join(sentence.words) for sentence in TaggingTask({"train": path}).examples("train")]
+    return [" ".join(sentence.words) for sentence in TaggingTask(DataConfig("ner"), {"train": path}).examples("train")]
 
 
 def squad(path):
@@ -44,7 +48,7 @@ def squad(path):
 
 
 def lines(path):
-    return [line.text_a for line in features.read_examples(path) if line.text_a]
+    return [text for text, _ in features.read_examples(path) if text]
 
 
 def corpus(path):
@@ -53,7 +57,7 @@ def corpus(path):
     return [sentence for sentences in read for sentence in sentences if sentence is not None]
 
 
-class Echo(AnsweringModel):
+class Echo(Predictor):
     """Answers with the text."""
 
     def _answer(self, examples):
@@ -63,7 +67,7 @@ class Echo(AnsweringModel):
 def predict(path):
     writer = io.StringIO()
     with open(path, "rb") as file:
-        line_predictions.answer_lines(Echo({"text": Field(str)}), file, writer, 8)
+        line_predictions.answer_lines(Echo({"text": Input(str)}), file, writer, 8)
     return [answer.get("text", answer.get("error")) for answer in map(json.loads, writer.getvalue().splitlines())]
 
 
@@ -227,7 +231,7 @@ LINES = (
 def test_lines_are_not_read_from_other_formats(tmp_path, reader, fault):
     content, message = OTHER_FORMATS[fault]
     (tmp_path / "file.txt").write_bytes(content)
-    path, codah = str(tmp_path / "file.txt"), MultipleChoiceTask("codah", {"train": str(tmp_path / "file.txt")})
+    path, codah = str(tmp_path / "file.txt"), ChoiceReader("codah", {"train": str(tmp_path / "file.txt")})
     if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # which data preparation reads
         assert len(list(filter(None, corpus(path)))) == 2
         return

@@ -15,6 +15,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import TaskData
 from bert_tf.optimization import settings as optimization
 from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
 from bert_tf.runtime.errors import InputError
@@ -126,7 +127,7 @@ def test_an_unknown_score_is_a_wrong_flag(stub):
         *(registry.build_task(DataConfig(name, "."), "", True) for name in (*DEFINITIONS, "swag")),
         *(registry.build_task(DataConfig("text", ".", problem=p), "", True) for p in ("regression", "multi_label")),
         registry.build_task(DataConfig("text", "."), "", True),
-        TaggingTask({}, ["PER", "O"]),
+        TaggingTask(DataConfig("ner"), {}, ["PER", "O"]),
     ]
     assert {name for task in tasks for name in task.metric_names} == set(METRICS)
 
@@ -141,7 +142,7 @@ def run(tmp_path, monkeypatch):
     def tokenize(*_):
         raise AssertionError("tokenized")
 
-    monkeypatch.setattr(FinetuningRun, "featurize", tokenize)
+    monkeypatch.setattr(TaskData, "featurize", tokenize)
 
     def make(**settings):
         flags = {"bert_config_file": config, "vocab_file": vocab, "output_dir": str(tmp_path / "out")}

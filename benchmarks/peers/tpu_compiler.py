@@ -111,6 +111,17 @@ def value(pattern, line, default=""):
     return found.group(1) if found else default
 
 
+def known_trips(computations, line):
+    """Returns the number of iterations of a loop; None if it depends on the data.
+
+    If the compiler does not state it, the loop's condition compares the counter with a constant.
+    """
+    condition = computations.get(value(r"condition=%?([\w.-]+)", line), [])
+    limits = [value(r" constant\((\d+)\)", x) for opcode, _, x in condition if opcode == "constant"]
+    known = value(r'known_trip_count":?\{"n":"(\d+)"', line) or (limits[0] if len(limits) == 1 else "")
+    return float(known) if known else None
+
+
 def instructions(computations, name, unknown_trips, share, times=1):
     """Yields (cycles, times, name, shape) of the executed instructions.
 
@@ -119,7 +130,8 @@ def instructions(computations, name, unknown_trips, share, times=1):
     """
     for opcode, shape, line in computations.get(name, []):
         if opcode == "while":
-            trips = float(value(r'known_trip_count":?\{"n":"(\d+)"', line, unknown_trips))
+            trips = known_trips(computations, line)
+            trips = unknown_trips if trips is None else trips
             body = value(r"body=%?([\w.-]+)", line)
             yield from instructions(computations, body, unknown_trips, share, times * trips)
         elif opcode == "call":

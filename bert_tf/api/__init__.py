@@ -2,8 +2,7 @@
 
 - `arguments`: converts keyword arguments to settings.
 - `run_folder`: run directories, `history`, `save` and `export` of everything that trains.
-- `base`: the base of all estimators: `from_pretrained`, `load`, `fit`.
-- `row_estimator`: training, `evaluate` and `score` for the tasks of `run_classifier.py`.
+- `base`: the base of all estimators: `from_pretrained`, `load`, `fit`, `evaluate`, `score`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
 - `question_answerer`: `QuestionAnswerer`.

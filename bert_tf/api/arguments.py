@@ -8,6 +8,20 @@ from typing import Any, TypeVar
 from bert_tf.runtime.errors import check, spelled
 from bert_tf.runtime.settings import Settings, flags_of
 
+# Settings that the estimators set themselves: what to run, the files, and sweeps.
+REFUSED = frozenset(
+    (
+        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
+        *("output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
+    )
+)
+# Settings of the tokenizer and the model. They are the same in training and prediction.
+OF_MODEL = frozenset(
+    (
+        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype", "distribution"),
+        *("reset_head", "reinit_layers", "bilstm_layers", "bilstm_units"),
+    )
+)
 # Keras's names of two settings.
 _NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
 # What flags have before the names of settings.
@@ -24,6 +38,7 @@ _ARGUMENTS = _NAMES_IN_KERAS | {
 }
 
 Config = TypeVar("Config", bound=Settings)
+Options = TypeVar("Options", bound=Settings)
 
 
 def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
@@ -50,6 +65,15 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
     return config.from_flags(values, config)
+
+
+def applied_to_both(
+    config: Config, options: Options, arguments: Mapping[str, Any], caller: str
+) -> tuple[Config, Options]:
+    """Returns general settings and settings of an estimator with the arguments that belong to each. See `applied`."""
+    own = {name: value for name, value in arguments.items() if name in flags_of(type(options))}
+    others = {name: value for name, value in arguments.items() if name not in own}
+    return applied(config, others, caller, REFUSED), applied(options, own, caller)
 
 
 def _as_arguments(message: str) -> str:

@@ -6,56 +6,31 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-import tensorflow as tf
 from msgspec import Meta
 from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import applied
-from bert_tf.api.run_folder import RunFolder
+from bert_tf.api.arguments import OF_MODEL, REFUSED, applied, applied_to_both
+from bert_tf.api.run_folder import RunFolder, finished_run
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import Task
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask, Task
 from bert_tf.finetuning.workflow import finetune
-from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError, check, require_path
-from bert_tf.runtime.settings import Settings, flags_of
+from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.reporting import report_truncation
+from bert_tf.runtime.settings import Settings
 from bert_tf.tasks import architectures
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.examples import WeightedExample
+from bert_tf.tasks.registry import build_task
 from bert_tf.text import Tokenizer
 
-# The examples that a task reads, by the names of their parts.
-Rows = list[dict[str, Any]]
-
-# Settings that the classes set themselves: what to run, the files, and sweeps.
-_REFUSED = frozenset(
-    (
-        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
-        *("output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
-    )
-)
-# Settings of the tokenizer and the model. They are the same in training and prediction.
-_OF_MODEL = frozenset(
-    (
-        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype", "distribution"),
-        *("reset_head", "reinit_layers", "bilstm_layers", "bilstm_units"),
-    )
-)
-
-
-def _with_settings(
-    config: FinetuningConfig, options: Settings, given: Mapping[str, Any], caller: str
-) -> tuple[FinetuningConfig, Settings]:
-    """Returns the settings of fine-tuning and of a class with the given ones."""
-    own = {name: value for name, value in given.items() if name in flags_of(type(options))}
-    others = {name: value for name, value in given.items() if name not in own}
-    return applied(config, others, caller, _REFUSED), applied(options, own, caller)
-
-
-class Options(Settings, frozen=True):
-    """The settings of one class; the base class has none."""
+# The model's task, the examples, their features, and the model's outputs.
+Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
 
 
 class Estimator(RunFolder, abc.ABC):
@@ -70,8 +45,7 @@ class Estimator(RunFolder, abc.ABC):
       options: the settings of the class.
 
     Attributes:
-      output_dir: the run directory, with checkpoints and metrics. If none was given, it is a temporary directory that
-        is removed with the estimator.
+      output_dir: see `RunFolder`.
       config: the encoder's `BertConfig`.
       tokenizer: the model's tokenizer.
 
@@ -80,13 +54,12 @@ class Estimator(RunFolder, abc.ABC):
     """
 
     _ARCHITECTURE: ClassVar[str]
+    _problem: str | None = None  # the problem of a sequence classifier
     _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
-    _problem_type: str | None = None  # as in Hugging Face's config.json; None if the task has only one
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
-    _OPTIONS: ClassVar[type[Settings]] = Options
-    _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
-    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = ("label", "labels")  # in tables with examples and labels
+    _OPTIONS: ClassVar[type[Settings]] = Settings
+    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # in tables with examples and labels
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
@@ -119,7 +92,7 @@ class Estimator(RunFolder, abc.ABC):
 
     def set_params(self, **settings: Any) -> Self:
         """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
-        self._settings, self._options = _with_settings(self._settings, self._options, settings, "set_params()")
+        self._settings, self._options = applied_to_both(self._settings, self._options, settings, "set_params()")
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -157,10 +130,10 @@ class Estimator(RunFolder, abc.ABC):
           TypeError: if there is no such argument.
         """
         caller = f"{cls.__name__}.from_pretrained()"
-        if labels is not None and not cls._HAS_LABELS:
+        if labels is not None and not hasattr(cls, "labels"):
             raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
         start = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH), cls._OPTIONS()
-        config, options = _with_settings(*start, settings, caller)
+        config, options = applied_to_both(*start, settings, caller)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
         if settings:
@@ -184,38 +157,16 @@ class Estimator(RunFolder, abc.ABC):
         Raises:
           InputError: if the directory has no finished run of this type of task.
         """
-        folder = run_directory.folder_of_model(require_path("load()", folder))
-        if not files.is_folder(folder):
-            raise InputError(f"load(): there is no directory {folder!r}. Check the path.")
-        if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-            raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {cls.__name__}.from_pretrained().")
-        recorded = run_directory.read(folder)
-        run, flags = recorded["resume_settings"], recorded.get("flags", {})
-        if run.get("task") is None or not cls.fits(run["task"], run.get("problem")):
-            architecture, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
-            other = "Regressor" if problem == "regression" else architectures.CLASSES[architecture]
-            use = f"{other}.load()" if run.get("task") else f"{cls.__name__}.from_pretrained()"
-            raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
-        if "feature_layers" in run:
-            raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
+        folder, run, flags = finished_run(folder, cls.__name__, cls._ARCHITECTURE, cls._problem == "regression")
         _, bert_config, tokenizer = pretrained.find_model(folder, "load()", run["do_lower_case"])
         given = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
         given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
         config = applied(FinetuningConfig(), given, "load()")
-        options = cls._OPTIONS.from_flags(flags | cls._recorded(run))
+        # Programs record this setting of a `Classifier` as the problem.
+        options = cls._OPTIONS.from_flags(flags | {"multi_label": run.get("problem") == "multi_label"})
         loaded = cls(None, folder, (bert_config, tokenizer), run.get("labels"), config, options)
         loaded._folder = folder
         return loaded
-
-    @classmethod
-    def fits(cls, task: str, problem: str | None) -> bool:
-        """Returns whether the class is the estimator for a task. See `architectures.of_task`."""
-        return architectures.of_task(task, problem)[0] == cls._ARCHITECTURE
-
-    @classmethod
-    def _recorded(cls, run: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the class's own settings that a run records under other names."""
-        return {}
 
     def _run(self, task: Task) -> FinetuningRun:
         """Returns a run that evaluates and predicts, after checking that its settings match the trained model."""
@@ -275,53 +226,108 @@ class Estimator(RunFolder, abc.ABC):
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
         if "evaluate_every" in settings:  # the type is str, but Python users may pass a number
             settings["evaluate_every"] = str(settings["evaluate_every"])
-        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", _REFUSED | _OF_MODEL)
-        examples, labels, weights = in_memory.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
-        train, dev = self._table(examples, labels), None
+        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", REFUSED | OF_MODEL)
+        form = self._RANK, self._LABEL_COLUMNS
+        values, labels, weights = in_memory.labelled(x, y, "x", *form, sample_weight)
+        examples = {"train": self._examples(values, labels)}
         if validation_data is not None:
             given = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
-            given = self._by_name(*given, "validation_data")
-            dev, validation_split = self._table(*in_memory.with_labels(*given, "validation_data", self._RANK)), 0.0
+            examples["dev"] = self._examples(*in_memory.labelled(*given, "validation_data", *form)[:2])
+            validation_split = 0.0
         does_select = config.selection.use_best_checkpoint or config.selection.early_stopping_patience
-        if does_select and not (dev or validation_split):
+        has_dev = bool("dev" in examples or validation_split)
+        if does_select and not has_dev:
             raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Pass it to fit().")
-        self._weigh(train, weights)
+        if weights is not None:
+            if self._ARCHITECTURE != architectures.SEQUENCE:
+                raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
+            weighted = zip(examples["train"], weights, strict=True)
+            examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
         with self._next_run(verbose, callbacks) as (folder, checked):
-            task = self._training_task(train, dev, validation_split, metric)
+            task = self._task(examples, does_train=True, dev_fraction=validation_split, selection_metric=metric)
             config = config.in_folder(folder).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, folder)
             flags = self._options.to_dict() | self._learned_settings(labels)
-            config = config.replace(do_train=True, do_eval=bool(dev or validation_split), flags=flags)
+            config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         self._predicting = None
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
-    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Returns examples and labels. Without labels, they are taken from a column of the examples."""
-        if y is not None or isinstance(x, tf.data.Dataset):
-            return x, y
-        rows = in_memory.as_list(x, name, self._RANK)
-        columns = set(rows[0]) if rows and isinstance(rows[0], dict) else ()
-        column = next((column for column in self._LABEL_COLUMNS if column in columns), None)
-        return rows, None if column is None else [row.get(column) for row in rows]
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
+        """Returns the task's scores and the mean loss on labelled examples.
+
+        Args:
+          x: the examples; see `fit`.
+          y: their labels.
+          batch_size: number of examples per batch, across all devices.
+
+        Raises:
+          InputError: if there is no trained model, or an example or a label can't be used.
+        """
+        examples = self._examples(*in_memory.labelled(x, y, "x", self._RANK, self._LABEL_COLUMNS)[:2])
+        task, _, features, outputs = self._outputs("dev", examples, batch_size)
+        return task.scores(outputs, features)
+
+    def score(self, x: Any, y: Any = None) -> float:
+        """Returns the score of `evaluate` that selects models.
+
+        It is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks and
+        entities.
+
+        Args:
+          x: see `evaluate`.
+          y: see `evaluate`.
+        """
+        scores = self.evaluate(x, y)
+        return scores[self._predicting.task.selection_metric]
 
     @abc.abstractmethod
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
-        """Returns the rows that the task reads."""
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Any]:
+        """Returns the examples of the task."""
+
+    def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
+        """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
+        raise NotImplementedError
+
+    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> ReportingTask:
+        """Returns the task. `examples` maps splits to examples, and `data` has other settings of `DataConfig`."""
+        config = self._data_config(examples).replace(**data)
+        if not (does_train or config.labels or self._trained_checkpoint):
+            config = config.replace(labels=self._labels_before())
+        return build_task(config, self._folder, does_train, examples=examples)
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the properties of the training data to record."""
         return {}
 
-    def _weigh(self, table: Rows, weights: Sequence[float] | None) -> None:
-        """Adds the weights of the training examples to their rows."""
-        if weights is not None:
-            raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
+    def _labels_before(self) -> Sequence[str] | None:
+        """Returns the classes of the model passed to `from_pretrained`; None if the task has none."""
+        return None
 
-    @abc.abstractmethod
-    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> Task:
-        """Returns the task. Its dev set is `dev`, or a fraction of the training rows."""
+    def _labels_now(self) -> Sequence[str] | None:
+        """Returns the classes of the model, or of the initial model if it has not been trained."""
+        self._check_usable()
+        trained = self._trained_checkpoint
+        return (run_directory.recorded_labels(self._folder) or self._labels) if trained else self._labels_before()
+
+    def _outputs(self, split: str, given: Sequence[Any], batch_size: int) -> Outputs:
+        """Returns the outputs for examples of a split."""
+        self._check_usable()
+        if not given:
+            raise InputError("x has no examples. Give some.", "x")
+        task = self._task({split: given}, does_train=False)
+        examples = task.examples(split)
+        # Rebuild the model only if the classes have changed.
+        if self._predicting is None or task.labels != self._predicting.task.labels:
+            self._predicting = self._run(task)
+            self._predicting.restore()
+        features = self._predicting.data.featurize(examples)
+        report_truncation(features.num_truncated, len(features), "x", self._settings.max_seq_length)
+        return task, examples, features, self._predicting.predict(features, batch_size, shown=False)
+
+    def _predicted(self, x: Any, batch_size: int) -> Outputs:
+        return self._outputs("test", self._examples(in_memory.as_list(x, "x", self._RANK), None), batch_size)
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:
@@ -336,4 +342,5 @@ class Estimator(RunFolder, abc.ABC):
         if self._tuned_before is None:
             self._check_trained()
         elif not self._trained_checkpoint:
-            architectures.check(self._tuned_before, self._ARCHITECTURE, self._problem_type)
+            problem_type = architectures.PROBLEM_TYPES.get(self._problem)
+            architectures.check(self._tuned_before, self._ARCHITECTURE, problem_type)

@@ -1,7 +1,7 @@
 """Converts Python data (lists, arrays, tables, data sets) to plain lists of texts and labels."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import records
 
+LABEL_COLUMNS = ("label", "labels")
 _TEXTS = ("text", "text_b")
 
 
@@ -39,57 +40,42 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
     return [cell for row in rows for cell in row.values()] if has_one_column else rows
 
 
-def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], list[Any]]:
-    """Returns examples and their labels, in equal numbers.
+def labelled(
+    x: Any, y: Any, name: str, rank: int = 0, columns: Sequence[str] = LABEL_COLUMNS, sample_weight: Any = None
+) -> tuple[list[Any], list[Any], list[float] | None]:
+    """Returns examples, their labels and, if there are any, their weights.
 
     Args:
-      x: the examples. If `y` is None, a `tf.data.Dataset` of pairs (example, label).
+      x: the examples. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of pairs (example, label)
+        or triples (example, label, weight).
       y: their labels.
       name: name of the data in messages.
       rank: see `as_list`.
+      columns: the possible names of the column of labels.
+      sample_weight: their weights; None for equal weights.
 
     Raises:
-      InputError: if there are no labels, no examples, or different numbers of them.
+      InputError: if there are no labels, no examples, different numbers of them, or a weight that is not a number >= 0.
     """
-    if y is None:
-        if not isinstance(x, tf.data.Dataset):
-            raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
-        pairs = as_list(x, name, rank)
-        if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+    column, examples = getattr(y, "name", "label"), as_list(x, name, rank)
+    if y is None and isinstance(x, tf.data.Dataset):
+        if any(not isinstance(parts, tuple) or len(parts) not in (2, 3) for parts in examples):
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
-        x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    column, examples, labels = getattr(y, "name", "label"), as_list(x, name, rank), as_list(y, f"{name}'s labels")
+        examples, y, *weights = map(list, zip(*examples, strict=True)) if examples else ([], [])
+        sample_weight = weights[0] if weights else sample_weight
+    elif y is None:
+        first = examples[0] if examples and isinstance(examples[0], dict) else ()
+        column = next((column for column in columns if column in first), None)
+        if column is None:
+            raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
+        y = [row.get(column) for row in examples]
+    labels = as_list(y, f"{name}'s labels")
     for example in filter(lambda example: isinstance(example, dict), examples):
         example.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
     if not examples:
         raise InputError(f"{name} has no examples. Give some.")
-    return examples, labels
-
-
-def with_weights(
-    x: Any, y: Any, sample_weight: Any, name: str, rank: int = 0
-) -> tuple[list[Any], list[Any], list[float] | None]:
-    """Returns examples, their labels and, if there are any, their weights.
-
-    Args:
-      x: the examples. If `y` is None, a `tf.data.Dataset` of pairs (example, label) or triples (example, label,
-        weight).
-      y: their labels.
-      sample_weight: their weights; None for equal weights.
-      name: name of the data in messages.
-      rank: see `as_list`.
-
-    Raises:
-      InputError: if a weight is not a number >= 0, or if their number differs from the examples'; see `with_labels`.
-    """
-    if y is None and isinstance(x, tf.data.Dataset):
-        spec = x.element_spec
-        if isinstance(spec, tuple) and len(spec) == 3:
-            triples = as_list(x, name, rank)
-            x, y, sample_weight = ([triple[part] for triple in triples] for part in range(3))
-    examples, labels = with_labels(x, y, name, rank)
     if sample_weight is None:
         return examples, labels, None
     weights = as_list(sample_weight, "sample_weight")
@@ -121,24 +107,24 @@ def text(value: Any, place: str) -> str:
     return value
 
 
-def text_columns(value: Any, place: str) -> dict[str, str]:
-    """Returns the columns `text` and, for a pair of texts, `text_b`, of a text, a pair, or a row of a table.
+def texts(value: Any, place: str) -> tuple[str, str | None]:
+    """Returns the two texts of a text, a pair, or a row of a table; None if there is no second text.
 
     Raises:
       InputError: if it is neither a text nor a pair of texts.
     """
     if isinstance(value, Mapping):
         known = [name for name in _TEXTS if name in value]
-        names = known if "text" in value else [name for name in value if name not in ("label", "labels")]
+        names = known if "text" in value else [name for name in value if name not in LABEL_COLUMNS]
         if "text" not in value and len(names) != 1:
             columns = ", ".join(map(repr, value))
             raise InputError(f"{place} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
         value = [value[name] for name in names]
-    if isinstance(value, list | tuple):
-        if not 1 <= len(value) <= 2:
-            raise InputError(f"{place} has {len(value)} texts. Use one text or a pair of texts.")
-        return {name: text(part, place) for name, part in zip(_TEXTS, value, strict=False)}
-    return {_TEXTS[0]: text(value, place)}
+    parts = value if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(parts) <= 2:
+        raise InputError(f"{place} has {len(parts)} texts. Use one text or a pair of texts.")
+    first, *second = (text(part, place) for part in parts)
+    return first, second[0] if second else None
 
 
 def whole(value: Any) -> Any:
@@ -146,7 +132,7 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def label_type(labels: Iterable[Any]) -> str:
+def type_of(labels: Iterable[Any]) -> str:
     """Returns the name of the type of the classes: "int", "bool" or "str".
 
     Raises:
@@ -158,13 +144,8 @@ def label_type(labels: Iterable[Any]) -> str:
     return types[0] if types else "str"
 
 
-def typed(label: str, name: str) -> str | int | bool:
-    """Converts a class back to its original type. See `label_type`."""
-    return {"int": int, "bool": "True".__eq__, "str": str}[name](label)
-
-
-def label(value: Any, place: str) -> str:
-    """Returns a label as the text that data files contain.
+def label(value: Any, place: str) -> str | int | float | bool:
+    """Returns a label after checking it.
 
     Raises:
       InputError: if it is missing, or neither text nor a number.
@@ -172,7 +153,7 @@ def label(value: Any, place: str) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
-        return str(whole(value))
+        return whole(value)
     if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
         return label(value[0], place)
     if isinstance(value, list | tuple):

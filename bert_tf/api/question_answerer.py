@@ -1,17 +1,19 @@
 """Extractive question answering."""
 
+import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Estimator, Rows
+from bert_tf.api.base import Estimator
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
+from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, Answerer, SquadTask
+from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
 
 
 class QuestionAnswerer(Estimator):
@@ -37,18 +39,18 @@ class QuestionAnswerer(Estimator):
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _OPTIONS = SquadConfig
     _LABEL_COLUMNS = ("answers",)
-    _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._squad_config.check_lengths()
 
-    def _training_task(self, train: Rows, dev: Rows | None, dev_fraction: float, metric: str | None) -> SquadTask:
-        if metric:
+    def _task(self, examples: Mapping[str, Sequence[SquadExample]], does_train: bool, **data: Any) -> SquadTask:
+        if data["selection_metric"]:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
-        if dev_fraction:
-            train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
-        return SquadTask(self._squad_config, [_articles(map(_with_one_answer, train))], dev and _articles(dev))
+        train, dev = examples["train"], examples.get("dev")
+        if data["dev_fraction"]:
+            train, dev = dev_split.divide(train, [None] * len(train), data["dev_fraction"])
+        return SquadTask(self._squad_config, [list(map(_with_one_answer, train))], dev)
 
     def predict(self, x: Any) -> list[str]:
         """Returns the best answer to each question; "" if there is none.
@@ -84,8 +86,8 @@ class QuestionAnswerer(Estimator):
         Raises:
           InputError: if there is no trained model, or an example or an answer can't be used.
         """
-        task, predictions = self._answers(self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x")))
-        return evaluate(task.articles, predictions, task.config.version_2_with_negative)
+        examples = self._examples(*in_memory.labelled(x, y, "x", columns=self._LABEL_COLUMNS)[:2])
+        return evaluate(examples, self._answers(examples), self._options.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
         """Returns the F1 of `evaluate`, the score for comparing models.
@@ -97,21 +99,20 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(in_memory.as_list(x, "x"), None))[1]
+        predictions = self._answers(self._examples(in_memory.as_list(x, "x"), None))
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # with a placeholder, because the original's files need an answer
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
-    def _answers(self, table: Rows) -> tuple[SquadTask, SquadPredictions]:
+    def _answers(self, examples: list[SquadExample]) -> SquadPredictions:
         self._check_usable()
-        if not table:
+        if not examples:
             raise InputError("x has no examples. Give some.", "x")
-        task = SquadTask(self._squad_config, predict_file=_articles(table))
-        examples = task.examples(PREDICT_SPLIT)
-        windows = task.featurize(examples, self.tokenizer, self._settings.max_seq_length)
-        return task, self._answerer.answer(examples, windows, shown=False)
+        task = SquadTask(self._squad_config, predict_file=examples)
+        windows = task.featurize(task.examples(PREDICT_SPLIT), self.tokenizer, self._settings.max_seq_length)
+        return self._answerer.answer(examples, windows, shown=False)
 
     @property
     def _answerer(self) -> Answerer:
@@ -125,27 +126,17 @@ class QuestionAnswerer(Estimator):
             max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
         )
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
-        """Returns contexts with their questions, in the format of SQuAD files."""
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[SquadExample]:
         table = []
-        for number, example in enumerate(examples):
+        for number, example in enumerate(values):
             place = f"example {number}"
             question, context = _pair(example, place)
-            found = [] if labels is None else [answer for answer in _listed(labels[number], place) if answer[0]]
-            is_impossible = labels is not None and not found
+            answers = None if labels is None else _listed(labels[number], context, place)
+            is_impossible = answers == []
             if is_impossible and not self._options.version_2_with_negative:
                 raise InputError(f"{place} has no answer. Pass version_2_with_negative=True to from_pretrained().")
-            answers = [
-                {"text": text, "answer_start": context.find(text) if start is None else start} for text, start in found
-            ]
-            entry = {"id": str(number), "question": question, "answers": answers, "is_impossible": is_impossible}
-            table.append({"context": context, "question": entry})
+            table.append(make_example(str(number), question, context, answers, is_impossible))
         return table
-
-
-def _articles(table: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns rows as the "data" of a SQuAD file."""
-    return [{"paragraphs": [{"context": row["context"], "qas": [row["question"]]} for row in table]}]
 
 
 def _pair(example: Any, place: str) -> tuple[str, str]:
@@ -159,8 +150,8 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
     return in_memory.text(example[0], place), in_memory.text(example[1], place)
 
 
-def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
-    """Returns the answers in a label: texts and, if known, the index of their first character."""
+def _listed(label: Any, context: str, place: str) -> list[Answer]:
+    """Returns the answers in a label. A text without a position is at its first occurrence, or at -1."""
     what = f"the answer of {place}"
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
     by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)
@@ -171,7 +162,11 @@ def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
             raise InputError(f"{what} is {str(label)[:60]!r}. Use a text or a pair (text, first character), or a list.")
         if text.isspace():
             raise InputError(f'{what} is {text!r}. Give words of the context, or "" for no answer.')
-    return answers
+    return [
+        {"text": text, "answer_start": context.find(text) if start is None else start}
+        for text, start in answers
+        if text
+    ]
 
 
 def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
@@ -190,14 +185,13 @@ def _is_located(answer: Any) -> bool:
     return isinstance(answer, list | tuple) and len(answer) == 2 and type(answer[1]) is int
 
 
-def _with_one_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a training row with the first answer that occurs in the context at its stated position."""
-    context, question = row["context"], row["question"]
-    for answer in question["answers"]:
-        if answer["answer_start"] >= 0 and context.startswith(answer["text"], answer["answer_start"]):
-            return {"context": context, "question": {**question, "answers": [answer]}}
-    if question["is_impossible"]:
-        return row
-    text, start = question["answers"][0].values()
+def _with_one_answer(example: SquadExample) -> SquadExample:
+    """Returns a training example with the first answer that occurs in the context at its stated position."""
+    if example.is_impossible:
+        return example
+    for answer in example.answers:
+        if answer["answer_start"] >= 0 and example.context.startswith(answer["text"], answer["answer_start"]):
+            return dataclasses.replace(example, answers=[answer])
+    text, start = example.answers[0].values()
     where = "in" if start < 0 else f"at character {start} of"
-    raise InputError(f"the answer {text!r} of example {question['id']} is not {where} its context. Correct it.")
+    raise InputError(f"the answer {text!r} of example {example.qas_id} is not {where} its context. Correct it.")

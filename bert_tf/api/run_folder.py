@@ -16,9 +16,10 @@ from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime import files, program, settings
+from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks import architectures
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.callbacks import checked as checked_callbacks
@@ -119,9 +120,7 @@ class RunFolder(NamesArguments):
           InputError: if nothing has been trained yet, the directory is not new, or an option is invalid.
         """
         self._check_trained()
-        kinds = {field.name: field.type for field in settings.fields(ExportConfig)}
-        checked = {name: check(value, kinds.get(name, Any), name) for name, value in options.items()}
-        export_run(self._folder, require_path("export()", folder), ExportConfig(**checked))
+        export_run(self._folder, require_path("export()", folder), ExportConfig(**options))
 
     @property
     def _trained_checkpoint(self) -> str | None:
@@ -138,3 +137,34 @@ class RunFolder(NamesArguments):
         if checkpoint is None:
             raise InputError(f"{type(self).__name__}: there is no trained model yet. Call fit() or load() first.")
         return checkpoint
+
+
+def finished_run(
+    folder: str | os.PathLike[str], name: str, architecture: str, is_regression: bool
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Returns the directory of a finished run, its resume settings and its flags.
+
+    Args:
+      folder: the directory that was passed to `load`.
+      name: the estimator's class.
+      architecture: its architecture; see `architectures.of_task`.
+      is_regression: whether it predicts numbers.
+
+    Raises:
+      InputError: if the directory has no finished run for this estimator.
+    """
+    folder = run_directory.folder_of_model(require_path("load()", folder))
+    if not files.is_folder(folder):
+        raise InputError(f"load(): there is no directory {folder!r}. Check the path.")
+    if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
+        raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
+    recorded = run_directory.read(folder)
+    run = recorded["resume_settings"]
+    found, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
+    if run.get("task") is None or found != architecture or (problem == "regression") != is_regression:
+        other = "Regressor" if problem == "regression" else architectures.CLASSES[found]
+        use = f"{other}.load()" if run.get("task") else f"{name}.from_pretrained()"
+        raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
+    if "feature_layers" in run:
+        raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
+    return folder, run, recorded.get("flags", {})

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
+from bert_tf.serving.signature_inputs import IDS, signature
 from bert_tf.text import packing
 from bert_tf.text.graph_packing import TokenBatch
 
@@ -109,28 +110,23 @@ class SentenceEncoder(NamesArguments):
         Raises:
           InputError: if a text can't be used, or the model can't compute such vectors.
         """
-        given = {"pooling": pooling, "normalize": normalize, "layers": layers and tuple(layers)}
-        config = self.config.replace(**{name: value for name, value in given.items() if value is not None})
+        config = self.config.with_given(pooling=pooling, normalize=normalize, layers=layers and tuple(layers))
         prompts = {None: config.prompt, **dict(config.prompts)}
         if prompt_name not in prompts:
             raise InputError(f"there is no prompt {prompt_name!r}. Use one of {list(prompts)[1:]}.", "prompt_name")
-        config = config.replace(truncate_first=bool(normalize))
         config = config.with_prompt(prompts[prompt_name] if prompt is None else prompt, self.bert.tokenizer)
         bert, longest = self.bert, self.max_seq_length
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
-        texts = [
-            in_memory.text_columns(value, f"text {number}")
-            for number, value in enumerate([x] if isinstance(x, str) else in_memory.as_list(x, "x"))
-        ]
-        rows = texts or [{"text": ""}]  # without texts, the vector of an empty one has the size of the result
-        features = FeatureSet.from_sequences(
-            [bert.tokenizer.pack(config.prompt + row["text"], row.get("text_b"), longest) for row in rows]
-        )
+        values = [x] if isinstance(x, str) else in_memory.as_list(x, "x")
+        texts = [in_memory.texts(value, f"text {number}") for number, value in enumerate(values)]
+        # Without texts, the vector of an empty one has the size of the result.
+        packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
+        features = FeatureSet.from_sequences(packed)
         report_truncation(features.num_truncated, len(features), "x", longest)
-        buckets = feature_sets.bucket_lengths(longest, compiled=False)
+        buckets = feature_sets.bucket_lengths(longest)
         compute, found = self._functions(config), None
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
-            vectors = compute(batch).numpy()
+            vectors = compute(**batch).numpy()
             found = np.zeros((len(features), vectors.shape[1]), np.float32) if found is None else found
             found[numbers] = vectors[: len(numbers)]
         return found[0] if isinstance(x, str) else found[: len(texts)]
@@ -144,12 +140,10 @@ class SentenceEncoder(NamesArguments):
     def _encoder(self) -> InferenceEncoder:
         return InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype)
 
-    def _function(self, config: VectorConfig) -> Callable[[Mapping[str, np.ndarray]], tf.Tensor]:
+    def _function(self, config: VectorConfig) -> Callable[..., tf.Tensor]:
         encoder = self._encoder
 
-        # One trace for batches of any shape.
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
         def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
             return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
 
-        return lambda batch: compute(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        return signature(compute, **IDS)

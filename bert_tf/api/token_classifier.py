@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from bert_tf.api import in_memory
-from bert_tf.api.base import Rows
-from bert_tf.api.row_estimator import RowEstimator
+from bert_tf.api.base import Estimator
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
 from bert_tf.tasks.tagging import schemes, tagged_tables
+from bert_tf.tasks.tagging.schemes import Sentence
 
 
 class TaggedEntity(NamedTuple):
@@ -42,7 +42,7 @@ class TokenClassifierOptions(Settings, frozen=True):
     ] = schemes.AUTO
 
 
-class TokenClassifier(RowEstimator):
+class TokenClassifier(Estimator):
     """Tags words and finds entities in sentences (paper, section 5.3).
 
     Examples are lists of words, or rows of a table with a column `words` or `tokens`. Labels are lists of tags, one for
@@ -55,32 +55,30 @@ class TokenClassifier(RowEstimator):
     _ARCHITECTURE = architectures.TOKENS
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
-    _HAS_LABELS = True
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
 
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> Rows:
+    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Sentence]:
         table = []
-        for number, words in enumerate(examples):
+        for number, words in enumerate(values):
             place = f"sentence {number}"
             if isinstance(words, Mapping):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
                 raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
-            tags = ["O"] * len(words) if labels is None else labels[number]
-            if not isinstance(tags, list | tuple):
+            tags = None if labels is None else labels[number]
+            if labels is not None and not isinstance(tags, list | tuple):
                 raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
-            if len(words) != len(tags):
+            if labels is not None and len(words) != len(tags):
                 raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
-            for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-                in_memory.text(word, f"word {i} of {place}")
-                in_memory.text(tag, f"tag {i} of {place}")
-            table.append({"words": words, "tags": tags})
+            for name, texts in (("word", words), ("tag", tags or ())):
+                for i, text in enumerate(texts):
+                    in_memory.text(text, f"{name} {i} of {place}")
+            table.append(Sentence.in_row("", words, tags, number))
         return table
 
-    def _data_config(self, table: Rows, **data: Any) -> DataConfig:
-        is_training = bool(data.get("train_file"))
-        scheme = self._options.tag_scheme if is_training else self._scheme
-        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes, **data)
+    def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
+        scheme = self._options.tag_scheme if "train" in examples else self._scheme
+        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes)
 
     @property
     def _own_classes(self) -> tuple[str, ...] | None:
@@ -105,10 +103,6 @@ class TokenClassifier(RowEstimator):
         if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
             return self._options.tag_scheme
         return schemes.detect_scheme([output_layers.recorded_classes(self._tuned_before) or ()])
-
-    def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        scheme = self._options.tag_scheme
-        return {"tag_scheme": schemes.detect_scheme(labels) if scheme == schemes.AUTO else scheme}
 
     def _labels_before(self) -> list[str]:
         if self._given_types:

@@ -297,14 +297,27 @@ def recorded_labels(output_dir: str) -> list[str] | None:
     return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
 
 
+class Tuned(TypedDict, total=False):
+    """The content of TUNED_FILE. SQuAD 2.0 has the no-answer threshold, its F1, and the description of its model."""
+
+    label_threshold: float
+    null_score_diff_threshold: float
+    best_f1: float
+    model: str
+
+
+def tuned(folder: str) -> Tuned:
+    """Reads the settings that were tuned on the dev set; empty if there are none."""
+    path = os.path.join(folder, TUNED_FILE)
+    return json_files.read(path, "--output_dir", Tuned) if files.exists(path) else {}
+
+
 def label_threshold(folder: str) -> float:
     """Returns the lowest probability of a predicted label: fixed, or tuned on the dev set, or 0.5."""
-    path = os.path.join(folder, TUNED_FILE)
     flags = read(folder).get("flags", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
     if (given := flags.get("label_threshold", "")) not in ("", "tune"):
         return float(given)
-    tuned = json_files.read(path, "--output_dir", dict[str, float]) if files.exists(path) else {}
-    return tuned.get("label_threshold", 0.5)
+    return tuned(folder).get("label_threshold", 0.5)
 
 
 def is_causal(checkpoint: str | None) -> bool:

@@ -87,9 +87,16 @@ class DistributionConfig(Settings, frozen=True):
             )
 
 
-def replicas_per_pipeline(context: "tf.distribute.InputContext | None") -> int:
-    """Returns the number of replicas that take batches from one input pipeline in turn."""
-    return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
+def part_of_batch(global_batch_size: int, context: "tf.distribute.InputContext | None") -> tuple[slice, int]:
+    """Returns the slice of a global batch that an input pipeline provides, and the number of replicas that share it.
+
+    The replicas take equal parts of the slice in turn. Without a context, one replica takes the batch.
+    """
+    if context is None:
+        return slice(0, global_batch_size), 1
+    replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    size = context.get_per_replica_batch_size(global_batch_size) * replicas
+    return slice(context.input_pipeline_id * size, (context.input_pipeline_id + 1) * size), replicas
 
 
 def per_replica_batch_size(global_batch_size: int, strategy: "tf.distribute.Strategy", flag_name: str) -> int:

@@ -43,6 +43,7 @@ class WorkersError(InputError):
         self.reason = reason
 
 
+@functools.cache  # all runs of a process share the connection
 def connect(worker_timeout: int) -> tf.distribute.Strategy:
     """Waits for the other workers of TF_CONFIG, and builds the strategy for training.
 

@@ -3,9 +3,9 @@
     feature_sets        tokenized examples in memory, and the batch of each training step
     finetuning_config   the settings of fine-tuning, including sweeps
     models              the encoder with an output layer: classes, tags or answer spans
-    task                the interface that every task implements
+    task                the interface that every task implements, and a task's examples and features
     input_pipeline      the training loop's input pipeline
-    run                 one task, one model and one run directory: tokenize, train, restore, predict
+    run                 one task, one model and one run directory: train, restore, predict
     selection           evaluation during training: the best weights, and early stopping
     trials              several runs with different hyperparameters; the best one is used
     workflow            all steps from the data to the results, as selected by a program's flags

@@ -24,6 +24,7 @@ from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.text import packed_rows, placement
 from bert_tf.text.packed_rows import Layout, Tokens
 from bert_tf.text.placement import MicroBatch, Sizes
+from bert_tf.training.settings import Shapes
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
@@ -31,20 +32,20 @@ WINDOW_BATCHES = 16
 MIN_BATCHES_TO_GROUP = 8 * WINDOW_BATCHES
 
 
-def bucket_lengths(max_seq_length: int, compiled: bool, traced: bool = False) -> list[int]:
+def bucket_lengths(max_seq_length: int, shapes: Shapes = Shapes.ANY) -> list[int]:
     """Returns the lengths that batches are padded to, in ascending order.
+
+    They are powers of 2 if the step is compiled for one shape. If it is traced for each shape, they are multiples of 8
+    up to 64, of 16 up to 128, of 32 up to 256, and so on. Otherwise they are multiples of 8.
 
     Args:
       max_seq_length: the longest length.
-      compiled: whether the step is compiled with XLA for each length. Then the lengths are powers of 2; otherwise
-        multiples of 8.
-      traced: whether the step is traced for each length. Then the lengths are multiples of 8 up to 64, of 16 up to 128,
-        of 32 up to 256, and so on.
+      shapes: the shapes of the batches.
     """
     lengths = range(8, max_seq_length, 8)
-    if compiled:
+    if shapes is Shapes.ONE:
         lengths = [32 << i for i in range(16)]
-    elif traced:
+    elif shapes is Shapes.FEW:
         lengths = [length for length in lengths if length % max(8, 1 << (length - 1).bit_length() - 3) == 0]
     return [length for length in lengths if length < max_seq_length] + [max_seq_length]
 
@@ -229,10 +230,9 @@ class BatchSampler:
         begin = first + window * WINDOW_BATCHES
         return self._window(begin, min(WINDOW_BATCHES, end - begin))[number]
 
-    def batch(self, step: int) -> dict[str, np.ndarray]:
-        """Returns the padded batch of a step."""
-        examples = self.examples(step)
-        return self.features.batch(examples, self.bucket(examples))
+    def sizes(self, step: int) -> Sizes:
+        """Returns the sizes of a step's examples."""
+        return self.features.sizes(self.examples(step))
 
     def bucket(self, examples: np.ndarray) -> int:
         """Returns the smallest length in `buckets` that fits these examples."""

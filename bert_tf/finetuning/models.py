@@ -9,7 +9,6 @@ positions of a row and S sequences.
 import abc
 from collections.abc import Mapping, Sequence
 
-import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig, BiLstmConfig
@@ -25,10 +24,18 @@ from bert_tf.model.heads import (
     packed_span_loss,
     span_loss,
 )
-from bert_tf.training.interface import Batch, MetricSums
+from bert_tf.training.interface import Batch, MetricSums, TrainableModel
 
 
-class EncoderModel:
+class FinetuningModel(TrainableModel):
+    """A model that can also predict."""
+
+    @abc.abstractmethod
+    def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the outputs for a batch, each with one row per example."""
+
+
+class EncoderModel(FinetuningModel):
     """The encoder and the input of an output layer. Subclasses add the output layer.
 
     The paper also fine-tunes its left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The token states
@@ -60,15 +67,6 @@ class EncoderModel:
         bilstm = [] if self.bilstm is None else self.bilstm.variables
         self.variables = [*self.encoder.weights, *bilstm, *(weight for head in heads for weight in head.weights)]
         self.uses_pooler = not reads_tokens and self.bilstm is None
-
-    @property
-    def trained_variables(self) -> list[keras.Variable]:
-        """The variables that are not frozen and that the loss depends on.
-
-        An unused pooler gets no gradient. As in the original code, it has no weight decay and no moments.
-        """
-        unused = () if self.uses_pooler else ("bert/pooler/",)
-        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None, output_positions: tf.Tensor | None = None) -> EncoderOutput:
         """Encodes padded sequences [B, T] or packed rows [R, L]. See `BertEncoder.call`."""
@@ -198,11 +196,10 @@ class ClassifierModel(EncoderModel):
 NO_TAG = -1
 
 
-class TokenClassifier(abc.ABC):
+class TokenClassifier(FinetuningModel):
     """Predicts a class for each token that has a label. Subclasses compute the logits."""
 
     metric_names = ("accuracy",)
-    classes: Sequence[str] | None = None
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -269,8 +266,6 @@ class SpanModel(EncoderModel):
       config: the encoder's config.
       options: see `EncoderModel`.
     """
-
-    metric_names = ()
 
     def __init__(self, config: BertConfig, **options) -> None:
         super().__init__(config, **options)

@@ -1,128 +1,103 @@
-"""A fine-tuning run: tokenize, train, restore and predict, in the same way for every task."""
+"""A fine-tuning run: train, restore and predict, in the same way for every task."""
 
-import copy
 import functools
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints import output_layers, pretrained, run_directory, saver
-from bert_tf.config import DTYPES, BertConfig, BiLstmConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.finetuning.models import EncoderModel
-from bert_tf.finetuning.task import FinetuningModel, Task
-from bert_tf.model.layers import initial_values_from
+from bert_tf.finetuning.models import EncoderModel, FinetuningModel
+from bert_tf.finetuning.task import Task, TaskData
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.text import Tokenizer, long_documents
 from bert_tf.text.tokenizer_config import RULES
-from bert_tf.training import agreement, loop, micro_batches, resume
-from bert_tf.training.callbacks import Callbacks
-from bert_tf.training.evaluation import remove_stale_best
-from bert_tf.training.interface import PeriodicEvaluation, TrainingData
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training import resume
+from bert_tf.training.hooks import Hook
+from bert_tf.training.interface import TrainingData
+from bert_tf.training.run import Run
+from bert_tf.training.settings import Shapes
+
+# Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
+# and the time saved per step are proportional to the number of blocks.
+WORK_FOR_FAST_GRAPHS = 5e8
 
 
-class FinetuningRun:
+class FinetuningRun(Run):
     """A fine-tuning run: a task, a model and a run directory.
 
-    Devices are initialised on first use, because `prepare` can start worker processes only before that.
+    Devices are initialised on first use, because tokenizing can start worker processes only before that.
 
     Args:
       task: the task.
       settings: the settings.
       model: the encoder's config and the tokenizer; None to read them from the files in the settings.
+      data: the task's data in another run of the task, to share them.
+      split: the split to train on.
 
     Raises:
       InputError: if the config, the vocabulary and the settings do not match.
     """
 
+    model: FinetuningModel
     # The split and the step of the last evaluation, and the model's outputs.
     _evaluated: tuple[tuple[str, int], dict[str, np.ndarray]] | None = None
 
     def __init__(
-        self, task: Task, settings: FinetuningConfig, model: tuple[BertConfig, Tokenizer] | None = None
+        self,
+        task: Task,
+        settings: FinetuningConfig,
+        model: tuple[BertConfig, Tokenizer] | None = None,
+        data: TaskData | None = None,
+        split: str = "train",
     ) -> None:
-        self.task = task
-        self.settings = settings
+        self.task, self.settings, self.training_config, self.split = task, settings, settings.training, split
         self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
-        self._build_strategy = functools.cache(lambda: strategies.build_strategy(settings.distribution))
-        self._examples: dict[str, list[Any]] = {}
-        self._features: dict[str, FeatureSet] = {}
-        self._check(self.config)
-        resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
+        self.vocab_file, self.rules = self.tokenizer.vocab_file, self.tokenizer.rules
+        self.data = data or TaskData(task, self.config, self.tokenizer, settings)
+        settings.check_model(self.config)
+        self.config.check_vocabulary(len(self.tokenizer.vocab), self.vocab_file)
         if settings.distribution.tpu_name not in (None, "local"):
             self.strategy  # noqa: B018 (refuses remote TPUs before the data is tokenized)
 
-    def _check(self, config: BertConfig) -> None:
-        self.settings.check_model(config)
-        config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
-
     @property
-    def training_config(self) -> TrainingConfig:
-        """The training settings."""
-        return self.settings.training
-
-    @property
-    def init_checkpoint(self) -> str | None:
-        """The pre-trained model; ignored if the directory has a checkpoint of this run."""
-        return self.settings.model.init_checkpoint
+    def output_weights(self) -> str:
+        """See `Run`."""
+        return self.task.output_weights
 
     @property
     def fresh_variables(self) -> str:
-        """A pattern of the variables that are not restored from `init_checkpoint`; "" if there are none."""
+        """See `Run`."""
         count, layers = self.settings.reinit_layers, self.config.num_hidden_layers
         patterns = ["bert/pooler/.*"] if count else []
         patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - count, layers)]
         patterns += [output_layers.HEAD_VARIABLES] if self.settings.reset_head else []
         return "|".join(patterns)
 
-    def with_settings(self, settings: FinetuningConfig, config: BertConfig | None = None) -> "FinetuningRun":
-        """Returns a run of the same task with a new model. It shares the features and the devices.
+    def with_settings(
+        self, settings: FinetuningConfig, config: BertConfig | None = None, split: str = "train"
+    ) -> "FinetuningRun":
+        """Returns a run of the same task with a new model. It shares the data.
 
         Args:
           settings: the settings.
           config: the encoder's config; None to keep the current one.
+          split: the split to train on.
 
         Raises:
           InputError: if the config does not match the vocabulary or the sequence length.
         """
-        other = copy.copy(self)
-        for cached in ("model", "_predict", "_evaluated"):
-            vars(other).pop(cached, None)
-        other.settings, other.config = settings, config or self.config
-        other._check(other.config)
-        return other
+        return FinetuningRun(self.task, settings, (config or self.config, self.tokenizer), self.data, split)
 
-    def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
-        """Returns a run of another task in another directory, on the same devices."""
-        other = self.with_settings(self.settings.in_folder(output_dir))
-        other.task, other._examples, other._features = task, {}, {}
-        return other
-
-    @property
-    def strategy(self) -> tf.distribute.Strategy:
-        """The distribution strategy; its first use initialises the devices."""
-        return self._build_strategy()
-
-    @functools.cached_property
-    def model(self) -> FinetuningModel:
-        """The model, built on first use, with initial values that depend on the seed."""
-        with self.strategy.scope(), initial_values_from(self.training_config.seed):
-            model = self.task.build_model(
-                self.config,
-                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
-                gradient_checkpointing=self.training_config.gradient_checkpointing,
-                causal=self.causal,
-                bilstm=self.bilstm,
-                dtype=DTYPES[self.training_config.dtype],
-            )
+    def build_model(self, **options: Any) -> FinetuningModel:
+        """Returns the encoder with the task's output layer."""
+        model = self.task.build_model(self.config, causal=self.causal, bilstm=self.bilstm, **options)
         if isinstance(model, EncoderModel):  # the feature-based tagger has no encoder
             self.training_config.freeze(model.encoder)
         return model
@@ -141,64 +116,10 @@ class FinetuningRun:
     def _starting_point(self) -> str | None:
         return saver.latest_checkpoint(self.training_config.output_dir) or self.init_checkpoint
 
-    def prepare(self, splits: Iterable[str]) -> None:
-        """Reads and tokenizes splits and keeps them in memory.
-
-        Call this first, because worker processes can't be started once TensorFlow has run an operation.
-        """
-        for split in splits:
-            if split not in self._features:
-                examples = self.examples(split)
-                features = self._features[split] = self.featurize(examples)
-                truncated, max_seq_length = features.num_truncated, self.settings.max_seq_length
-                reporting.report_truncation(truncated, len(examples), split, max_seq_length)
-
-    def examples(self, split: str) -> list[Any]:
-        """Returns the rows of a split. They are not tokenized yet."""
-        if split not in self._examples:
-            self._examples[split] = self.task.examples(split)
-        return self._examples[split]
-
-    def features(self, split: str) -> FeatureSet:
-        """Returns the features of a split."""
-        self.prepare([split])
-        return self._features[split]
-
-    def featurize(self, examples: Sequence[Any]) -> FeatureSet:
-        """Returns the features of some rows."""
-        features = self.task.featurize(
-            examples, self.tokenizer, self.settings.max_seq_length, self.settings.num_workers
-        )
-        self.config.check_segments(bool((features.first_lengths < features.lengths).any()))
-        return features
-
     @property
-    def has_one_length(self) -> bool:
-        """Whether all rows have the same length. A TPU requires this."""
-        return self.settings.training.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
-
-    @property
-    def packs(self) -> bool:
-        """Whether sequences are packed into rows in training and, on a TPU, in evaluation."""
-        return isinstance(self.model, EncoderModel) and not self.settings.training.pad_to_max_seq_length
-
-    def buckets(self, features: FeatureSet, traced: bool = False) -> list[int]:
-        """Returns the lengths of rows or padded sequences; see `feature_sets.bucket_lengths`."""
-        longest = max(self.settings.max_seq_length, features.max_length)
-        if self.has_one_length:
-            return [longest]
-        return feature_sets.bucket_lengths(longest, self.training_config.jit_compile, traced)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether faster graphs don't pay off in training; see `TrainingData`."""
-        return input_pipeline.is_short(self.training_config, self.settings.max_seq_length, self.config.hidden_size)
-
-    @property
-    def has_graph_per_shape(self) -> bool:
-        """Whether training has a graph for each length; see `TrainingData`."""
-        with self.strategy.scope():
-            return not self.is_short and not self.training_config.jit_compile and strategies.compiles_parts()
+    def model_folder(self) -> str:
+        """The folder of the model: the run's own or, if it has none, the folder of `init_checkpoint`."""
+        return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
 
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
@@ -212,9 +133,9 @@ class FinetuningRun:
         Raises:
           InputError: if there is no fine-tuned model, or if anything differs; the message names the differences.
         """
-        folder = run_directory.evaluated_folder(self.training_config.output_dir)
         if self.task.uses_model_of_run:
-            resume.evaluated_source(folder, self.init_checkpoint, self.task.output_weights)
+            folder = run_directory.evaluated_folder(self.training_config.output_dir)
+            resume.evaluated_source(folder, self.init_checkpoint, self.output_weights)
         if not self.settings.allow_changed_settings:
             advice = " Or pass --allow_changed_settings."
             self.check_reading({"task": self.task.name, **self.task.input_settings()}, advice)
@@ -228,14 +149,15 @@ class FinetuningRun:
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
         run_directory.check_trained_with(self.model_folder, compared, advice=advice)
 
-    def resume_settings(self, split: str = "train") -> dict[str, Any]:
+    def data_settings(self) -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
+        examples = self.data.examples(self.split)
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
-            "num_examples": len(self.examples(split)),
-            "training_rows_sha256": run_directory.fingerprint(self.examples(split)),
+            "num_examples": len(examples),
+            "training_rows_sha256": run_directory.fingerprint(examples),
             "max_seq_length": self.settings.max_seq_length,
             **self.tokenizer_settings,
             "fresh_variables": self.fresh_variables,
@@ -244,99 +166,64 @@ class FinetuningRun:
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
-    def record(self, split: str = "train") -> None:
-        """Writes the run's config, vocabulary and settings to its folder, before it trains on a split.
+    @property
+    def is_short(self) -> bool:
+        """See `Run`. It depends on settings only, so a resumed run uses the same graphs as the interrupted one."""
+        config = self.training_config
+        tokens = config.num_train_steps * config.train_batch_size * self.settings.max_seq_length
+        return tokens * self.config.hidden_size < WORK_FOR_FAST_GRAPHS
 
-        Raises:
-          InputError: if workers differ, or if the directory contains a run with other settings and
-            `allow_changed_settings` is False.
-        """
-        resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
-        agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, lambda: resume_settings)
-        if strategies.is_chief(self.strategy):
-            run_directory.prepare(
-                self.training_config.output_dir,
-                self.config,
-                self.tokenizer.vocab_file,
-                self.settings.flag_values() | self.settings.flags,
-                resume_settings,
-                rules=self.tokenizer.rules,
-                devices=strategies.devices(self.strategy),
-                allow_changed_settings=self.settings.allow_changed_settings,
-            )
+    @property
+    def _has_one_length(self) -> bool:
+        """Whether all rows have the same length. A TPU requires this."""
+        return self.training_config.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
 
-    def train(
-        self,
-        features: FeatureSet,
-        evaluation: PeriodicEvaluation | None = None,
-        callbacks: Callbacks | None = None,
-    ) -> dict[str, float]:
-        """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""
-        training_config = self.training_config
-        data = self.training_data(features)
-        if not self._starting_point and isinstance(self.model, EncoderModel):
-            say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
-        splits = (split for split, own in self._features.items() if own is features)
-        num_examples = next((len(self.examples(split)) for split in splits), len(features))
-        reports.announce_training(training_config, num_examples, len(features))
-        remove_stale_best(training_config.output_dir)
-        options = {"init_checkpoint": self.init_checkpoint, "fresh_variables": self.fresh_variables}
-        options |= {"evaluation": evaluation, "callbacks": callbacks}
-        return loop.train(self.model, training_config, self.strategy, data, **options)
+    @property
+    def _packs(self) -> bool:
+        """Whether sequences are packed into rows in training and, on a TPU, in evaluation."""
+        return isinstance(self.model, EncoderModel) and not self.training_config.pad_to_max_seq_length
+
+    def _buckets(self, features: FeatureSet, shapes: Shapes) -> list[int]:
+        """Returns the lengths of rows or padded sequences; see `feature_sets.bucket_lengths`."""
+        longest = max(self.settings.max_seq_length, features.max_length)
+        return [longest] if self._has_one_length else feature_sets.bucket_lengths(longest, shapes)
 
     def batch_sampler(self, features: FeatureSet) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""
-        buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.settings.group_by_length
-        batch_size = self.training_config.train_batch_size
-        has_one_shape = micro_batches.has_one_shape(self.strategy, self.training_config)
+        config, shapes, group_by_length = self.training_config, self.shapes, self.settings.group_by_length
+        buckets = self._buckets(features, shapes)
         if group_by_length is None:
-            is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
-            group_by_length = is_large and len(buckets) > 1 and not has_one_shape
-        if has_one_shape or (self.has_graph_per_shape and not group_by_length):
+            is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * config.train_batch_size
+            group_by_length = is_large and len(buckets) > 1 and shapes is not Shapes.ONE
+        if shapes is Shapes.ONE or (shapes is Shapes.FEW and not group_by_length):
             # All batches have the same length, so there are few graphs.
             buckets = [next(length for length in buckets if length >= features.max_length)]
-        return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
+        return BatchSampler(features, config.train_batch_size, config.seed, buckets, group_by_length)
 
     def training_data(self, features: FeatureSet) -> TrainingData:
         """Returns the training loop's input."""
-        training_config, sampler = self.training_config, self.batch_sampler(features)
-        training_config.check_batch(self.strategy)
-        has_one_shape = micro_batches.has_one_shape(self.strategy, training_config)
-        packer = None
-        if self.packs:
-            has_one_graph = not (has_one_shape or self.has_graph_per_shape)
-            width = self.config.hidden_size if has_one_graph else None
-            packer = input_pipeline.packer_for(sampler, self.strategy, training_config, width)
-        return input_pipeline.training_data(
-            sampler,
-            training_config.num_train_steps,
-            self.is_short,
-            self.has_graph_per_shape,
-            has_static_shapes=has_one_shape,
-            packer=packer,
+        config, shapes, sampler, packer = self.training_config, self.shapes, self.batch_sampler(features), None
+        config.check_batch(self.strategy)
+        if self._packs:
+            width = self.config.hidden_size if shapes is Shapes.ANY else None
+            steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
+            packer = self.packer(config, steps, longest, hidden_size=width)
+        end = config.num_train_steps
+        return TrainingData(
+            lambda step, context: input_pipeline.batches(sampler, packer, step, end, shapes, context),
+            describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+            shapes=shapes,
+            is_short=self.is_short,
         )
 
-    @property
-    def best_folder(self) -> str:
-        """The folder of the weights with the best dev score. It exists only if they are kept."""
-        return os.path.join(self.training_config.output_dir, run_directory.BEST_FOLDER)
-
-    @property
-    def model_folder(self) -> str:
-        """The folder of the model: the run's own or, if it has none, the folder of `init_checkpoint`."""
-        return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
-
-    def restore(self) -> int:
-        """Loads the weights for evaluation and prediction into the model, and returns their global step.
-
-        The first existing one of the following is loaded:
-
-        1. the weights with the best dev score;
-        2. the run's newest checkpoint;
-        3. `init_checkpoint`.
-        """
-        folder = run_directory.evaluated_folder(self.training_config.output_dir)
-        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint, self.task.output_weights)
+    def train(self, hooks: Sequence[Hook] = ()) -> dict[str, float]:
+        """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""
+        features = self.data.features(self.split)
+        data = self.training_data(features)
+        if not self._starting_point and isinstance(self.model, EncoderModel):
+            say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
+        reports.announce_training(self.training_config, len(self.data.examples(self.split)), len(features))
+        return self.train_on(data, hooks)
 
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
         """Returns the model's outputs for a dev split; see `predict`.
@@ -348,13 +235,13 @@ class FinetuningRun:
           step: the global step of the weights in the model.
         """
         if self._evaluated is None or self._evaluated[0] != (split, step):
-            found = self.predict(self.features(split), self.settings.eval_batch_size, split)
+            found = self.predict(self.data.features(split), self.settings.eval_batch_size, split)
             self._evaluated = (split, step), found
         return self._evaluated[1]
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        return strategies.replicated(self.model.predict, self.strategy, has_static_shapes=self.has_one_length)
+        return strategies.replicated(self.model.predict, self.strategy, has_static_shapes=self._has_one_length)
 
     def predict(
         self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
@@ -379,11 +266,12 @@ class FinetuningRun:
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
-        buckets, replicas = self.buckets(features), self.strategy.num_replicas_in_sync
-        if self.packs and strategies.is_tpu(self.strategy):
+        replicas = self.strategy.num_replicas_in_sync
+        buckets = self._buckets(features, Shapes.ONE if self.training_config.jit_compile else Shapes.ANY)
+        if self._packs and strategies.is_tpu(self.strategy):
             batches = feature_sets.packed_batches(features, rows, replicas, buckets[-1])
         else:
-            multiple = None if self.has_one_length else replicas
+            multiple = None if self._has_one_length else replicas
             padded = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
             batches = ((numbers, slice(len(numbers)), batch) for numbers, batch in padded)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:

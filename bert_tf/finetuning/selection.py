@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
 from bert_tf.runtime.program import say
@@ -25,8 +25,9 @@ class DevSelection:
     def evaluate(self, step: int) -> dict[str, float]:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
         run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
-        scores = run.task.scores(run.evaluate(split, step), run.features(split))
-        is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
+        scores = run.task.scores(run.evaluate(split, step), run.data.features(split))
+        earlier = [line[name] for line in self.history() if line["step"] < step]
+        is_best = not earlier or scores[name] > max(earlier)
         say(
             f"step {step}: {split} "
             + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss") if key in scores)
@@ -36,14 +37,14 @@ class DevSelection:
             evaluation.save_best(run.model, run.training_config.output_dir, step, scores)
         return scores
 
-    def should_stop(self) -> bool:
+    def stops(self) -> bool:
         """Returns whether the last `early_stopping_patience` evaluations were not better than an earlier one."""
         scores = [line[self.run.task.selection_metric] for line in self.history()]
         count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
-        should_stop = 0 < self.config.early_stopping_patience <= count
-        if should_stop:
+        stops = 0 < self.config.early_stopping_patience <= count
+        if stops:
             say(f"Stopping early: no better {self.run.task.selection_metric} in the last {count} evaluations.")
-        return should_stop
+        return stops
 
     def history(self) -> list[dict]:
         """Returns the evaluations so far, as lines of metrics.jsonl."""
@@ -51,7 +52,7 @@ class DevSelection:
 
     def selected_evaluation(self) -> dict:
         """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
-        history = self.history()
-        if saver.latest_checkpoint(self.run.best_folder):
+        history, output_dir = self.history(), self.run.training_config.output_dir
+        if run_directory.evaluated_folder(output_dir) != output_dir:
             return max(history, key=lambda line: line[self.run.task.selection_metric])
         return history[-1]

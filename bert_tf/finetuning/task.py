@@ -1,34 +1,25 @@
 """The interface that every fine-tuning task implements: its examples, features, model and scores."""
 
 import abc
+import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime import files
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.models import FinetuningModel
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.text import FullTokenizer
-from bert_tf.training.interface import TrainableModel
-
-if TYPE_CHECKING:
-    from bert_tf.finetuning.run import FinetuningRun
 
 ModelOutputs = Mapping[str, np.ndarray]
-
-
-class FinetuningModel(TrainableModel, Protocol):
-    """A model that can also predict."""
-
-    def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for a batch, each with one row per example."""
 
 
 class Task(abc.ABC):
@@ -88,7 +79,7 @@ class Task(abc.ABC):
         """Raises an InputError if nothing can be learned from the training set."""
 
     @abc.abstractmethod
-    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+    def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict]:
         """Evaluates and predicts with a trained model, as selected by the run's settings.
 
         Args:
@@ -98,6 +89,62 @@ class Task(abc.ABC):
         Returns:
           "eval": maps splits to results; "predict": maps splits to the model's outputs.
         """
+
+
+class TaskData:
+    """The examples of a task and their features, by split. Runs of the same task share them.
+
+    Args:
+      task: the task.
+      config: the encoder's config.
+      tokenizer: the tokenizer.
+      settings: the settings of the first run.
+    """
+
+    def __init__(self, task: Task, config: BertConfig, tokenizer: FullTokenizer, settings: FinetuningConfig) -> None:
+        self._task, self._config, self._tokenizer, self._settings = task, config, tokenizer, settings
+        self._examples: dict[str, list[Any]] = {}
+        self._features: dict[str, FeatureSet] = {}
+
+    def examples(self, split: str) -> list[Any]:
+        """Returns the examples of a split. They are read once."""
+        if split not in self._examples:
+            self._examples[split] = self._task.examples(split)
+        return self._examples[split]
+
+    def features(self, split: str) -> FeatureSet:
+        """Returns the features of a split. It is tokenized once.
+
+        Call this first for all splits, because worker processes can't be started once TensorFlow has run an operation.
+        """
+        if split not in self._features:
+            examples = self.examples(split)
+            features = self._features[split] = self.featurize(examples)
+            reporting.report_truncation(features.num_truncated, len(examples), split, self._settings.max_seq_length)
+        return self._features[split]
+
+    def featurize(self, examples: Sequence[Any]) -> FeatureSet:
+        """Returns the features of some examples."""
+        settings = self._settings
+        features = self._task.featurize(examples, self._tokenizer, settings.max_seq_length, settings.num_workers)
+        self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
+        return features
+
+
+class TrainedRun(Protocol):
+    """The parts of a `FinetuningRun` that `Task.finish` reads."""
+
+    settings: FinetuningConfig
+    data: TaskData
+
+    def restore(self) -> int:
+        """Loads the weights to use into the model, and returns their global step."""
+
+    def evaluate(self, split: str, step: int) -> ModelOutputs:
+        """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
+
+    def predict(self, features: FeatureSet, batch_size: int, description: str) -> ModelOutputs:
+        """Returns the model's outputs for all examples; the progress bar has the label `description`."""
 
 
 class SplitOutputs(NamedTuple):
@@ -125,7 +172,7 @@ class ReportingTask(Task):
         return True
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the prediction settings that are best for the dev set. They are used if `tunes` is True."""
+        """Returns the attributes of the task that are best for the dev set. They are used if `tunes` is True."""
         return {}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
@@ -148,30 +195,32 @@ class ReportingTask(Task):
                 writer.write(json.dumps(line) + "\n")
         return [path]
 
-    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict]:
         """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
-        settings, global_step = run.settings, run.restore()
+        task, settings, global_step = self, run.settings, run.restore()
         results: dict[str, dict] = {}
         outputs: dict[str, ModelOutputs] = {}
 
         def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
-            features = run.features(split)
-            results[split] = {"global_step": global_step, **self.results(found, features, batch_size)}
-            reports.report_evaluation(output_dir, suffix, results[split], self.confusion(found, features))
+            features = run.data.features(split)
+            results[split] = {"global_step": global_step, **task.results(found, features, batch_size)}
+            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(found, features))
 
         for split in self.dev_splits if settings.do_eval else ():
             found = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
-                tuned = self.tune(found, run.features(split))
-                for folder in {output_dir, run.training_config.output_dir}:
+                tuned = self.tune(found, run.data.features(split))
+                for folder in {output_dir, settings.training.output_dir}:
                     files.write_json(os.path.join(folder, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
+                task = copy.copy(self)
+                vars(task).update(tuned)
             report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
-            examples, features = run.examples(split), run.features(split)
+            examples, features = run.data.examples(split), run.data.features(split)
             outputs[split] = run.predict(features, settings.predict_batch_size, split)
             predicted = SplitOutputs(split, examples, outputs[split], features)
-            for path in self.write_predictions(output_dir, predicted, settings.original_format):
+            for path in task.write_predictions(output_dir, predicted, settings.original_format):
                 say(f"Wrote {path}.")
             if self.has_labels(examples):
                 name = self.output_names.get(split, split)

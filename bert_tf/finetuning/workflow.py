@@ -19,7 +19,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.training.callbacks import Callbacks
-from bert_tf.training.interface import PeriodicEvaluation
+from bert_tf.training.hooks import Hook, PeriodicEvaluation
 
 
 def finetune(
@@ -35,7 +35,7 @@ def finetune(
       task: the task and its data.
       config: the settings. If they define several trials, all are trained, and the best is used.
       model: the encoder's config and the tokenizer; None to read them from the files in the settings.
-      run: another run of the task, to share its features and devices.
+      run: another run of the task, to share its data.
       callbacks: Keras callbacks for the last training.
 
     Returns:
@@ -47,7 +47,8 @@ def finetune(
     run = FinetuningRun(task, config, model) if run is None else run.with_settings(config)
     output_dir = config.training.output_dir
     if not config.do_train:
-        run = _trained(run)
+        run = run.with_settings(config.in_folder(run_directory.folder_of_model(output_dir)))
+        run.check_model()
     prepare(run)
     if config.do_eval or config.evaluates_while_training:
         devices.per_replica_batch_size(config.eval_batch_size, run.strategy, "--eval_batch_size")
@@ -61,7 +62,7 @@ def finetune(
 
 
 def prepare(run: FinetuningRun) -> None:
-    """Checks the settings, and reads, checks and tokenizes all data that is needed. See `FinetuningRun.prepare`.
+    """Checks the settings, and reads, checks and tokenizes all data that is needed. See `TaskData.features`.
 
     Raises:
       InputError: if the data can't be used, or several workers would have to evaluate or predict.
@@ -80,18 +81,11 @@ def prepare(run: FinetuningRun) -> None:
     if config.do_predict:
         splits += task.test_splits
     # Errors in any file appear before the first one is tokenized.
-    examples = {split: run.examples(split) for split in splits}
+    examples = {split: run.data.examples(split) for split in splits}
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
-    run.prepare(splits)
-
-
-def _trained(run: FinetuningRun) -> FinetuningRun:
-    """Returns a run with the model that was trained in its directory, or in its best trial's."""
-    folder = run_directory.folder_of_model(run.training_config.output_dir)
-    trained = run.with_settings(run.settings.in_folder(folder))
-    trained.check_model()
-    return trained
+    for split in splits:
+        run.data.features(split)
 
 
 def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
@@ -108,22 +102,24 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         if any(begun[number:]):  # a later split has been started, so this one is finished
             continue
         settings = settings.in_folder(folder) if number == 1 else settings.starting_from(folders[number - 2], folder)
-        features = run.features(split)
-        num_examples = len(run.examples(split) if task.counts_examples else features)
-        stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)))
-        stage.record(split)
+        features = run.data.features(split)
+        num_examples = len(run.data.examples(split) if task.counts_examples else features)
+        stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
+        stage.check_workers()
+        stage.record()
         # Only after `record`: if it refuses the folder, the classes of the existing run must be kept.
         _write_labels(task, folder)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
-        epochs = Callbacks(callbacks if folder == output_dir else (), every)
-        if not (settings.evaluates_while_training and folder == output_dir):
-            stage.train(features, callbacks=epochs)
-            continue
-        selection = DevSelection(stage)
-        evaluation = PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False)
-        stage.train(features, evaluation, epochs)
-        steps_per_epoch = num_examples / settings.training.train_batch_size
-        reports.report_training(folder, steps_per_epoch, task.selection_metric)
+        is_last = folder == output_dir
+        hooks: list[Hook] = []
+        if is_last and settings.evaluates_while_training:
+            selection = DevSelection(stage)
+            hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
+        if is_last and callbacks:
+            hooks.append(Callbacks(callbacks, every))
+        stage.train(hooks)
+        if is_last and settings.evaluates_while_training:
+            reports.report_training(folder, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
 
 
@@ -143,7 +139,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
     varied = {"num_train_steps", "num_warmup_steps", *config.hyperparameters}
     training_settings = config.training.resume_settings(run.strategy)
     resume_settings = {
-        **run.resume_settings(),
+        **run.data_settings(),
         **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,

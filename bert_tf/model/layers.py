@@ -21,6 +21,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
+from bert_tf.model import row_attention
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.cpu_kernels import add_bias, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
@@ -266,10 +268,20 @@ class SelfAttention(BertLayer):
         def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
             return tf.transpose(tf.reshape(projected, [sequences, length, heads, size]), [0, 2, 1, 3])
 
+        def attend(
+            query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            probabilities = softmax(matmul(query, key, transpose_b=True), bias)
+            dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
+            return matmul(dropped, value), probabilities
+
         query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))
-        probabilities = softmax(matmul(query, split_heads(self.key(x)), transpose_b=True), attention_bias)
-        dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
-        context = tf.transpose(matmul(dropped, split_heads(self.value(x))), [0, 2, 1, 3])  # [B, T, N, D]
+        states = query, split_heads(self.key(x)), split_heads(self.value(x)), attention_bias, seed
+        context, probabilities = attend(*states)
+        if strategies.computes_on_tpu() and row_attention.is_faster(query.shape):
+            # The unused computation of all rows is removed from the graph, unless its probabilities are read.
+            context = row_attention.attend_by_rows(lambda *part: attend(*part)[0], *states)
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
 
 

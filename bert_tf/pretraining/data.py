@@ -99,7 +99,7 @@ class ExampleFinder:
         )
         if self._vocab_file:
             self._find_rules(shards)
-        features = record_shards.record_features(shards, *lengths, data.flag_name)
+        features = record_shards.record_features(shards, data.flag_name)
         is_masked = "masked_lm_ids" in names(features)
         masker = None if is_masked or self._objective == "ltr" else self._masker(data, shards)
         limits = dict.fromkeys(("input_ids", "masked_lm_ids"), self._config.vocab_size)

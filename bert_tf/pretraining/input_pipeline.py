@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.distribution.devices import replicas_per_pipeline
+from bert_tf.distribution.devices import part_of_batch
 from bert_tf.pretraining import packed_examples
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
@@ -169,25 +169,19 @@ def training_batches(
     """
     window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)
-    dataset = _own_records(
-        shards,
-        global_batch_size,
-        context,
-        seed=seed,
-        window=window,
-        first_window=first_window,
-        reads_through=reads_through,
-    )
-    replicas = replicas_per_pipeline(context)
-    part, size = _part_of_batch(global_batch_size, context)
+    part, replicas = part_of_batch(global_batch_size, context)
+    size = part.stop - part.start
+    own = np.arange(window).reshape(-1, global_batch_size)[:, part]  # positions in the shuffled window
+    reads_through = reads_through or context is None or context.num_input_pipelines == 1
+    dataset = _own_records(shards, own, seed, window, first_window, reads_through)
 
     def parse_batch(step: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
-        batch = parse(features, tf.ensure_shape(records, [replicas * size]))
+        batch = parse(features, tf.ensure_shape(records, [size]))
         if masker is not None:
-            batch = masker(batch, step, tf.constant(part.start or 0, tf.int64))
+            batch = masker(batch, step, tf.constant(part.start, tf.int64))
         if packer is not None:
             return packed_examples.packed(batch, packer)
-        return {name: tf.reshape(x, [replicas, size, *x.shape[1:]]) for name, x in batch.items()}
+        return {name: tf.reshape(x, [replicas, size // replicas, *x.shape[1:]]) for name, x in batch.items()}
 
     dataset = dataset.skip(skipped_batches).enumerate(start=start_step)
     dataset = dataset.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -197,42 +191,14 @@ def training_batches(
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
-def evaluation_batches(
-    shards: Sequence[Shard],
-    features: Sequence[Feature],
-    global_batch_size: int,
-    context: tf.distribute.InputContext | None = None,
-    masker: Masker | None = None,
-    *,
-    packer: Packer | None = None,
-    reads_through: bool = False,
-) -> tf.data.Dataset:
-    """Returns an endless sequence of batches. The files are read in order, repeatedly, as in the original code.
-
-    See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
-    """
-    options = {"packer": packer, "reads_through": reads_through}
-    return training_batches(shards, features, global_batch_size, None, 0, context, masker, **options)
-
-
 def _own_records(
-    shards: Sequence[Shard],
-    global_batch_size: int,
-    context: tf.distribute.InputContext | None,
-    *,
-    seed: int | None,
-    window: int,
-    first_window: int,
-    reads_through: bool,
+    shards: Sequence[Shard], own: np.ndarray, seed: int | None, window: int, first_window: int, reads_through: bool
 ) -> tf.data.Dataset:
-    """Returns the serialised records of this pipeline's part of each batch."""
-    part, size = _part_of_batch(global_batch_size, context)
-    own_size = size * replicas_per_pipeline(context)
-    own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # positions in the shuffled window
-    if reads_through or context is None or context.num_input_pipelines == 1:
+    """Returns the serialised records of some positions in each window, in batches of the rows of `own`."""
+    if reads_through:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
-            lambda number, records: tf.gather(records, _shuffled(own, window, seed, number))
+            lambda number, records: tf.gather(records, _shuffled(own.ravel(), window, seed, number))
         )
     else:
         reader = RecordReader([shard.path for shard in shards], [shard.records for shard in shards])
@@ -241,45 +207,33 @@ def _own_records(
             return np.array(reader.read(*locate(shards, indices, seed)), object)
 
         dataset = tf.data.Dataset.counter(tf.constant(first_window, tf.int64)).map(
-            lambda number: tf.numpy_function(read, [number * window + _shuffled(own, window, seed, number)], tf.string)
+            lambda number: tf.numpy_function(
+                read, [number * window + _shuffled(own.ravel(), window, seed, number)], tf.string
+            )
         )
     return dataset.prefetch(1).flat_map(
-        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [-1, own_size]))
+        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, own.shape))
     )
-
-
-def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:
-    """Returns the slice of a global batch for this pipeline, and the number of examples for each replica."""
-    if context is None:
-        return slice(None), global_batch_size
-    size = context.get_per_replica_batch_size(global_batch_size)
-    pipeline_size = size * replicas_per_pipeline(context)
-    start = context.input_pipeline_id * pipeline_size
-    return slice(start, start + pipeline_size), size
 
 
 def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # `_part_of_batch` already selects the pipeline's part of a batch.
+    # `part_of_batch` already selects the pipeline's part of a batch.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)
 
 
-def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """Returns the paths of the shards that contain the records of a step's batch."""
+def shards_of_step(
+    shards: Sequence[Shard], global_batch_size: int, seed: int, step: int, reads_window: bool = False
+) -> list[str]:
+    """Returns the paths of the shards that contain the records of a step's batch.
+
+    If `reads_window` is True, returns the paths of the shards that are read for it, which contain its complete window.
+    """
     window = window_size(global_batch_size)
     number, row = divmod(step * global_batch_size, window)
-    batch = _shuffled(np.arange(row, row + global_batch_size), window, seed, number)
-    return _paths(shards, number * window + batch.numpy().astype(np.int64), seed)
-
-
-def shards_of_window(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """Returns the paths of the shards that are read for a step's batch: the shards of its complete window."""
-    window = window_size(global_batch_size)
-    first = step * global_batch_size // window * window
-    return _paths(shards, np.arange(first, first + window), seed)
-
-
-def _paths(shards: Sequence[Shard], indices: np.ndarray, seed: int) -> list[str]:
-    return [shards[i].path for i in np.unique(locate(shards, indices, seed)[0])]
+    records = np.arange(window)
+    if not reads_window:
+        records = _shuffled(records[row : row + global_batch_size], window, seed, number).numpy().astype(np.int64)
+    return [shards[i].path for i in np.unique(locate(shards, number * window + records, seed)[0])]

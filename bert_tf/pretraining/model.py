@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -11,11 +10,11 @@ from bert_tf.model.gathering import encoder_inputs, ends, exists, lengths
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.errors import require_choice
-from bert_tf.training.interface import Batch, MetricSums
+from bert_tf.training.interface import Batch, MetricSums, TrainableModel
 
 
-class PretrainingModel:
-    """The encoder with the heads of an objective. It is a `TrainableModel`.
+class PretrainingModel(TrainableModel):
+    """The encoder with the heads of an objective.
 
     Args:
       config: the config of the encoder.
@@ -27,33 +26,18 @@ class PretrainingModel:
       InputError: if the objective is unknown.
     """
 
-    classes = None
-
     def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
         require_choice("--objective", objective, OBJECTIVES)
         self.objective = objective
         self.encoder = BertEncoder(config, causal=objective == "ltr", seed=0, **encoder_options)
         self.masked_lm = MaskedLMHead(config, dtype=self.encoder.dtype_policy)
         self.next_sentence = next_sentence_head(config) if objective == "mlm_nsp" else None
+        self.uses_pooler = self.next_sentence is not None
         self.variables = self.encoder.weights + self.masked_lm.weights
         self.metric_names = ("masked_lm_accuracy", "masked_lm_loss")
         if self.next_sentence:
             self.variables += self.next_sentence.weights
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether the loss depends on the pooler."""
-        return self.next_sentence is not None
-
-    @property
-    def trained_variables(self) -> list[keras.Variable]:
-        """The variables that are not frozen and that the loss depends on.
-
-        Only next sentence prediction uses the pooler.
-        """
-        unused = () if self.uses_pooler else ("bert/pooler/",)
-        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the floating-point operations of a training step's matrix multiplications. Padding does not count."""

@@ -4,7 +4,6 @@ import atexit
 import concurrent.futures
 import dataclasses
 import gzip
-import json
 import os
 import shutil
 import struct
@@ -53,13 +52,13 @@ class Shard:
       records: the number of its records.
       sidecar: the content of the metadata file that `data_prep` wrote next to it; None without one, as for files of the
         original code.
-      stored_names: without a metadata file, the name of each feature in the file.
+      features: the features of each record.
     """
 
     path: str
     records: int
     sidecar: Sidecar | None
-    stored_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    features: tuple[Feature, ...]
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
@@ -128,11 +127,13 @@ def find_shards(
                 f"{flag_name}: {path} has {size} bytes, but no records according to its metadata file. Regenerate it."
             )
         example = _first_example(path, flag_name)
-        stored = {} if sidecar else _stored_names(example, path, flag_name, needs_next_sentence)
-        shard = Shard(path, records, sidecar, stored)
-        features = record_features([shard], max_seq_length, max_predictions_per_seq)
+        if sidecar:
+            features = sidecar.record_features()
+        else:
+            expected = pretraining_features(max_seq_length, max_predictions_per_seq)
+            features = _stored_features(expected, example, path, flag_name, needs_next_sentence)
         _check_example(example, path, features, vocab_size, flag_name)
-        return shard
+        return Shard(path, records, sidecar, features)
 
     shards = [shard for shard in _for_each_file(paths, check) if shard]
     if not shards:
@@ -140,38 +141,25 @@ def find_shards(
     return shards
 
 
-def record_features(
-    shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, flag_name: str = "--input_file"
-) -> tuple[Feature, ...]:
-    """Returns the features in each record of the shards. Without a metadata file, they are the original's or Garden's.
+def record_features(shards: Sequence[Shard], flag_name: str = "--input_file") -> tuple[Feature, ...]:
+    """Returns the features in each record of the shards.
 
     Raises:
       InputError: if some shards are masked and others are not, or if their masking differs.
     """
-    released = pretraining_features(max_seq_length, max_predictions_per_seq)
-    by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
+
+    def kind(shard: Shard) -> tuple:
+        is_masked = "masked_lm_ids" in names(shard.features)
+        return shard.features, None if is_masked else masking_settings(shard)
+
+    first = shards[0]
     for shard in shards:
-        if shard.sidecar is None:
-            stored = {name: other if other != name else "" for name, other in shard.stored_names.items()}
-            known = [feature for feature in released if feature.name in stored]
-            features = tuple(dataclasses.replace(feature, stored_name=stored[feature.name]) for feature in known)
-        else:
-            features = shard.sidecar.record_features()
-        policy = (
-            ""
-            if features == released
-            else json.dumps(
-                [[dataclasses.asdict(feature) for feature in features], masking_settings(shard)], sort_keys=True
+        if kind(shard) != kind(first):
+            raise InputError(
+                f"{flag_name}: {first.path} and {shard.path} can't be combined. They were made with different masking "
+                "settings, such as --masking. Train on one type of data at a time."
             )
-        )
-        by_policy.setdefault(policy, (shard, features))
-    if len(by_policy) > 1:
-        (first, _), (second, _) = list(by_policy.values())[:2]
-        raise InputError(
-            f"{flag_name}: {first.path} and {second.path} can't be combined. They were made with different masking "
-            "settings, such as --masking. Train on one type of data at a time."
-        )
-    return next(iter(by_policy.values()))[1]
+    return first.features
 
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
@@ -234,23 +222,28 @@ def _first_example(path: str, flag_name: str) -> Mapping[str, Any]:
         ) from None
 
 
-def _stored_names(example: Mapping[str, Any], path: str, flag_name: str, needs_next_sentence: bool) -> dict[str, str]:
-    """Finds the stored name of each feature, which is the original name or Model Garden's.
+def _stored_features(
+    expected: Sequence[Feature], example: Mapping[str, Any], path: str, flag_name: str, needs_next_sentence: bool
+) -> tuple[Feature, ...]:
+    """Returns the features of another program's records, whose names are the original's or Model Garden's.
 
     Raises:
       InputError: if a feature is missing; the message names it.
     """
-    stored = {}
-    for name in names(pretraining_features(1, 1)):
-        if found := [other for other in (name, _GARDEN_NAMES.get(name, name)) if other in example]:
-            stored[name] = found[0]
+    features = []
+    for feature in expected:
+        name, garden_name = feature.name, _GARDEN_NAMES.get(feature.name, feature.name)
+        if name in example:
+            features.append(feature)
+        elif garden_name in example:
+            features.append(dataclasses.replace(feature, stored_name=garden_name))
         elif name != "next_sentence_labels" or needs_next_sentence:
             hint = " --objective=mlm does not need it." if name == "next_sentence_labels" else ""
             raise InputError(
                 f"{flag_name}: {path}, record 1: there is no {name}, only {', '.join(sorted(example)) or 'nothing'}."
                 f"{hint} Use pre-training data."
             )
-    return stored
+    return tuple(features)
 
 
 def _check_example(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,9 +12,8 @@ from keras.callbacks import Callback
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
-from bert_tf.config import DTYPES, BertConfig, ModelFiles
+from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import devices, strategies
-from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
@@ -23,11 +22,13 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import agreement, loop, micro_batches, resume
+from bert_tf.training import agreement
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data
-from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
-from bert_tf.training.interface import PeriodicEvaluation, TrainingData
+from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, save_best
+from bert_tf.training.hooks import Hook, PeriodicEvaluation
+from bert_tf.training.interface import TrainingData
+from bert_tf.training.run import Run
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
 
@@ -46,7 +47,7 @@ class Phase:
     examples: ExampleSet
 
 
-class PretrainingRun:
+class PretrainingRun(Run):
     """A pre-training run. The constructor checks everything. The methods train and evaluate.
 
     Args:
@@ -58,17 +59,16 @@ class PretrainingRun:
       InputError: if the data, the vocabulary, the config and the flags do not match.
     """
 
+    model: PretrainingModel
+
     def __init__(self, settings: PretrainingConfig, config: BertConfig, vocab_file: str = "") -> None:
         training_config, phase_ends = settings.training_config, settings.phase_ends
         self.settings, self.config, self.vocab_file = settings, config, vocab_file
         config.check_layers(training_config.freeze_layers, "--freeze_layers")
-        self.init_checkpoint = init_checkpoint = settings.model.init_checkpoint
-        found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
-        folder = pretrained.model_folder(found, init_checkpoint)
+        found = pretrained.find_files(ModelFiles(self.init_checkpoint), training_config.output_dir)
+        folder = pretrained.model_folder(found, self.init_checkpoint)
         self._finder = ExampleFinder(config, settings.objective, vocab_file, training_config.seed, folder)
-        resume.require_starting_point(training_config.output_dir, init_checkpoint)
-        # Workers must connect before TensorFlow is used for anything else.
-        self.strategy = strategies.build_strategy(settings.distribution, several_hosts=True)
+        self.strategy  # noqa: B018 (workers must connect before TensorFlow is used for anything else)
         examples = [self._finder.find(part) for part in settings.phases]
         if settings.num_train_epochs is not None:
             records = examples[0].records
@@ -76,25 +76,26 @@ class PretrainingRun:
         optimizer = training_config.optimizer.replace(num_train_steps=phase_ends[-1])
         if settings.warmup_proportion is not None:
             optimizer = optimizer.replace(num_warmup_steps=int(settings.warmup_proportion * phase_ends[-1]))
-        self.training_config = training_config = training_config.replace(optimizer=optimizer)
+        self.training_config = training_config.replace(optimizer=optimizer)
         starts = [0, *phase_ends[:-1]]
         self.phases = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
-        training_config.check_batch(self.strategy)
-        agreement.require_settings(self.strategy, config, vocab_file, lambda: self._resume_settings)
+        self.training_config.check_batch(self.strategy)
 
     @functools.cached_property
-    def model(self) -> PretrainingModel:
-        """The model with initial values from the seed, built in the strategy's scope on first use."""
-        with self.strategy.scope(), initial_values_from(self.training_config.seed):
-            model = PretrainingModel(
-                self.config,
-                self.settings.objective,
-                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
-                gradient_checkpointing=self.training_config.gradient_checkpointing,
-                dtype=DTYPES[self.training_config.dtype],
-            )
-            self.training_config.freeze(model.encoder)
-            return model
+    def strategy(self) -> tf.distribute.Strategy:
+        """The distribution strategy, which may use a TPU whose hosts are other machines."""
+        return strategies.build_strategy(self.settings.distribution, several_hosts=True)
+
+    @property
+    def rules(self) -> dict[str, bool] | None:
+        """The tokenizer rules of all data found so far."""
+        return self._finder.rules
+
+    def build_model(self, **options: Any) -> PretrainingModel:
+        """Returns the encoder with the heads of the objective."""
+        model = PretrainingModel(self.config, self.settings.objective, **options)
+        self.training_config.freeze(model.encoder)
+        return model
 
     @functools.cached_property
     def evaluator(self) -> BatchEvaluator:
@@ -102,34 +103,17 @@ class PretrainingRun:
         return BatchEvaluator(self.model, self.strategy)
 
     def record(self) -> None:
-        """Records the settings and the data in the run directory. See `run_directory.prepare`.
-
-        Raises:
-          InputError: if the folder contains a run with other settings, unless `allow_changed_settings` is True.
-        """
-        if not strategies.is_chief(self.strategy):
-            return
-        if self.settings.allow_changed_settings:
+        """Records the settings and the data in the run directory. See `Run.record`."""
+        if strategies.is_chief(self.strategy) and self.settings.allow_changed_settings:
             self._report_jump()
-        run_directory.prepare(
-            self.training_config.output_dir,
-            self.config,
-            self.vocab_file,
-            self.settings.flag_values() | self.settings.flags,
-            self._resume_settings,
-            rules=self._finder.rules,
-            devices=strategies.devices(self.strategy),
-            allow_changed_settings=self.settings.allow_changed_settings,
-        )
+        super().record()
 
-    @functools.cached_property
-    def _resume_settings(self) -> dict[str, Any]:
-        """The settings and the data that influence the weights. Some bytes of every file are read once."""
+    def data_settings(self) -> dict[str, Any]:
+        """Returns the settings and the data that influence the weights. Some bytes of every file are read."""
         return {
             "objective": self.settings.objective,
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "phases": [{"steps": [phase.start, phase.end], **phase.examples.identity()} for phase in self.phases],
-            **self.training_config.resume_settings(self.strategy),
         }
 
     def _report_jump(self) -> None:
@@ -152,9 +136,7 @@ class PretrainingRun:
                 f"{'skipped' if now > before else 'repeated'}."
             )
 
-    def train(
-        self, evaluation: PeriodicEvaluation | None = None, callbacks: Callbacks | None = None
-    ) -> dict[str, float]:
+    def train(self, hooks: Sequence[Hook] = ()) -> dict[str, float]:
         """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
         config = self.training_config
         if config.optimizer.never_warm:
@@ -177,38 +159,35 @@ class PretrainingRun:
             )
 
         def from_step(step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-            phase = self._phase(step)
-            return input_pipeline.training_batches(
-                phase.examples.shards,
-                phase.examples.features,
-                global_batch_size=config.batch_at(step).train_batch_size,
-                seed=config.seed,
-                start_step=step - phase.start,
-                context=context,
-                masker=phase.examples.masker,
-                packer=self._packer(phase.examples, config.batch_at(step), config.seed),
-                reads_through=strategies.is_tpu(self.strategy),
+            phase, batch = self._phase(step), config.batch_at(step)
+            packer = self._packer(phase.examples, batch, config.seed)
+            return self._batches(
+                phase.examples, batch.train_batch_size, context, packer, config.seed, step - phase.start
             )
 
-        def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
-            phase = self._phase(step)
-            batch_size = config.batch_at(step).train_batch_size
-            paths = shards_of(phase.examples.shards, batch_size, config.seed, step - phase.start)
+        def describe(step: int, reads_window: bool = False) -> str:
+            phase, batch_size = self._phase(step), config.batch_at(step).train_batch_size
+            order = (batch_size, config.seed, step - phase.start)
+            paths = input_pipeline.shards_of_step(phase.examples.shards, *order, reads_window=reads_window)
             return ", ".join(os.path.basename(path) for path in paths)
 
-        if strategies.is_chief(self.strategy):
-            remove_stale_best(config.output_dir)
-        with self.strategy.scope():
-            has_graph_per_shape = strategies.compiles_parts() and not config.jit_compile
-        data = TrainingData(
-            from_step,
-            tuple(phase.end for phase in self.phases[:-1]),
-            describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
-            describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
-            has_graph_per_shape=has_graph_per_shape,
-        )
-        options = {"init_checkpoint": self.init_checkpoint, "evaluation": evaluation, "callbacks": callbacks}
-        return loop.train(self.model, config, self.strategy, data, **options)
+        ends = tuple(phase.end for phase in self.phases[:-1])
+        describe_reading = functools.partial(describe, reads_window=True)
+        return self.train_on(TrainingData(from_step, ends, describe, describe_reading, self.shapes), hooks)
+
+    def _batches(
+        self,
+        examples: ExampleSet,
+        batch_size: int,
+        context: tf.distribute.InputContext | None = None,
+        packer: Packer | None = None,
+        seed: int | None = None,
+        start_step: int = 0,
+    ) -> tf.data.Dataset:
+        """Returns the batches of some examples; see `input_pipeline.training_batches`."""
+        data = (examples.shards, examples.features, batch_size, seed, start_step, context, examples.masker)
+        reads_through = strategies.is_tpu(self.strategy)
+        return input_pipeline.training_batches(*data, packer=packer, reads_through=reads_through)
 
     def _packer(self, examples: ExampleSet, batch: TrainingConfig | SecondBatch, seed: int | None) -> Packer | None:
         """Returns what packs sequences into rows; None if each sequence has a row of its own.
@@ -218,19 +197,17 @@ class PretrainingRun:
           batch: the sizes of a batch.
           seed: the seed of the order of the examples; None to read them in order.
         """
-        config, strategy = self.training_config, self.strategy
-        if config.pad_to_max_seq_length or not strategies.can_read_with_python(strategy):
+        if self.training_config.pad_to_max_seq_length or not strategies.can_read_with_python(self.strategy):
             return None
 
         def first_steps(count: int) -> Iterator[Sizes]:
-            data = (examples.shards, examples.features, batch.train_batch_size, seed, 0)
-            batches = input_pipeline.training_batches(*data, masker=examples.masker).take(count)
+            batches = self._batches(examples, batch.train_batch_size, seed=seed).take(count)
             return map(packed_examples.sizes, batches.as_numpy_iterator())
 
         lengths = {feature.name: feature.length for feature in examples.features}
         masked = examples.masker.max_predictions_per_seq if examples.masker else 0
         most_predictions = lengths.get("masked_lm_ids", masked)
-        return micro_batches.packer(strategy, config, batch, first_steps, lengths["input_ids"], most_predictions)
+        return self.packer(batch, first_steps, lengths["input_ids"], most_predictions)
 
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
@@ -290,8 +267,7 @@ class PretrainingRun:
         ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
         settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
         run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")
-        folder = run_directory.evaluated_folder(self.training_config.output_dir)
-        step = resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+        step = self.restore()
         agreement.require(
             self.strategy, lambda: agreement.state(step, checkpoints.named_variables(self.model.variables))
         )
@@ -301,20 +277,9 @@ class PretrainingRun:
         return {"global_step": step, **self._evaluate(examples, packer, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
-        def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            return input_pipeline.evaluation_batches(
-                examples.shards,
-                examples.features,
-                batch_size,
-                context,
-                examples.masker,
-                packer=packer,
-                reads_through=strategies.is_tpu(self.strategy),
-            )
-
         paths = ", ".join(shard.path for shard in examples.shards)
         with explain_data(lambda: f"{examples.flag_name}: one of {paths}"):
-            return self.evaluator.evaluate(batches, steps)
+            return self.evaluator.evaluate(lambda context: self._batches(examples, batch_size, context, packer), steps)
 
 
 def pretrain(
@@ -337,14 +302,15 @@ def pretrain(
     run = PretrainingRun(config, model, vocab_file)
     held_out, results = config.held_out, {}
     # If workers differed, one would wait for another in an evaluation, possibly after weeks of training.
-    steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
-    agreement.require(run.strategy, lambda: steps | {"max_eval_steps": held_out.max_steps})
+    steps = {"do_train": config.do_train, "do_eval": config.do_eval}
+    run.check_workers(**steps, eval_batch_size=held_out.batch_size, max_eval_steps=held_out.max_steps)
     if config.do_eval:
         devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
     if config.do_train:
-        evaluation = run.held_out_evaluation()
+        epochs = Callbacks(callbacks, held_out.steps) if callbacks else None
+        hooks = [hook for hook in (run.held_out_evaluation(), epochs) if hook]
         run.record()
-        results = run.train(evaluation, Callbacks(callbacks, held_out.steps))
+        results = run.train(hooks)
     if config.do_eval:
         results = run.evaluate(held_out.batch_size, held_out.max_steps)
         if strategies.is_chief(run.strategy):

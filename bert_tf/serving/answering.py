@@ -1,6 +1,7 @@
 """The base of all models that answer plain Python values: fields, checks of examples, and batches."""
 
 import abc
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ _TO_LIST = ("to_pylist", "to_dicts", "to_list")
 _MAX_ID = (1 << 31) - 1
 
 
-class Field(NamedTuple):
+class Input(NamedTuple):
     """An input of a model, as a field of an example."""
 
     kind: type[str] | type[int]
@@ -36,7 +37,15 @@ def records(values: Any, name: str) -> Any:
     return getattr(values, method)() if method else values
 
 
-class AnsweringModel(abc.ABC):
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Returns the probabilities of scores."""
+    highest = max(scores)
+    powers = [math.exp(score - highest) for score in scores]
+    total = sum(powers)
+    return [power / total for power in powers]
+
+
+class Predictor(abc.ABC):
     """A model that answers examples.
 
     Args:
@@ -47,7 +56,7 @@ class AnsweringModel(abc.ABC):
       inputs: the names of the inputs, and so of an example's fields.
     """
 
-    def __init__(self, fields: Mapping[str, Field], texts: Sequence[str] = ()) -> None:
+    def __init__(self, fields: Mapping[str, Input], texts: Sequence[str] = ()) -> None:
         self.inputs = sorted(fields)
         self._fields = fields
         self._aliases = {other: name for other, name in zip(TEXT_INPUTS, texts, strict=False) if other not in fields}

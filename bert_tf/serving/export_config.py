@@ -16,7 +16,7 @@ QUANTIZATIONS = ("none", "int8")
 ENGINES = ("tensorflow", "litert")
 # Models for LiteRT, with 8-bit and 32-bit weights.
 LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
-# The other data that these models need: `lite_model.TextTask`.
+# The other data that these models need: `lite_model.TextSettings`.
 LITE_TASK_FILE = "litert.json"
 # Lowest probability of a predicted label in multi-label tasks, unless the run has another threshold.
 LABEL_THRESHOLD = 0.5

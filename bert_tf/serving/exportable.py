@@ -1,24 +1,30 @@
-"""A model that can be exported, and the files of its export: SavedModel, LiteRT, ONNX, vocabulary and labels.
+"""A finished run as an exportable model, and the files of an export: SavedModel, LiteRT, ONNX, vocabulary and labels.
 
 The LiteRT (TensorFlow Lite) and ONNX models contain only common operations on padded ids.
 
 Axis letters: B batch, T tokens.
 """
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
+from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained, run_directory
+from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime import extras, files
-from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig
-from bert_tf.serving.lite_model import TextTask
+from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig, check_no_bilstm
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.signature_inputs import IDS, ServedModel
 from bert_tf.text import Tokenizer
+from bert_tf.text.packing import check_max_seq_length
 from bert_tf.text.tokenizer_config import copy_tokenizer
+from bert_tf.training import resume
 
 ONNX_FILE = "ids.onnx"
 # The newest operator set that tf2onnx supports completely.
@@ -40,7 +46,7 @@ class Exportable(NamedTuple):
       tokenizer: the model's tokenizer.
       max_seq_length: length at which texts are truncated or split into windows.
       classes: the names of the logits' columns; None if they have no names.
-      task: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
+      settings: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
     """
 
     served: ServedModel
@@ -48,7 +54,7 @@ class Exportable(NamedTuple):
     tokenizer: Tokenizer
     max_seq_length: int
     classes: Sequence[str] | None = None
-    task: TextTask | None = None
+    settings: TextSettings | None = None
 
     def write(self, folder: str, config: ExportConfig) -> list[str]:
         """Writes the export to a folder that doesn't exist yet.
@@ -68,8 +74,8 @@ class Exportable(NamedTuple):
             write_lite(self.plain, os.path.join(folder, LITE_INT8_FILE), is_quantized=True)
         if config.litert:
             write_lite(self.plain, os.path.join(folder, LITE_FILE))
-        if self.task is not None and (config.litert or config.quantize == "int8"):
-            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.task)
+        if self.settings is not None and (config.litert or config.quantize == "int8"):
+            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.settings)
         if config.onnx:
             write_onnx(self.plain, os.path.join(folder, ONNX_FILE))
         return list(signatures)
@@ -98,6 +104,78 @@ def plain_logits(model: EncoderModel) -> PlainFunction:
         return {"logits": values}
 
     return logits
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """The parts of a run directory that an export needs.
+
+    Attributes:
+      folder: the folder of its checkpoints.
+      settings: the settings of training; see `run_directory.recorded`.
+      flags: the flags of the program that trained it.
+      labels: the classes; None for regression.
+      config: the encoder's config.
+      tokenizer: the model's tokenizer.
+      max_seq_length: length at which the exported model truncates sequences.
+      export_config: the settings of the export.
+    """
+
+    folder: str
+    settings: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    labels: list[str] | None
+    config: BertConfig
+    tokenizer: Tokenizer
+    max_seq_length: int
+    export_config: ExportConfig
+
+    @classmethod
+    def read(cls, model_dir: str, config: ExportConfig) -> "FinishedRun":
+        """Reads the records in a run's folder.
+
+        Raises:
+          InputError: if it isn't the folder of a finished run, or `max_seq_length` exceeds the model's maximum.
+        """
+        folder = run_directory.folder_of_model(model_dir)
+        recorded = run_directory.read(folder)
+        settings = recorded["resume_settings"]
+        check_no_bilstm("bilstm_units" in settings, f"--model_dir: {folder}")
+        bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
+        max_seq_length = config.max_seq_length or settings["max_seq_length"]
+        vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+        check_max_seq_length(max_seq_length)
+        bert_config.check_sequence_length(max_seq_length)
+        return cls(
+            folder=folder,
+            settings=settings,
+            flags=recorded.get("flags", {}),
+            labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
+            config=bert_config,
+            tokenizer=pretrained.tokenizer_of(folder, bert_config, vocab_file),
+            max_seq_length=max_seq_length,
+            export_config=config,
+        )
+
+    def restored(self, kind: type[EncoderModel], *arguments: Any, **options: Any) -> tuple[EncoderModel, int]:
+        """Returns a model with the run's selected weights, and their step. The arguments are the model's."""
+        model = kind(self.config, *arguments, causal=bool(self.settings.get("causal")), **options)
+        source = checkpoints.open_checkpoint(self.folder, "--model_dir")
+        return model, resume.restore_weights(model, source, "--model_dir")
+
+    def encoder(self, model: EncoderModel) -> InferenceEncoder:
+        """Returns the encoder of the exported model, with its output layer."""
+        return InferenceEncoder(model.encoder, self.export_config.dtype, head=model.head)
+
+    def exportable(
+        self,
+        served: ServedModel,
+        model: EncoderModel,
+        classes: Sequence[str] | None = None,
+        settings: TextSettings | None = None,
+    ) -> Exportable:
+        """Returns the exportable model of the run."""
+        return Exportable(served, plain_logits(model), self.tokenizer, self.max_seq_length, classes, settings)
 
 
 def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -> None:

@@ -7,10 +7,12 @@
 - One multiplication computes query, key and value. The scale of the scores is included in the weights.
 - If only the pooler's output is needed, the last block computes only the states that the pooler reads.
 
-Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size.
+Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size, C
+logits.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.heads import LinearHead, MaskedLMHead
+from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.text.graph_packing import TokenBatch
 
 # TensorFlow can fuse these forms of gelu with a matrix multiplication, but not the forms in `model.activations`.
@@ -67,9 +70,16 @@ class InferenceEncoder(tf.Module):
       dtype: "float32" or "bfloat16", the type of the stored weights and of matrix multiplications. Layer normalisation
         and softmax are computed in float32.
       masked_lm: the masked-LM head of the encoder, or None; its weights are copied.
+      head: the output layer of a fine-tuned model, or None; its weights are copied.
     """
 
-    def __init__(self, encoder: BertEncoder, dtype: str = "float32", masked_lm: MaskedLMHead | None = None) -> None:
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        dtype: str = "float32",
+        masked_lm: MaskedLMHead | None = None,
+        head: LinearHead | None = None,
+    ) -> None:
         super().__init__(name="encoder")
         self.config = encoder.config
         self.causal = encoder.causal
@@ -86,13 +96,17 @@ class InferenceEncoder(tf.Module):
         matrices = {name: tf.cast(w, self.dtype) for name, w in weights.items() if w.ndim == 2}
         self._matrices = {name: tf.Variable(w, trainable=False, name=name) for name, w in matrices.items()}
         self._vector = vectors.__getitem__  # a function, because tf.Module would track the arrays of a dict
+        output = {variable.path: variable.numpy() for variable in (head.weights if head else ())}
+        self._output = [tf.Variable(w, trainable=False, name=name) for name, w in output.items()]
 
-    def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """Returns the hidden states [n, H] of each block, first block first, in the compute dtype."""
-        layout = self._layout(batch)
-        states = [self._embed(batch)]
-        for i in range(self.config.num_hidden_layers):
-            states.append(self._block(i, states[-1], layout))
+    def layers(self, batch: TokenBatch, only_pooled: bool = False) -> list[tf.Tensor]:
+        """Returns the hidden states [n, H] of each block, first block first, in the compute dtype.
+
+        If `only_pooled` is True, the last block computes only the states that the pooler reads, [B, H].
+        """
+        layout, states, last = self._layout(batch), [self._embed(batch)], self.config.num_hidden_layers - 1
+        for i in range(last + 1):
+            states.append(self._block(i, states[-1], layout, only_pooled and i == last))
         return states[1:]
 
     def token_states(self, batch: TokenBatch) -> tf.Tensor:
@@ -100,13 +114,25 @@ class InferenceEncoder(tf.Module):
         return self.layers(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the pooler's output [B, H], float32. The last block computes only the states that it reads."""
-        layout = self._layout(batch)
-        x = self._embed(batch)
-        last = self.config.num_hidden_layers - 1
-        for i in range(last):
-            x = self._block(i, x, layout)
-        return self._pool(self._block(last, x, layout, only_pooled=True))
+        """Returns the pooler's output [B, H], float32."""
+        return self._pool(self.layers(batch, only_pooled=True)[-1])
+
+    def token_logits(self, batch: TokenBatch) -> tf.Tensor:
+        """Returns the output layer's logits [n, C], float32, of all tokens."""
+        return self._logits(self.token_states(batch))
+
+    def pooled_logits(self, batch: TokenBatch) -> tf.Tensor:
+        """Returns the output layer's logits [B, C], float32, of all sequences."""
+        return self._logits(self.pooled_output(batch))
+
+    @property
+    def outputs(self) -> int:
+        """C, the number of the output layer's logits."""
+        return self._output[0].shape[0]
+
+    def _logits(self, states: tf.Tensor) -> tf.Tensor:
+        weights, bias = self._output
+        return tf.matmul(tf.cast(states, tf.float32), weights, transpose_b=True) + bias
 
     def pool(self, batch: TokenBatch, states: tf.Tensor) -> tf.Tensor:
         """Returns the pooled output [B, H], float32, for last hidden states [n, H] of any type."""
@@ -200,24 +226,6 @@ class InferenceEncoder(tf.Module):
         return tf.cast(layer_norm(x, beta, gamma, self.config.layer_norm_eps), self.dtype)
 
 
-class OutputLayer(tf.Module):
-    """A `LinearHead` for serving.
-
-    Args:
-      head: the trained layer; its weights are copied.
-    """
-
-    def __init__(self, head: LinearHead) -> None:
-        super().__init__(name="output")
-        self.width = head.output_weights.shape[0]
-        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
-        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the logits [N, C], float32, for inputs [N, H]."""
-        return tf.matmul(tf.cast(x, tf.float32), self._weights, transpose_b=True) + self._bias
-
-
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:
     """Joins query, key and value into one kernel [H, 3H] and one bias [3H]. The query is scaled like the scores."""
     scales = {"query": 1.0 / math.sqrt(head_size), "key": 1.0, "value": 1.0}
@@ -252,3 +260,35 @@ def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) 
     mean = tf.reduce_mean(x, axis=[1], keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[1], keepdims=True)
     return tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=_FUSED_EPSILON)
+
+
+def in_parts(
+    function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Applies a function to a limited number of sequences at a time.
+
+    Args:
+      function: maps a batch [n] to float32 values [n, width] of its tokens, or [B, width] of its sequences.
+      batch: the sequences.
+      width: the width of the function's result.
+      kept: [n], whether the result of each token is needed; None for all.
+
+    Returns:
+      The concatenated values of all parts, or only of the tokens in `kept`.
+    """
+    total = tf.size(batch.lengths)
+    starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
+
+    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        end = tf.minimum(begin + SEQUENCES_PER_PART, total)
+        tokens = slice(starts[begin], starts[end])
+        part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
+        values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+        return end, results.write(begin // SEQUENCES_PER_PART, values)
+
+    results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
+    empty = results.write(0, tf.zeros([0, width]))
+    _, results = tf.while_loop(
+        lambda begin, _: begin < total, next_part, (tf.constant(0), empty), parallel_iterations=1
+    )
+    return results.concat()

@@ -12,14 +12,14 @@ from typing import IO, Any
 
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.answering import AnsweringModel
+from bert_tf.serving.answering import Predictor
 
 # Number of batches whose lines are sorted by length together.
 _SORTED_BATCHES = 16
 
 
 def answer_lines(
-    model: AnsweringModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
+    model: Predictor, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
 ) -> tuple[int, int]:
     """Writes an answer for each line as soon as it is computed. The answer to a blank line is an error.
 

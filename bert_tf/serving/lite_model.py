@@ -10,14 +10,14 @@ import numpy as np
 from bert_tf.runtime import extras, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config
-from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
+from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.long_documents import LongDocuments, document_means
 from bert_tf.text.vocabulary import VOCAB_FILE
 
 
-class TextTask(TypedDict):
+class TextSettings(TypedDict):
     """The settings for computing answers from the logits of texts, pairs or choices; in a file next to the model.
 
     inputs: the names of the one or two texts, or of the prompt and the endings.
@@ -38,7 +38,7 @@ class TextTask(TypedDict):
     doc_stride: NotRequired[int]
 
 
-class LiteModel(AnsweringModel):
+class LiteModel(Predictor):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
     It has the same inputs and answers as `ServedClassifier` and `ServedChooser`
@@ -64,8 +64,8 @@ class LiteModel(AnsweringModel):
                 f"{folder}: no LiteRT model of texts, pairs or choices ({names[0]} or {names[1]}, and {names[2]}). "
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
-        self._task = json_files.read(task_path, "--model", TextTask)
-        self._documents = LongDocuments.recorded(self._task)
+        self._settings = json_files.read(task_path, "--model", TextSettings)
+        self._documents = LongDocuments.from_flags(self._settings)
         vocab_file = os.path.join(folder, VOCAB_FILE)
         self._tokenizer = Tokenizer.checked(vocab_file)
         try:
@@ -75,28 +75,28 @@ class LiteModel(AnsweringModel):
             reason = str(error).partition("\n")[0]
             raise InputError(f"{path} can't be loaded ({reason}). Export the model again.") from None
         self._lock = threading.Lock()
-        inputs, is_choice = self._task["inputs"], self._task["problem"] == "choice"
-        fields = {name: Field(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
+        inputs, is_choice = self._settings["inputs"], self._settings["problem"] == "choice"
+        fields = {name: Input(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
         super().__init__(fields, () if is_choice else inputs)
 
     def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
-        texts = [[fields[name] for name in self._task["inputs"]] for fields in examples]
-        if self._task["problem"] == "choice":
+        texts = [[fields[name] for name in self._settings["inputs"]] for fields in examples]
+        if self._settings["problem"] == "choice":
             return self._choices(texts)
         logits, truncated = self._logits(texts)
         return [self._outputs(row) | {"truncated": cut} for row, cut in zip(logits, truncated, strict=True)]
 
     def _outputs(self, logits: np.ndarray) -> dict[str, Any]:
         """Returns the answer to a text or a pair for its logits [C]."""
-        problem, labels = self._task["problem"], self._task["labels"]
+        problem, labels = self._settings["problem"], self._settings["labels"]
         if problem == "regression":
             return {"score": float(logits[0])}
         outputs = {"logits": logits.tolist(), "label_names": labels}
         if problem == "multi_label":
             probabilities = 1 / (1 + np.exp(-logits))
-            chosen = probabilities >= self._task.get("threshold", export_config.LABEL_THRESHOLD)
+            chosen = probabilities >= self._settings.get("threshold", export_config.LABEL_THRESHOLD)
             return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
-        return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
+        return outputs | {"probabilities": softmax(logits.tolist()), "label": labels[int(np.argmax(logits))]}
 
     def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Returns the answers to prompts with endings. Empty endings are padding and have probability 0."""
@@ -107,9 +107,9 @@ class LiteModel(AnsweringModel):
             scores, cut = np.full(len(endings), -np.inf, np.float32), [False] * len(endings)
             for i, _ in filter(lambda ending: ending[1], enumerate(endings)):
                 (scores[i],), cut[i] = next(scored)
-            probabilities = _softmax(scores) if any(endings) else np.zeros_like(scores)
+            probabilities = softmax(scores.tolist()) if any(endings) else [0.0] * len(endings)
             choice = int(np.argmax(scores)) if any(endings) else -1
-            answers.append({"choice": choice, "probabilities": probabilities.tolist(), "truncated": cut})
+            answers.append({"choice": choice, "probabilities": probabilities, "truncated": cut})
         return answers
 
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
@@ -118,7 +118,7 @@ class LiteModel(AnsweringModel):
         for parts in texts:
             # As in the SavedModel, half of a surrogate pair, which is not valid UTF-8, is dropped.
             text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
-            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._task["max_seq_length"]))
+            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._settings["max_seq_length"]))
         if not packed:
             return np.zeros((0, 1), np.float32), []
         rows = [sequence[:2] for sequences in packed for sequence in sequences]
@@ -129,9 +129,3 @@ class LiteModel(AnsweringModel):
                 logits.append(self._run(**part)["logits"])
         truncated = [any(is_truncated for *_, is_truncated in sequences) for sequences in packed]
         return document_means(np.concatenate(logits), list(map(len, packed))), truncated
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Computes softmax. Importing SciPy's would take a large part of the time to the first answer."""
-    powers = np.exp(logits - logits.max())
-    return powers / powers.sum()

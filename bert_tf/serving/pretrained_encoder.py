@@ -11,21 +11,15 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable
-from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.graph_packing import TokenBatch, by_row
 from bert_tf.text.packing import check_max_seq_length
 
 _MASK = "[MASK]"
 # The number of predictions for each mask.
 _TOP = 5
-
-
-def token_states_in_parts(encoder: InferenceEncoder, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns the last hidden states [n, H] of the tokens, float32. See `signature_inputs.in_parts`."""
-    width = encoder.config.hidden_size
-    return in_parts(lambda part: tf.cast(encoder.token_states(part), tf.float32), batch, width, kept)
 
 
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
@@ -115,9 +109,14 @@ class ServedEncoder(tf.Module):
         return {"all_encoder_layers": tf.stack(layers, axis=1), "truncated": truncated} | self._tokens(batch)
 
     def _outputs(self, batch: TokenBatch, length: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        last = token_states_in_parts(self._encoder, batch)
+        last = self._last_states(batch)
         outputs = {"sequence_output": batch.padded(last, length=length)}
         return outputs | ({"pooled_output": self._encoder.pool(batch, last)} if self._encoder.has_pooler else {})
+
+    def _last_states(self, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns the last hidden states [n, H] of the tokens, float32. See `in_parts`."""
+        width = self._encoder.config.hidden_size
+        return in_parts(lambda part: tf.cast(self._encoder.token_states(part), tf.float32), batch, width, kept)
 
     def _tokens(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         return {
@@ -129,13 +128,12 @@ class ServedEncoder(tf.Module):
     def _fill_mask(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         batch, truncated = self._masked_texts.read(text_a)
         is_mask = batch.ids == self._mask
-        logits = self._encoder.masked_lm_logits(token_states_in_parts(self._encoder, batch, is_mask))
+        logits = self._encoder.masked_lm_logits(self._last_states(batch, is_mask))
         probabilities, guesses = tf.math.top_k(tf.nn.softmax(logits), min(_TOP, self._pieces.shape[0]))
         counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
 
         def by_text(values: tf.Tensor, padding: str | float) -> tf.Tensor:
-            rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
-            return rows.to_tensor(tf.constant(padding, values.dtype))
+            return by_row(values, counts).to_tensor(tf.constant(padding, values.dtype))
 
         return {
             "guesses": by_text(tf.gather(self._pieces, guesses), ""),
@@ -145,7 +143,7 @@ class ServedEncoder(tf.Module):
         }
 
 
-def exportable(model_dir: str, config: ExportConfig) -> Exportable:
+def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
     Raises:

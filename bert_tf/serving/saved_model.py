@@ -10,7 +10,7 @@ import tensorflow_text  # noqa: F401  (the tokenizer's operations)
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.serving.answering import Input, Predictor
 from bert_tf.serving.export_config import SERVING_DEFAULT
 
 # The hidden states of all layers. Unlike other outputs, their padded axis is not the first one of a row.
@@ -34,7 +34,7 @@ _AS_LONG_AS = {
 }
 
 
-class ExportedModel(AnsweringModel):
+class ExportedModel(Predictor):
     """A loaded SavedModel.
 
     Args:
@@ -66,7 +66,7 @@ class ExportedModel(AnsweringModel):
             raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]
         specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
-        fields = {x: Field(str if spec.dtype == tf.string else int, spec.shape.rank != 1) for x, spec in specs.items()}
+        fields = {x: Input(str if spec.dtype == tf.string else int, spec.shape.rank != 1) for x, spec in specs.items()}
         super().__init__(fields, self._texts() if signature == SERVING_DEFAULT else ())
 
     def _texts(self) -> list[str]:

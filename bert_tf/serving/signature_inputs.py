@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.serving.answering import TEXT_INPUTS
-from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer
@@ -121,35 +120,3 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
         checks.append(tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message]))
     with tf.control_dependencies(checks):  # otherwise another operation could fail first with a less clear message
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
-
-
-def in_parts(
-    function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
-) -> tf.Tensor:
-    """Applies a function to a limited number of sequences at a time.
-
-    Args:
-      function: maps a batch [n] to float32 values [n, width] of its tokens, or [B, width] of its sequences.
-      batch: the sequences.
-      width: the width of the function's result.
-      kept: [n], whether the result of each token is needed; None for all.
-
-    Returns:
-      The concatenated values of all parts, or only of the tokens in `kept`.
-    """
-    total = tf.size(batch.lengths)
-    starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
-
-    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        end = tf.minimum(begin + SEQUENCES_PER_PART, total)
-        tokens = slice(starts[begin], starts[end])
-        part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
-        return end, results.write(begin // SEQUENCES_PER_PART, values)
-
-    results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
-    empty = results.write(0, tf.zeros([0, width]))
-    _, results = tf.while_loop(
-        lambda begin, _: begin < total, next_part, (tf.constant(0), empty), parallel_iterations=1
-    )
-    return results.concat()

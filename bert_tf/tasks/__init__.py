@@ -3,14 +3,15 @@
     registry             maps names of --task_name to tasks, and tasks to their exports
     glue                 GLUE's nine tasks and XNLI
     glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
-    text                 classification or regression of your own data, from files with named columns
+    text                 classification or regression of your own data
+    text_reader          texts and labels in files with named columns, or in memory
     multiple_choice      SWAG, CODAH, and your own prompts with endings
     squad                SQuAD 1.1 and 2.0 (a folder)
     tagging              named entities and other tags of words (a folder)
     data_config          the settings of the tasks and their data
     dev_split            a dev set drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
-    sentence_features    features of sentences and pairs
+    examples             examples of sentence tasks, and the base of the readers of their files
     original             the functions and classes of the original programs, with their names
     architectures        the architecture of a fine-tuned model, in the terms of Hugging Face's files
     metrics              the scores of all tasks

@@ -1,6 +1,6 @@
 """The settings of the tasks of `run_classifier.py`: the task and its data."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
@@ -51,8 +51,8 @@ class DataConfig(Settings, frozen=True):
     """The task and its data.
 
     Attributes:
-      train_file: a file, or examples in memory. GLUE's files have fixed names.
-      class_weights: see `TextTask`.
+      train_file: a file. GLUE's files have fixed names.
+      class_weights: the text of the flag, or the weights of classes.
       delimiter: see `tables.read_table`.
       dev_fraction: for data without a dev file.
       tag_classes: see `TaggingTask`.
@@ -65,9 +65,9 @@ class DataConfig(Settings, frozen=True):
     data_dir: Annotated[
         str | None, about("Directory of the task's files; for several tasks, GLUE's root directory.")
     ] = None
-    train_file: Annotated[Any, about("Training file, if not in --data_dir.", needs=_OWN_FILES)] = None
-    dev_file: Annotated[Any, about("Dev file, if not in --data_dir.", needs=_OWN_FILES)] = None
-    test_file: Annotated[Any, about("Test file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    train_file: Annotated[str | None, about("Training file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    dev_file: Annotated[str | None, about("Dev file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    test_file: Annotated[str | None, about("Test file, if not in --data_dir.", needs=_OWN_FILES)] = None
     on_bad_row: Annotated[Literal[ON_BAD_ROW], about("How to handle invalid examples: stop or skip.")] = "error"
     xnli_language: Annotated[str, about("Language of XNLI.", needs="task_name=xnli")] = "zh"
     columns: Columns = Columns()

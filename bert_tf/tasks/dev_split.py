@@ -3,14 +3,14 @@
 import collections
 import functools
 import itertools
-import numbers
 import random
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.examples import as_tuple
+from bert_tf.tasks.tagging.schemes import Sentence
 
 Examples = Callable[[str], list[Any]]
 Row = TypeVar("Row")
@@ -26,13 +26,13 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
 
     Args:
       examples: returns the rows of a split.
-      fraction: the fraction of the rows, or documents, to draw.
+      fraction: the fraction of the rows, or documents, to draw. With 0, the function is returned unchanged.
       has_classes: whether the labels are classes; False for numbers.
 
-    Raises:
-      InputError: if the fraction is not between 0 and 1. The returned function also raises it if no row is drawn.
+    The returned function raises an InputError if no row is drawn.
     """
-    _check(fraction)
+    if not fraction:
+        return examples
 
     @functools.cache
     def parts() -> dict[str, list[Any]]:
@@ -65,12 +65,11 @@ def divide(
       The training rows and the held-out rows.
 
     Raises:
-      InputError: if the fraction is not between 0 and 1, or no row is drawn.
+      InputError: if no row is drawn.
     """
-    _check(fraction)
     by_unit = itertools.groupby(range(len(labels)), units.__getitem__ if units else None)
     groups = [list(group) for _, group in by_unit]
-    kept = [{label for number in group for label in _as_tuple(labels[number])} for group in groups]
+    kept = [{label for number in group for label in as_tuple(labels[number])} for group in groups]
     left = collections.Counter(itertools.chain.from_iterable(kept))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
@@ -94,14 +93,5 @@ def divide(
     return parts
 
 
-def _check(fraction: float) -> None:
-    if not isinstance(fraction, numbers.Real) or not 0 < fraction < 1:
-        raise InputError(f"--dev_fraction is {fraction!r}. Use a number between 0 and 1.")
-
-
 def _labels(row: Any) -> Labels:
     return tuple(kind for kind, *_ in row.entities()) if isinstance(row, Sentence) else row.label
-
-
-def _as_tuple(labels: Labels) -> tuple[str, ...]:
-    return (labels,) if isinstance(labels, str) else labels or ()

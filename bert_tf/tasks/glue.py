@@ -12,7 +12,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks import metrics, tables
-from bert_tf.tasks.sentence_features import InputExample, check_label, check_texts
+from bert_tf.tasks.examples import ExampleReader, InputExample, check_label, check_texts
 from bert_tf.tasks.sentence_task import Metric, SentenceTask
 from bert_tf.tasks.tables import Row, SkippedRow
 
@@ -101,55 +101,33 @@ _NO_CONSENSUS = "-"
 _MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
-class GlueTask(SentenceTask):
-    """One of the tasks of `DEFINITIONS`, read from a folder.
+class GlueReader(ExampleReader):
+    """Reads the files of a task of `DEFINITIONS`.
 
     Args:
-      name: a key of `DEFINITIONS`, in upper or lower case.
+      name: a key of `DEFINITIONS`.
       data_dir: the task's own folder, as in the original code.
-      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+      on_bad_row: see `ExampleReader`.
       language: the language of XNLI.
-
-    Raises:
-      InputError: if there is no such task.
     """
-
-    def __init__(self, name: str, data_dir: str, on_bad_row: str = "error", language: str = "zh") -> None:
-        key = name.lower()
-        if key not in DEFINITIONS:
-            raise InputError(f"--task_name is {name!r}. Use one of {', '.join(DEFINITIONS)}.")
-        self.definition = definition = DEFINITIONS[key]
-        problem = "classification" if definition.labels else "regression"
-        super().__init__(key, definition.labels, definition.metric, definition.selection_metric, problem)
-        self.data_dir = data_dir
-        self.on_bad_row = on_bad_row
-        self.language = language
 
     for_server = True
 
-    @property
-    def dev_splits(self) -> list[str]:
-        """The labelled splits for evaluation: the one that selects models, and others with existing files."""
-        return self._splits("dev")
+    def __init__(self, name: str, data_dir: str, on_bad_row: str = "error", language: str = "zh") -> None:
+        self.definition = DEFINITIONS[name]
+        self._data_dir = data_dir
+        self._language = language
+        super().__init__({split: self._existing(names) for split, *names in self.definition.files}, on_bad_row)
 
-    @property
-    def test_splits(self) -> list[str]:
-        """The splits without labels: the first one, and others with existing files."""
-        return self._splits("test")
-
-    def _splits(self, kind: str) -> list[str]:
-        first, *others = [split for split, *_ in self.definition.files if split.startswith(kind)]
-        return [first, *(split for split in others if files.exists(self.path(split)))]
-
-    def path(self, split: str) -> str:
-        """Returns the first existing file of a split or, if none exists, its first name."""
-        names = next(names for name, *names in self.definition.files if name == split)
-        paths = [os.path.join(self.data_dir, name.format(language=self.language)) for name in names]
+    def _existing(self, names: Sequence[str]) -> str:
+        """Returns the first existing file or, if none exists, the first name."""
+        paths = [os.path.join(self._data_dir, name.format(language=self._language)) for name in names]
         return next(filter(files.exists, paths), paths[0])
 
-    def has_labels(self, examples: Sequence[InputExample]) -> bool:
-        """Returns whether a test split has labels. Only XNLI's has; the others' rows have the first class."""
-        return self.definition.folder == "XNLI"
+    def splits(self, kind: str) -> list[str]:
+        """Returns the first dev or test split, and others with existing files."""
+        first, *others = [split for split in self.sources if split.startswith(kind)]
+        return [first, *(split for split in others if files.exists(self.sources[split]))]
 
     def test_indices(self, split: str) -> list[str]:
         """Returns the GLUE server's index of each row of a test split."""
@@ -161,19 +139,27 @@ class GlueTask(SentenceTask):
 
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
-        definition, path = self.definition, self.path(split)
-        is_test = split.startswith("test")
-        if definition.folder == "MRPC" and not files.exists(path):
+        path = self.sources[split]
+        if self.definition.folder == "MRPC" and not files.exists(path):
             raw = self._raw_mrpc(split)
             if raw is not None:
                 return raw
-        text_a = definition.test_text_a if is_test and definition.test_text_a else definition.text_a
-        columns = (text_a, definition.text_b, None if is_test else definition.label)
-        if definition.folder == "XNLI":
-            columns = ("premise", "hypo", "label") if split == "train" else (*columns, "language")
-        has_header = definition.has_header or is_test
+        has_header = self.definition.has_header or split.startswith("test")
+        columns = (*self._columns(split), "language" if self._has_languages(split) else None)
         needed = tuple(column for column in columns if isinstance(column, str)) if has_header else ()
         return tables.read_tsv(path, has_header, needed)
+
+    def _has_languages(self, split: str) -> bool:
+        """Returns whether the rows of a split are in several languages."""
+        return self.definition.folder == "XNLI" and split != "train"
+
+    def _columns(self, split: str) -> tuple[str | int, str | None, str | int | None]:
+        """Returns the columns of the texts and of the label; None for a missing column."""
+        definition, is_test = self.definition, split.startswith("test")
+        if definition.folder == "XNLI" and split == "train":
+            return "premise", "hypo", "label"
+        text_a = definition.test_text_a if is_test and definition.test_text_a else definition.text_a
+        return text_a, definition.text_b, None if is_test and definition.folder != "XNLI" else definition.label
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
         """Reads MRPC's original files: a training file, which also contains GLUE's dev pairs, and a test file.
@@ -181,10 +167,10 @@ class GlueTask(SentenceTask):
         If the list of the dev pairs is missing, all pairs of the training file are used for training, and the labelled
         test file is the dev set.
         """
-        folder = functools.partial(os.path.join, self.data_dir)
+        folder = functools.partial(os.path.join, self._data_dir)
         dev_list = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
         if split == "dev" and dev_list is None:
-            say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}. Using MRPC's labelled test pairs for dev.")
+            say(f"{self._data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}. Using MRPC's labelled test pairs for dev.")
         from_test = split == "test" or (split == "dev" and dev_list is None)
         path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
@@ -198,34 +184,60 @@ class GlueTask(SentenceTask):
     def example(self, row: Row, split: str) -> InputExample | None:
         """Returns the example in a row; None for an XNLI row in another language."""
         definition = self.definition
-        is_test = split.startswith("test")
+        if self._has_languages(split) and row["language"] != self._language:
+            return None
         if definition.has_incomplete_rows and len(row.cells) < len(row.columns):
-            if not is_test:
+            if not split.startswith("test"):
                 raise SkippedRow("columns are missing in the published file")
             row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
-        if definition.folder == "XNLI":
-            return self._xnli_example(row, split)
         guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
-        text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
-        text_b = None if definition.text_b is None else row[definition.text_b]
-        if is_test:  # labels are the first class, as in the original; even a row without text needs a prediction
+        text_a, text_b, label = (None if column is None else row[column] for column in self._columns(split))
+        if label is None:  # labels are the first class, as in the original; even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
         if definition.has_incomplete_rows and not (text_a.strip() and text_b.strip()):
             raise SkippedRow("a text is missing in the published file")
-        return self._labelled(row, InputExample(guid, text_a, text_b, row[definition.label]))
-
-    def _xnli_example(self, row: Row, split: str) -> InputExample | None:
-        guid = f"{split}-{row.line - 1}"
-        if split == "train":
-            label = "contradiction" if row["label"] == "contradictory" else row["label"]
-            return self._labelled(row, InputExample(guid, row["premise"], row["hypo"], label))
-        if row["language"] != self.language:
-            return None
-        return self._labelled(row, InputExample(guid, row["sentence1"], row["sentence2"], row["gold_label"]))
-
-    def _labelled(self, row: Row, example: InputExample) -> InputExample:
-        if example.label == _NO_CONSENSUS:
+        if label == _NO_CONSENSUS:
             raise SkippedRow("no gold label")
-        check_texts(example, row.where)
-        check_label(example, row.where, self.labels)
+        if definition.folder == "XNLI" and label == "contradictory":
+            label = "contradiction"
+        return self.checked(InputExample(guid, text_a, text_b, label), row.where, split)
+
+    def checked(self, example: InputExample, where: str, split: str) -> InputExample:
+        """See `ExampleReader.checked`."""
+        check_texts(example, where)
+        check_label(example, where, self.definition.labels)
         return example
+
+
+class GlueTask(SentenceTask):
+    """One of the tasks of `DEFINITIONS`.
+
+    Args:
+      name: a key of `DEFINITIONS`, in upper or lower case.
+      data_dir: see `GlueReader`.
+      selection_metric: the score that selects models; None for the score in the paper's Table 1.
+      reading: other arguments of `GlueReader`.
+
+    Attributes:
+      reader: the reader of the files.
+      dev_splits: the labelled splits for evaluation: the one that selects models, and others with existing files.
+      test_splits: the splits without labels: the first one, and others with existing files.
+
+    Raises:
+      InputError: if there is no such task.
+    """
+
+    def __init__(self, name: str, data_dir: str, selection_metric: str | None = None, **reading: str) -> None:
+        key = name.lower()
+        if key not in DEFINITIONS:
+            raise InputError(f"--task_name is {name!r}. Use one of {', '.join(DEFINITIONS)}.")
+        definition = DEFINITIONS[key]
+        self.reader = GlueReader(key, data_dir, **reading)
+        self.dev_splits, self.test_splits = map(self.reader.splits, ("dev", "test"))
+        problem = "classification" if definition.labels else "regression"
+        scores = definition.metric, selection_metric or definition.selection_metric
+        super().__init__(key, self.reader.examples, definition.labels, problem, *scores)
+
+    def has_labels(self, examples: Sequence[InputExample]) -> bool:
+        """Returns whether a test split has labels. Only XNLI's has; the others' rows have the first class."""
+        return self.name == "xnli"

@@ -81,8 +81,7 @@ def finetune_tasks(
         for name, folder in zip(names, folders, strict=True)
     ]
     submission = majority_predictions(GlueTask("wnli", task_folder(root, "wnli"))) if config.do_predict else {}
-    first = FinetuningRun(tasks[0], config, model)
-    runs = [first.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
+    runs = [FinetuningRun(task, config.in_folder(task_folder(output_dir, task.name)), model) for task in tasks]
     for run in runs:  # tokenizer processes can only be started before the first training
         workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
@@ -120,11 +119,11 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
 
 def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
     """Predicts WNLI's most frequent training class for every test row, like the paper. Returns {} without WNLI."""
-    if not files.exists(wnli.path("train")):
+    if not files.exists(wnli.reader.sources["train"]):
         return {}
     labels = [example.label for example in wnli.examples("train")]
     majority = max(sorted(set(labels)), key=labels.count)
-    return {SUBMISSION["wnli", "test"]: [(index, majority) for index in wnli.test_indices("test")]}
+    return {SUBMISSION["wnli", "test"]: [(index, majority) for index in wnli.reader.test_indices("test")]}
 
 
 def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> dict[str, list[tuple[str, str]]]:
@@ -136,7 +135,9 @@ def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> d
         else:
             predictions = [task.labels[number] for number in task.predictions(values)]
         if (task.name, split) in SUBMISSION:
-            submission[SUBMISSION[task.name, split]] = list(zip(task.test_indices(split), predictions, strict=True))
+            submission[SUBMISSION[task.name, split]] = list(
+                zip(task.reader.test_indices(split), predictions, strict=True)
+            )
     return submission
 
 

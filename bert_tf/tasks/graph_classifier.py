@@ -4,18 +4,15 @@ Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
 
 import keyword
-from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.model.heads import ClassificationHead
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
-from bert_tf.serving.lite_model import TextTask
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.signature_inputs import (
     IDS,
     TEXT_LISTS,
@@ -23,56 +20,37 @@ from bert_tf.serving.signature_inputs import (
     Signature,
     TextReader,
     check_equally_many,
-    in_parts,
     read_ids,
     signature,
 )
 from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch
 from bert_tf.text.long_documents import LongDocuments
 
 
-class _Scores(tf.Module):
-    """The encoder with a classifier's output layer."""
-
-    def __init__(self, encoder: InferenceEncoder, head: ClassificationHead) -> None:
-        super().__init__(name="scores")
-        self.encoder = encoder
-        self._output = OutputLayer(head)
-
-    def __call__(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the logits [B, C], float32, of sequences [B]."""
-        return in_parts(lambda part: self._output(self.encoder.pooled_output(part)), batch, self._output.width)
+def _logits(encoder: InferenceEncoder, batch: TokenBatch) -> tf.Tensor:
+    """Returns the logits [B, C], float32, of sequences [B]."""
+    return in_parts(encoder.pooled_logits, batch, encoder.outputs)
 
 
 class ServedClassifier(tf.Module):
     """A classifier of texts or pairs.
 
     Args:
-      encoder: the encoder.
-      head: the output layer.
-      texts: the reader of its input texts.
-      labels: the classes; None for regression.
-      threshold: with several labels per example, lowest probability of a predicted label; otherwise None.
-      inputs: the names of the inputs: one, or two for pairs.
+      encoder: the encoder with the output layer.
+      tokenizer: the model's tokenizer.
+      settings: the inputs, the labels, and how texts are read. With several labels, they have a threshold.
     """
 
-    def __init__(
-        self,
-        encoder: InferenceEncoder,
-        head: ClassificationHead,
-        texts: TextReader,
-        *,
-        labels: Sequence[str] | None,
-        threshold: float | None,
-        inputs: Sequence[str],
-    ) -> None:
+    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, settings: TextSettings) -> None:
         super().__init__(name="classifier")
-        self._scores = _Scores(encoder, head)
-        self._texts = texts
-        self._labels = None if labels is None else tf.constant(list(labels))
-        self._threshold = threshold
-        self._inputs = tuple(inputs)
+        self._encoder = encoder
+        documents = LongDocuments.from_flags(settings)
+        self._texts = TextReader(tokenizer, settings["max_seq_length"], documents=documents)
+        self._labels = settings["labels"] and tf.constant(settings["labels"])
+        self._threshold = settings.get("threshold")
+        self._inputs = tuple(settings["inputs"])
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
@@ -93,11 +71,11 @@ class ServedClassifier(tf.Module):
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         if self._texts.documents.has_windows:
             batch, text_numbers = self._texts.read_windows(text_a)
-            logits = tf.math.segment_mean(self._scores(batch), text_numbers)
+            logits = tf.math.segment_mean(_logits(self._encoder, batch), text_numbers)
             truncated = tf.zeros_like(text_a, tf.bool)
         else:
             batch, truncated = self._texts.read(text_a, text_b, self._inputs)
-            logits = self._scores(batch)
+            logits = _logits(self._encoder, batch)
         outputs = self._outputs(logits) | {"truncated": truncated}
         if self._labels is None:
             return outputs
@@ -108,7 +86,8 @@ class ServedClassifier(tf.Module):
         return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._outputs(self._scores(read_ids(self._scores.encoder.config, input_ids, input_mask, segment_ids)))
+        batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
+        return self._outputs(_logits(self._encoder, batch))
 
     def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         if self._labels is None:
@@ -123,14 +102,13 @@ class ServedChooser(tf.Module):
     """Selects the best ending of a prompt.
 
     Args:
-      encoder: the encoder.
-      head: the output layer.
+      encoder: the encoder with the output layer.
       texts: the reader of its input texts.
     """
 
-    def __init__(self, encoder: InferenceEncoder, head: ClassificationHead, texts: TextReader) -> None:
+    def __init__(self, encoder: InferenceEncoder, texts: TextReader) -> None:
         super().__init__(name="chooser")
-        self._scores = _Scores(encoder, head)
+        self._encoder = encoder
         self._texts = texts
 
     def signatures(self) -> dict[str, Signature]:
@@ -156,7 +134,7 @@ class ServedChooser(tf.Module):
         batch, truncated = self._texts.read(prompts, tf.boolean_mask(endings, is_ending))
         positions = tf.where(is_ending)
         shape = tf.cast(shape, tf.int64)
-        scores = tf.scatter_nd(positions, self._scores(batch)[:, 0], shape)
+        scores = tf.scatter_nd(positions, _logits(self._encoder, batch)[:, 0], shape)
         scores = tf.where(is_ending, scores, scores.dtype.min)
         probabilities = tf.where(is_ending, tf.nn.softmax(scores), 0.0)
         any_ending = tf.reduce_any(is_ending, axis=1)
@@ -169,24 +147,8 @@ class ServedChooser(tf.Module):
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = read_ids(self._scores.encoder.config, input_ids, input_mask, segment_ids)
-        return {"score": self._scores(batch)[:, 0]}
-
-
-def exportable_glue(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run on a GLUE task."""
-    definition = DEFINITIONS[run.settings["task"]]
-    problem = "classification" if definition.labels else "regression"
-    inputs = TEXT_INPUTS[: 1 if definition.text_b is None else 2]
-    return _exportable_classifier(run, problem, definition.labels, inputs)
-
-
-def exportable_text(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run of the task "text". Its inputs have the names of the training columns."""
-    second = run.settings.get("text_b_column")
-    columns = [run.settings.get("text_column", ""), *([second] if second else [])]
-    inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
-    return _exportable_classifier(run, run.settings["problem"], run.labels, inputs)
+        batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
+        return {"score": _logits(self._encoder, batch)[:, 0]}
 
 
 def _may_name_input(column: str) -> bool:
@@ -197,28 +159,33 @@ def _may_name_input(column: str) -> bool:
 
 def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
-    model = ClassifierModel(run.config, 1, causal=run.causal)
-    run.restore(model)
-    served = ServedChooser(run.encoder(model), model.head, TextReader(run.tokenizer, run.max_seq_length))
-    task = TextTask(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
-    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, task=task)
+    model, _ = run.restored(ClassifierModel, 1)
+    served = ServedChooser(run.encoder(model), TextReader(run.tokenizer, run.max_seq_length))
+    settings = TextSettings(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
+    return run.exportable(served, model, settings=settings)
 
 
-def _exportable_classifier(
-    run: FinishedRun, problem: str, labels: Sequence[str] | None, inputs: Sequence[str]
-) -> Exportable:
-    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
-    run.restore(model)
+def exportable_classifier(run: FinishedRun) -> Exportable:
+    """Returns the exportable model of a run on a GLUE task or on your own data.
+
+    The inputs of the task "text" have the names of the training columns.
+    """
+    definition, labels = DEFINITIONS.get(run.settings["task"]), run.labels
+    if definition:
+        problem, labels = "classification" if definition.labels else "regression", definition.labels
+        inputs = TEXT_INPUTS[: 1 if definition.text_b is None else 2]
+    else:
+        problem, second = run.settings["problem"], run.settings.get("text_b_column")
+        columns = [run.settings.get("text_column", ""), *([second] if second else [])]
+        inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
+    model, _ = run.restored(ClassifierModel, len(labels) if labels else 1, problem)
     for name in ("output_weights", "output_bias"):  # the scores are in the units of the training data
         variable = getattr(model.head, name)
         scale = output_layers.recorded_scale(run.settings)
         variable.assign(output_layers.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
-    threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
-    documents = LongDocuments.recorded(run.settings)
-    texts = TextReader(run.tokenizer, run.max_seq_length, documents=documents)
-    served = ServedClassifier(run.encoder(model), model.head, texts, labels=labels, threshold=threshold, inputs=inputs)
-    task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
-    task |= documents.record
-    if threshold is not None:
-        task["threshold"] = threshold
-    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, labels, task)
+    names = labels and list(labels)
+    settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
+    settings |= LongDocuments.from_flags(run.settings).record
+    if problem == "multi_label":
+        settings["threshold"] = run_directory.label_threshold(run.folder)
+    return run.exportable(ServedClassifier(run.encoder(model), run.tokenizer, settings), model, labels, settings)

@@ -10,10 +10,9 @@ import tensorflow as tf
 from bert_tf.finetuning.multi_head_model import MultiHeadModel
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.answering import TEXT_INPUTS
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
-from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
+from bert_tf.serving.exportable import Exportable, FinishedRun, plain_logits
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
 from bert_tf.text.graph_packing import TokenBatch
 
 
@@ -38,7 +37,10 @@ class ServedHeads(tf.Module):
     ) -> None:
         super().__init__(name="heads")
         self._encoder = encoder
-        self._layers = {name: OutputLayer(head) for name, head in model.heads.items()}
+        self._layers = {
+            name: [tf.Variable(v.numpy(), trainable=False, name=v.path) for v in head.weights]
+            for name, head in model.heads.items()
+        }
         self._classes = {name: tf.constant(list(classes)) for name, classes in heads.items()}
         self._texts = texts
         self._inputs = inputs
@@ -73,9 +75,10 @@ class ServedHeads(tf.Module):
     def _logits(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         def joined(part: TokenBatch) -> tf.Tensor:
             pooled = self._encoder.pooled_output(part)
-            return tf.concat([layer(pooled) for layer in self._layers.values()], axis=-1)
+            logits = [tf.matmul(pooled, weights, transpose_b=True) + bias for weights, bias in self._layers.values()]
+            return tf.concat(logits, axis=-1)
 
-        sizes = [layer.width for layer in self._layers.values()]
+        sizes = [weights.shape[0] for weights, _ in self._layers.values()]
         return dict(zip(self._layers, tf.split(in_parts(joined, batch, sum(sizes)), sizes, axis=-1), strict=True))
 
 
@@ -94,8 +97,8 @@ def exportable(run: FinishedRun) -> Exportable:
             f"--do_export: the task {task!r} does not record 'heads' in its input_settings. Add it, or pass a function "
             "for the export to registry.register."
         )
-    model = MultiHeadModel(run.config, heads, causal=run.causal)
-    run.restore(model)
+    model, _ = run.restored(MultiHeadModel, heads)
     inputs = TEXT_INPUTS if run.settings.get("is_pair") else ("text",)
-    served = ServedHeads(run.encoder(model), model, heads, TextReader(run.tokenizer, run.max_seq_length), inputs)
+    encoder = InferenceEncoder(model.encoder, run.export_config.dtype)
+    served = ServedHeads(encoder, model, heads, TextReader(run.tokenizer, run.max_seq_length), inputs)
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length)

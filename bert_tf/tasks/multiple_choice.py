@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import sentence_features, tables
+from bert_tf.tasks import dev_split, tables
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
 from bert_tf.text import FullTokenizer
@@ -28,9 +27,7 @@ from bert_tf.text import FullTokenizer
 FILE_NAMES = {
     "swag": {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
-    "multiple_choice": {
-        split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")
-    },
+    "multiple_choice": tables.FILE_NAMES,
 }
 _ENDING_COLUMN = re.compile(r"ending\d+")
 
@@ -52,8 +49,8 @@ class ChoiceExample:
     label: str | None
 
 
-class MultipleChoiceTask(SentenceTask):
-    """Selects one of several endings of a prompt.
+class ChoiceReader(ExampleReader):
+    """Reads and checks the examples of a multiple-choice task.
 
     - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
     - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
@@ -62,30 +59,24 @@ class MultipleChoiceTask(SentenceTask):
 
     Args:
       name: "swag", "codah" or "multiple_choice".
-      paths: maps splits ("train", "dev", "test") to files, or to examples in memory with their values by column.
-      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
+      on_bad_row: see `ExampleReader`.
       delimiter: the cell delimiter of your own tables; see `tables.read_table`.
     """
 
     def __init__(
-        self, name: str, paths: Mapping[str, Source], on_bad_row: str = "error", *, delimiter: str = tables.AUTO
+        self, name: str, sources: Mapping[str, Source], on_bad_row: str = "error", delimiter: str = tables.AUTO
     ) -> None:
-        super().__init__(name, None)
-        self.paths = dict(paths)
+        super().__init__(sources, on_bad_row)
+        self.name = name
         self.file_names = FILE_NAMES[name]
-        self.on_bad_row = on_bad_row
         self._delimiter = delimiter
 
-    @functools.cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The indices of the endings, up to the largest number of endings in any existing split."""
-        existing = [split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path)]
-        count = max((self._most_endings(split) for split in existing or ["train"]), default=0)
-        return tuple(map(str, range(count)))
-
-    def _most_endings(self, split: str) -> int:
-        """Returns the largest number of endings in a row of a split. `examples` reports the unusable rows."""
-        count = 0
+    def most_endings(self, split: str) -> int:
+        """Returns the largest number of endings in an example of a split. `examples` reports the unusable rows."""
+        count, source = 0, self.sources[split]
+        if not isinstance(source, str):
+            return max(len(example.endings) for example in source)
         with contextlib.suppress(InputError):
             for row in self.rows(split):
                 with contextlib.suppress(InputError):
@@ -94,58 +85,52 @@ class MultipleChoiceTask(SentenceTask):
                         break
         return count
 
-    def input_settings(self) -> dict[str, Any]:
-        """Returns no settings, because a model accepts any number of endings."""
-        return {}
-
-    def resume_settings(self) -> dict[str, Any]:
-        """Returns the indices of the endings, which determine the shapes of batches."""
-        return super().input_settings()
-
     def rows(self, split: str) -> Iterator[Row]:
         """Returns the rows of a split, after checking the columns."""
         if self.name == "codah":
-            return tables.read_tsv(self.path(split), has_header=False, same_width=True)
+            return tables.read_tsv(self.sources[split], has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)
         needed = (*prompt, *(() if split == "test" else ("label",)))
-        return tables.read_table(self.path(split), needed, self._delimiter)
+        return tables.read_table(self.sources[split], needed, self._delimiter)
 
     def example(self, row: Row, split: str) -> ChoiceExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
         endings = self._endings(row)
-        numbers = [str(number) for number in range(len(endings))]
         if self.name == "codah":
             prompt, label_column = row[1], 6
         else:
             prompt, label_column = row["sent1" if self.name == "swag" else "prompt"], "label"
         has_label = split != "test" or label_column in (row.columns or range(len(row.cells)))
         label = row[label_column] if has_label else None
-        label = sentence_features.whole_number(label.strip()) if isinstance(label, str) else label
-        if split == "test" and label not in numbers:
+        label = whole_number(label.strip()) if isinstance(label, str) else label
+        if split == "test" and label not in indices(len(endings)):
             label = None
-        for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
-            # Prediction accepts blank texts, as in an exported model, where an empty ending is padding.
-            may_be_blank = split == "test" and (text or name == "prompt")
-            if isinstance(text, tuple | dict):
-                raise InputError(f"{row.where}: the {name} is not a text. Use text.")
-            if text is None or not (text.strip() or may_be_blank):
-                raise InputError(f"{row.where}: the {name} is empty. Add it.")
-        if label is not None and label not in numbers:
-            raise InputError(f"{row.where}: the label {label!r} is not an ending. Use 0 to {numbers[-1]}.")
-        if self.name == "swag":
-            endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
         guid = (row["id"] if "id" in row.columns else "") or str(row.line)
-        return ChoiceExample(guid, prompt, endings, label)
+        example = self.checked(ChoiceExample(guid, prompt, endings, label), row.where, split)
+        if self.name != "swag":
+            return example
+        return dataclasses.replace(example, endings=tuple(f"{row['sent2']} {ending}" for ending in endings))
+
+    def checked(self, example: ChoiceExample, where: str, split: str) -> ChoiceExample:
+        """Returns an example, whose texts may be other values of a JSON file. See `ExampleReader.checked`.
+
+        In a test set, texts may be blank, as in an exported model, where an empty ending is padding.
+        """
+        if len(example.endings) < 2:
+            raise InputError(
+                f"{where}: there are fewer than two endings. Use columns ending0, ending1... or a list 'endings'."
+            )
+        for name, text in (("prompt", example.prompt), *((f"ending {i}", x) for i, x in enumerate(example.endings))):
+            if isinstance(text, tuple | dict):
+                raise InputError(f"{where}: the {name} is not a text. Use text.")
+            if text is None or not (text.strip() or (split == "test" and (text or name == "prompt"))):
+                raise InputError(f"{where}: the {name} is empty. Add it.")
+        numbers = indices(len(example.endings))
+        if example.label is not None and example.label not in numbers:
+            raise InputError(f"{where}: the label {example.label!r} is not an ending. Use 0 to {numbers[-1]}.")
+        return example
 
     def _endings(self, row: Row) -> tuple[str, ...]:
-        endings = self._listed_endings(row)
-        if len(endings) < 2:
-            raise InputError(
-                f"{row.where}: there are fewer than two endings. Use columns ending0, ending1... or a list 'endings'."
-            )
-        return endings
-
-    def _listed_endings(self, row: Row) -> tuple[str, ...]:
         if self.name == "codah":
             return tuple(row[i] for i in range(2, 6))
         if "endings" in row.columns:
@@ -160,24 +145,66 @@ class MultipleChoiceTask(SentenceTask):
             endings.pop()
         return tuple(endings)
 
-    def featurize(
-        self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
-        """Returns the features, with one sequence per ending of each example, and empty ones for missing endings."""
 
-        def pack(example: ChoiceExample) -> list[tuple[list[int], list[int], bool]]:
-            packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
-            return packed + [([], [], False)] * (len(self.labels) - len(packed))
+class MultipleChoiceTask(SentenceTask):
+    """Selects one of several endings of a prompt. The labels are the indices of the endings.
 
-        label_ids = np.array([int(example.label or 0) for example in examples], np.int32)
-        return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))
+    Args:
+      name: "swag", "codah" or "multiple_choice".
+      config: the settings.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
+      output_names: see `ReportingTask`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: DataConfig,
+        sources: Mapping[str, Source],
+        output_names: Mapping[str, str] | None = None,
+    ) -> None:
+        self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
+        read = dev_split.with_held_out_dev(self._reader.examples, config.dev_fraction)
+        super().__init__(name, read, None, output_names=output_names)
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The indices of the endings, up to the largest number of endings in any existing split."""
+        sources = self._reader.sources.items()
+        existing = [split for split, source in sources if not isinstance(source, str) or files.exists(source)]
+        return indices(max(map(self._reader.most_endings, existing), default=0))
+
+    def input_settings(self) -> dict[str, Any]:
+        """Returns no settings, because a model accepts any number of endings."""
+        return {}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the indices of the endings, which determine the shapes of batches."""
+        return super().input_settings()
+
+    @property
+    def choices(self) -> int:
+        """The number of sequences in an example, which are empty for missing endings."""
+        return len(self.labels)
+
+    def pack(
+        self, example: ChoiceExample, tokenizer: FullTokenizer, max_seq_length: int
+    ) -> list[tuple[list[int], list[int], bool]]:
+        """Returns the sequences of an example, one for each ending. See `SentenceTask.pack`."""
+        packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
+        return packed + [([], [], False)] * (self.choices - len(packed))
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a model with one score for each ending."""
-        return ClassifierModel(config, 1, choices=len(self.labels), **options)
+        return ClassifierModel(config, 1, choices=self.choices, **options)
+
+
+def indices(count: int) -> tuple[str, ...]:
+    """Returns the labels of a number of endings."""
+    return tuple(map(str, range(count)))
 
 
 def _ending_number(column: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tasks.examples import InputExample
 from bert_tf.tasks.squad.decoding import answer_questions, get_final_text, join_pieces
 from bert_tf.tasks.squad.questions import SquadExample
 from bert_tf.tasks.squad.questions import read_squad_examples as read_squad_examples

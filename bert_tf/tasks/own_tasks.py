@@ -13,7 +13,7 @@ class OwnTask(NamedTuple):
     Attributes:
       build: takes the `DataConfig` with the flags of the data, and returns the task, a
         `bert_tf.finetuning.task.ReportingTask`.
-      export: takes a `bert_tf.serving.finished_run.FinishedRun`, and returns its
+      export: takes a `bert_tf.serving.exportable.FinishedRun`, and returns its
         `bert_tf.serving.exportable.Exportable`; None for `bert_tf.tasks.graph_heads.exportable`.
     """
 

@@ -1,30 +1,32 @@
 """Maps the names of --task_name to tasks, and tasks to their exportable models."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.exportable import Exportable
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, graph_classifier, graph_heads, multiple_choice, own_tasks, tables, text
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.tasks import dev_split, graph_classifier, graph_heads, multiple_choice, own_tasks, tables
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.squad_task import SquadTask
-from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import conll, graph_tagger, schemes, tagging_task
+from bert_tf.tasks.tagging import graph_tagger, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
 
 
 def build_task(
-    config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None = None
+    config: DataConfig,
+    model_dir: str,
+    do_train: bool,
+    feature_based: FeatureBased | None = None,
+    examples: Mapping[str, Sequence[Any]] | None = None,
 ) -> ReportingTask:
     """Returns the task.
 
@@ -33,71 +35,52 @@ def build_task(
       model_dir: the directory of the model. Without training, classes and thresholds are read from it.
       do_train: whether the model is trained.
       feature_based: the settings of feature-based tagging; None to fine-tune.
+      examples: maps splits to examples in memory, which replace the files.
 
     Raises:
       InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
     """
-    task = _build(config, model_dir, do_train, feature_based)
-    if isinstance(config.test_file, str):  # predictions for another test file must not overwrite earlier ones
-        task.output_names = {"test": tables.split_name(config.test_file)[0]}
-    if config.dev_fraction:
-        task.examples = dev_split.with_held_out_dev(
-            task.examples, config.dev_fraction, has_classes=config.problem != "regression"
-        )
-    if config.selection_metric:
-        if config.selection_metric not in task.metric_names:
-            scores = ", ".join(task.metric_names)
-            raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
-        task.selection_metric = config.selection_metric
-    return task
-
-
-def _build(config: DataConfig, model_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
     name = check_name(config.task_name)
     config.replace(task_name=name).check_needs()
-    if own := own_tasks.find(name):
-        return own.build(config)
-    if name in DEFINITIONS:
-        if not config.data_dir:
-            raise InputError("--data_dir is required. Pass the folder of the task's files.")
-        return GlueTask(name, config.data_dir, config.on_bad_row, config.xnli_language)
-    recorded = None if do_train else run_directory.recorded_labels(model_dir)
+    has_own_data = name not in DEFINITIONS and not own_tasks.find(name)
+    recorded = run_directory.recorded_labels(model_dir) if has_own_data and not do_train else None
     if config.labels and recorded and list(config.labels) != recorded:
         raise InputError(f"--labels: the run in {model_dir} was trained with {', '.join(recorded)}. Omit them.")
     if config.labels and len(set(config.labels)) < len(config.labels):
         raise InputError(f"--labels: {', '.join(config.labels)} has duplicates. Remove them.")
     labels = config.labels or recorded
-    if name == TEXT:
-        text_task = TextTask(
-            _paths(config, text.FILE_NAMES),
-            config.columns,
-            problem=config.problem,
-            labels=labels,
-            class_weights=config.class_weights if do_train else "",  # used in training only
-            on_bad_row=config.on_bad_row,
-            delimiter=config.delimiter,
-            label_threshold=config.label_threshold,
-            documents=config.documents,
-        )
-        folder = "" if do_train else run_directory.folder_of_model(model_dir)
-        if folder and config.label_threshold in ("", text.TUNE):
-            text_task.label_threshold = run_directory.label_threshold(folder)
-        if folder:
-            text_task.target_scale = output_layers.recorded_scale(_recorded_run(model_dir))
-        return text_task
-    if name == TAGGING:
-        paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
-        scheme, run = config.tag_scheme, _recorded_run(model_dir)
-        if recorded and scheme == schemes.AUTO:
-            scheme = run.get("tag_scheme", scheme)
-        layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
-        layout["classes"] = config.tag_classes if do_train or not recorded else run.get("tag_classes")
-        if feature_based:
-            return FeatureTaggingTask(paths, feature_based, *options, **layout)
-        return TaggingTask(paths, *options, **layout)
-    return MultipleChoiceTask(
-        name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
-    )
+    # Predictions for another test file must not overwrite earlier ones.
+    output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
+    task: ReportingTask
+    if own := own_tasks.find(name):
+        task = _own_task(own.build(config), config, output_names)
+    elif name in DEFINITIONS:
+        if not config.data_dir:
+            raise InputError("--data_dir is required. Pass the folder of the task's files.")
+        reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
+        task = GlueTask(name, config.data_dir, config.selection_metric, **reading)
+    elif name == TEXT:
+        trained_in = None if do_train else run_directory.folder_of_model(model_dir)
+        task = TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
+    elif name == TAGGING:
+        sources, run = examples or _paths(config, tagging_task.FILE_NAMES), _recorded_run(model_dir) if recorded else {}
+        arguments = config, sources, labels, run, output_names
+        task = FeatureTaggingTask(feature_based, *arguments) if feature_based else TaggingTask(*arguments)
+    else:
+        sources = examples or _paths(config, multiple_choice.FILE_NAMES[name])
+        task = MultipleChoiceTask(name, config, sources, output_names)
+    if config.selection_metric and config.selection_metric not in task.metric_names:
+        scores = ", ".join(task.metric_names)
+        raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
+    return task
+
+
+def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str, str]) -> ReportingTask:
+    """Returns a task of another program with the settings that all tasks have."""
+    task.output_names = output_names
+    task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
+    task.selection_metric = config.selection_metric or task.selection_metric
+    return task
 
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
@@ -106,7 +89,7 @@ def _recorded_run(model_dir: str) -> Mapping[str, Any]:
     return run_directory.recorded(folder) if files.exists(folder) else {}
 
 
-def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:
+def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Returns the file of each split: the given one, or the one in the folder. Splits without a file are missing.
 
     Raises:
@@ -116,10 +99,10 @@ def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, S
     given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
     if not config.data_dir and not any(given.values()):
         raise InputError("--data_dir is required. Pass it, or --train_file, --dev_file and --test_file.")
-    paths: dict[str, Source] = {}
+    paths: dict[str, str] = {}
     for split, candidates in names.items():
-        if source := given[split]:
-            paths[split] = files.require_file(source, f"--{split}_file") if isinstance(source, str) else source
+        if path := given[split]:
+            paths[split] = files.require_file(path, f"--{split}_file")
         elif config.data_dir:
             in_folder = [os.path.join(config.data_dir, name) for name in candidates]
             found = list(filter(files.exists, in_folder))
@@ -131,11 +114,10 @@ def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, S
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
-    **dict.fromkeys(DEFINITIONS, graph_classifier.exportable_glue),
+    **dict.fromkeys((*DEFINITIONS, TEXT), graph_classifier.exportable_classifier),
     **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
-    TEXT: graph_classifier.exportable_text,
-    TAGGING: graph_tagger.exportable,
-    SquadTask.name: graph_answerer.exportable,
+    TAGGING: graph_tagger.exportable_tagger,
+    SquadTask.name: graph_answerer.exportable_answerer,
 }
 
 

@@ -1,9 +1,10 @@
 """The base of all sentence tasks: labels, features, scores and prediction files."""
 
-import abc
+import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
-from bert_tf.runtime import files
+from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 from bert_tf.serving.export_config import LABEL_THRESHOLD
-from bert_tf.tasks import metrics, sentence_features, tables
-from bert_tf.tasks.sentence_features import InputExample
-from bert_tf.tasks.tables import Row, Source
+from bert_tf.tasks import metrics
+from bert_tf.tasks.examples import InputExample
 from bert_tf.text import FullTokenizer
 from bert_tf.text.long_documents import TRUNCATED
 
@@ -26,36 +26,38 @@ Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 class SentenceTask(ReportingTask):
-    """A classification or regression of sentences or pairs. Subclasses read the rows.
+    """A classification or regression of sentences or pairs.
 
     Args:
       name: the task's name.
+      read: returns the examples of a split.
       labels: the classes in the order of their ids; None for regression.
+      problem: "classification", "regression" or "multi_label".
       metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that selects models; higher is better.
-      problem: "classification", "regression" or "multi_label".
+      output_names: see `ReportingTask`.
     """
 
-    on_bad_row = "error"
+    documents = TRUNCATED  # how long texts are read
+    choices = 1  # the number of sequences in an example
     label_threshold = LABEL_THRESHOLD  # with several labels, the lowest probability of a predicted one
-    for_server = False  # if True, each row of a test set needs a prediction and has no label
-    documents = TRUNCATED
-    paths: Mapping[str, Source] = {}
-    file_names: Mapping[str, Sequence[str]] = {}  # possible file names of each split in --data_dir
 
     def __init__(
         self,
         name: str,
-        labels: Sequence[str] | None,
+        read: Callable[[str], list[Any]],
+        labels: tuple[str, ...] | None,
+        problem: str = "classification",
         metric: Metric = metrics.accuracy,
         selection_metric: str = "accuracy",
-        problem: str = "classification",
+        output_names: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self._labels = None if labels is None else tuple(labels)
+        self._read, self._labels = read, labels
+        self.problem = problem
         self.metric = metric
         self.selection_metric = selection_metric
-        self.problem = problem
+        self.output_names = output_names or {}
 
     @property
     def metric_names(self) -> list[str]:
@@ -72,66 +74,60 @@ class SentenceTask(ReportingTask):
         """The classes in the order of their ids; None for regression."""
         return self._labels
 
-    def path(self, split: str) -> Source:
-        """Returns the file of a split, or its examples in memory."""
-        return tables.split_source(self.paths, split, self.file_names)
-
     def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split. Test examples have labels only if all labels are valid.
-
-        Raises:
-          InputError: if the file is missing or a row can't be used; the message has the file and the line.
-        """
-        ids, source = tables.UniqueIds(), self.path(split)
-
-        def convert(row: Row) -> Any:
-            example = self.example(row, split)
-            if example is not None:
-                ids.check(example.guid, row)
-            return example
-
-        is_test = split.startswith("test")
-        on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
-        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
-        return examples if self.for_server or not is_test else sentence_features.all_labels_or_none(examples, source)
-
-    @abc.abstractmethod
-    def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split."""
-
-    @abc.abstractmethod
-    def example(self, row: Row, split: str) -> Any:
-        """Returns the example in a row; None if there is none."""
+        """Returns the examples of a split. Test examples have labels only if all labels are valid."""
+        return self._read(split)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
 
     def featurize(
-        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features of a data set, see `sentence_features.pack_data_set`.
+        """Returns the features of a data set, with an array `label_ids`; see `SentenceTask.label_ids`.
 
-        A row without a label gets label 0. With several labels, label_ids [N, C] are 1.0 for the labels of a row and
-        0.0 for the others.
+        Args:
+          examples: the examples.
+          tokenizer: the model's tokenizer.
+          max_seq_length: the largest number of tokens in a sequence.
+          num_workers: see `parallel.map_chunks`.
         """
-        labels, documents = self.labels, self.documents
+        documents = self.documents
         if documents.has_windows and documents.doc_stride >= max_seq_length - 2:
             say_once(f"Warning: --doc_stride={documents.doc_stride}: windows do not overlap. Use a smaller stride.")
+
+        def pack(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
+            packed = [self.pack(example, tokenizer, max_seq_length) for example in chunk]
+            counts = np.array(list(map(len, packed)), np.int64)
+            return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
+
+        label_ids = self.label_ids(examples)
+        parts, counts = zip(*parallel.map_chunks(pack, examples, num_workers, "tokenize"), strict=True)
+        features = FeatureSet.joined(parts, self.choices)
+        if documents.has_windows:
+            features = dataclasses.replace(features, windows=np.concatenate(counts))
+        return features.with_values(label_ids=label_ids)
+
+    def pack(
+        self, example: Any, tokenizer: FullTokenizer, max_seq_length: int
+    ) -> list[tuple[list[int], list[int], bool]]:
+        """Returns the sequences of an example, one for each window, in the format of `Tokenizer.pack`."""
+        return self.documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
+
+    def label_ids(self, examples: Sequence[Any]) -> np.ndarray:
+        """Returns class ids [N] or, for regression, numbers [N]; 0 for an example without a label.
+
+        With several labels, label_ids [N, C] are 1.0 for the labels of an example and 0.0 for the others.
+        """
+        labels = self.labels
         if labels is None:
-            label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
-        elif self.problem == "multi_label":
+            return np.array([float(example.label or 0) for example in examples], np.float32)
+        if self.problem == "multi_label":
             label_sets = [set(example.label or ()) for example in examples]
-            label_ids = np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
-        else:
-            numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
-            label_ids = np.array([numbers[example.label] for example in examples], np.int32)
-
-        def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
-            return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
-
-        has_windows = documents.has_windows
-        return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, has_windows=has_windows)
+            return np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
+        numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
+        return np.array([numbers[example.label] for example in examples], np.int32)
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""
@@ -165,8 +161,7 @@ class SentenceTask(ReportingTask):
         """
         losses = outputs["per_example_loss"]
         batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
-        scores = {f"eval_{name}": value for name, value in self.scores(outputs, features).items()}
-        return scores | {"loss": float(np.mean(batches))}
+        return super().results(outputs, features, batch_size) | {"loss": float(np.mean(batches))}
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""

@@ -16,15 +16,17 @@ from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is a text. In JSON lines and in memory it may also be a list of texts, an object, or missing.
+# A cell is a text. In JSON lines it may also be a list of texts, an object, or missing.
 Cell = str | tuple[str, ...] | dict[str, Any] | None
-# A file, or examples in memory with their values by column.
-Source = str | Sequence[Mapping[str, Any]]
+# A file, or examples in memory.
+Source = str | Sequence[Any]
 
 ON_BAD_ROW = ("error", "skip")
 _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
+# The possible file names of each split in --data_dir.
+FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")}
 # --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
 AUTO = "auto"
 # The largest number of bad rows to print. Others are only counted.
@@ -36,9 +38,9 @@ class Row:
     """One row of a table.
 
     Attributes:
-      path: the file; "" for an example in memory.
-      line: the 1-based number of the row's first line, or of an example in memory.
-      cells: the values of the row, as the file or the user gives them.
+      path: the file.
+      line: the 1-based number of the row's first line.
+      cells: the values of the row.
       columns: maps names to indices; empty without a header.
       problem: the reason why the row can't be used; "" if it can.
     """
@@ -51,8 +53,8 @@ class Row:
 
     @property
     def where(self) -> str:
-        """File and line, or the index of an example in memory, for messages."""
-        return f"{self.path}, line {self.line}" if self.path else f"example {self.line - 1}"
+        """File and line, for messages."""
+        return f"{self.path}, line {self.line}"
 
     def __getitem__(self, column: str | int) -> Cell:
         """Returns the cell of a column, by name or index (counted from the end if negative). See `read_json`.
@@ -171,26 +173,16 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
     """
-    columns: Mapping[str, int] = {}
-    width = 0
     text = files.read_text(path, "--data_dir")
     found = first_bytes.format_of_lines(text)
     if found == "JSON" or (found and not has_header) or (found not in ("", "a table with tabs") and not same_width):
         raise InputError(
             f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
         )
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if not line:
-            continue
-        cells = line.split("\t")
-        if not width:
-            width = len(cells)
-            if has_header:
-                columns = _header(cells, needed, path, number)
-                continue
-        has_problem = same_width and len(cells) != width
-        yield Row(path, number, cells, columns, _width_problem(len(cells), width) if has_problem else "")
+    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(text.split("\n"), start=1))
+    yield from _rows(
+        path, ((number, line.split("\t")) for number, line in lines if line), has_header, needed, same_width
+    )
 
 
 def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> Iterator[Row]:
@@ -211,19 +203,34 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *DELIMITERS))}.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
+
+    def lines() -> Iterator[tuple[int, list[str]]]:
+        line = 0
+        try:
+            for cells in reader:
+                first, line = line + 1, reader.line_num
+                if cells:
+                    yield first, cells
+        except csv.Error as error:
+            raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
+
+    yield from _rows(path, lines(), True, needed, same_width=True)
+
+
+def _rows(
+    path: str, lines: Iterable[tuple[int, list[str]]], has_header: bool, needed: Sequence[str], same_width: bool
+) -> Iterator[Row]:
+    """Yields the rows of numbered lines of cells. For the arguments see `read_tsv`."""
     columns: Mapping[str, int] = {}
-    width = line = 0
-    try:
-        for cells in reader:
-            first, line = line + 1, reader.line_num
-            if not cells:
+    width = 0
+    for number, cells in lines:
+        if not width:
+            width = len(cells)
+            if has_header:
+                columns = _header(cells, needed, path, number)
                 continue
-            if not width:
-                columns, width = _header(cells, needed, path, first), len(cells)
-                continue
-            yield Row(path, first, cells, columns, _width_problem(len(cells), width))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
+        problem = f"the row has {len(cells)} columns, but the header has {width}. Correct the row."
+        yield Row(path, number, cells, columns, problem if same_width and len(cells) != width else "")
 
 
 def _detected(text: str, needed: Sequence[str]) -> str:
@@ -293,17 +300,15 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
     return Row(path, number, list(values.values()), {name: i for i, name in enumerate(values)})
 
 
-def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a source with named columns. The suffix of a file determines its format.
+def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
+    """Returns the rows of a file with named columns. The suffix determines its format.
 
     With a delimiter, the file is read by `read_csv`, regardless of its suffix.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
     """
-    if not isinstance(source, str):
-        return (_row("", number, values) for number, values in enumerate(source, start=1))
-    path, found = source, format_of(source)
+    found = format_of(path)
     if delimiter != AUTO and found not in (".tsv", ".csv", ""):
         raise InputError(f"--delimiter is {delimiter!r}, but {path} has no cells with delimiters. Omit the flag.")
     if delimiter != AUTO or found == ".csv":
@@ -369,10 +374,6 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if repeated:
         raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename them.")
     return columns
-
-
-def _width_problem(width: int, expected: int) -> str:
-    return "" if width == expected else f"the row has {width} columns, but the header has {expected}. Correct the row."
 
 
 def _cell(value: object) -> Cell:

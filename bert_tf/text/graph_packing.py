@@ -92,11 +92,8 @@ class GraphPacker:
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces) -> TokenBatch:
         """Returns the model's input sequences for the ids [B, (tokens)] of both texts."""
         column = tf.ones_like(kept.first, first.dtype)[:, tf.newaxis]
-        last = tf.RaggedTensor.from_row_lengths(
-            tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), tf.constant(self._sep, first.dtype)),
-            tf.cast(kept.second > 0, tf.int64),
-            validate=False,
-        )
+        sep = tf.constant(self._sep, first.dtype)
+        last = by_row(tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), sep), kept.second > 0)
         pieces_a, pieces_b = self._shortened(first, kept.first), self._shortened(second, kept.second)
         ids = tf.concat([self._cls * column, pieces_a, self._sep * column, pieces_b, last], 1)
         lengths = ids.row_lengths()
@@ -110,7 +107,12 @@ class GraphPacker:
         lengths, head = pieces.row_lengths(), self._head_length(kept)
         places = tf.ragged.range(lengths).flat_values
         is_kept = (places < tf.repeat(head, lengths)) | (places >= tf.repeat(lengths - kept + head, lengths))
-        return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces.flat_values, is_kept), kept, validate=False)
+        return by_row(tf.boolean_mask(pieces.flat_values, is_kept), kept)
+
+
+def by_row(values: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
+    """Splits values [n, ...] into rows of `counts` values: [B, (counts), ...]."""
+    return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
 
 def window_places(texts: tf.RaggedTensor, spans: TextSpans) -> tf.RaggedTensor:

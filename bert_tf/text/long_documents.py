@@ -5,9 +5,9 @@ Functions with an argument `ops` work on NumPy arrays if it is the module `numpy
 Axis letters: D documents, W windows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -49,14 +49,9 @@ class LongDocuments(Settings, frozen=True):
         super().__post_init__()
         self.check_needs()
 
-    @classmethod
-    def recorded(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the settings in a `record`, which can contain other keys."""
-        return cls(**{name: values[name] for name in cls.__struct_fields__ if name in values})
-
     @property
     def record(self) -> dict[str, Any]:
-        """The settings that have an effect."""
+        """The settings that have an effect, which `from_flags` reads."""
         stride = {"doc_stride": self.doc_stride} if self.has_windows else {}
         return {"long_documents": self.long_documents, **stride}
 

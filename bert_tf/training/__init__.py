@@ -2,8 +2,11 @@
 
 Imports only from lower layers; `pretraining`, `finetuning` and everything above may import it.
 
-- `interface`: the interface between the loop and its callers: model, data and evaluation.
+- `interface`: the interface between the loop and its callers: model and data.
+- `hooks`: the calls that the loop makes every few steps, and repeated evaluations.
+- `callbacks`: Keras callbacks as a hook.
 - `settings`: the training settings, which need no TensorFlow.
+- `run`: `Run`, the base of pre-training and fine-tuning runs: model, devices and run directory.
 - `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
 - `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.

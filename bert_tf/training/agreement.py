@@ -15,8 +15,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
-from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies, workers
 from bert_tf.distribution.workers import WorkersError
 from bert_tf.runtime import __version__, differences
@@ -49,32 +47,6 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
     if _STEP in dict(found):
         advice = "--output_dir must be a folder that all workers share. " + advice
     raise WorkersError(f"the workers do not agree:\n  {differences.listed(described)}\n{advice}")
-
-
-def require_settings(
-    strategy: tf.distribute.Strategy,
-    config: BertConfig,
-    vocab_file: str,
-    resume_settings: Callable[[], Mapping[str, Any]],
-) -> None:
-    """Checks that all workers have the same settings, data and code, before the model is built.
-
-    If the shapes of the variables differed, building the model would wait for ever. The path of `init_checkpoint` may
-    differ between workers; its content is compared once it has been restored.
-
-    Args:
-      strategy: see `require`.
-      config: the encoder's config; see `run_directory.prepare`.
-      vocab_file: the vocabulary.
-      resume_settings: returns the settings and the data; not called with only one worker.
-
-    Raises:
-      WorkersError: see `require`.
-    """
-    require(
-        strategy,
-        lambda: run_directory.all_settings(config, vocab_file, resume_settings()) | {"init_checkpoint": None},
-    )
 
 
 def _by_worker(names: list[str], found: tuple) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import format_number
+from bert_tf.training.hooks import Hook
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 
@@ -62,7 +63,7 @@ class _Model:
         raise AttributeError(f"callbacks: the model of a callback has no {name!r}. It has only 'stop_training'.")
 
 
-class Callbacks:
+class Callbacks(Hook):
     """The callbacks of a run.
 
     An epoch of the callbacks ends after every `every` steps, and when training ends. Its logs are the means over its
@@ -89,63 +90,44 @@ class Callbacks:
             for hook in _BATCH_HOOKS
         )
 
-    def __bool__(self) -> bool:
-        """Returns whether there are callbacks."""
-        return bool(self._list.callbacks)
-
     @property
     def should_stop(self) -> bool:
         """Whether a callback has stopped the training."""
         return self._model.stop_training
 
-    def is_due(self, step: int, end: int) -> bool:
-        """Returns whether an epoch ends after a step."""
-        return bool(self) and (step % self.every == 0 or step == end)
-
-    def begin(self, log: TrainingLog, metrics: MetricMeans, names: Iterable[str], start: int, end: int) -> None:
-        """Begins training and replays the finished epochs.
-
-        Args:
-          log: the log of the run.
-          metrics: the means of the training metrics.
-          names: the metrics to pass to the callbacks.
-          start: the number of finished steps.
-          end: the last step.
-        """
+    def begin(self, log: TrainingLog, metrics: MetricMeans, start: int, end: int) -> None:
+        """Begins training and replays the finished epochs."""
         self._log, self._metrics, self._step, self._end = log, metrics, start, end
-        self._columns = {name: metrics.names.index(name) for name in names}
+        # As in Keras, the loss precedes the model's own metrics. The metrics after the loss are not the model's.
+        own = metrics.names.index("loss")
+        self._columns = {metrics.names[i]: i for i in (own, *range(own))}
         self._list.set_params({"epochs": -(-end // self.every), "steps": self.every, "verbose": 0})
         self._list.on_train_begin()
-        finished = log.lines("epoch") if self else []
+        finished = log.lines("epoch")
         for line in finished:
             self._list.on_epoch_begin(line["epoch"])
             self._list.on_epoch_end(line["epoch"], line["logs"])
             self._model.stop_training |= line["stopped"]
-        self._sums = np.zeros((len(metrics.names), 2))
         if start and self.is_due(start, end) and not any(line["step"] == start for line in finished):
-            self.end_epoch(end)
+            self.at(start, end)
         else:
             self._begin_epoch(end)
 
     def after_steps(self, count: int) -> None:
-        """Ends a batch of `count` steps."""
+        """Ends a batch, which is `count` steps."""
         self._step += count
         if self._has_batch_hooks:
-            self._list.on_train_batch_end((self._step - 1) % self.every, self._means(self._metrics.sums()))
+            sums = self._metrics.taken + self._metrics.sums()
+            self._list.on_train_batch_end((self._step - 1) % self.every, self._means(sums))
             if not (self.should_stop or self.is_due(self._step, self._end)):
                 self._list.on_train_batch_begin(self._step % self.every)
 
-    def keep_sums(self) -> None:
-        """Adds the sums of the metrics to the sums of the epoch. Call it before the metrics are reset."""
-        if self:
-            self._sums += self._metrics.sums()
-
-    def end_epoch(self, end: int) -> None:
+    def at(self, step: int, end: int) -> None:
         """Ends an epoch. Begins the next one unless `end` is reached."""
-        scores = {f"val_{name}": value for name, value in self._log.scores(self._step).items()}
-        epoch, logs = (self._step - 1) // self.every, self._means() | scores
+        scores = {f"val_{name}": value for name, value in self._log.scores(step).items()}
+        epoch, logs = (step - 1) // self.every, self._means(self._metrics.taken) | scores
         self._list.on_epoch_end(epoch, dict(logs))
-        self._log.log_epoch(self._step, {"epoch": epoch, "stopped": self.should_stop, "logs": logs})
+        self._log.log_epoch(step, {"epoch": epoch, "stopped": self.should_stop, "logs": logs})
         self._begin_epoch(end)
 
     def finish(self) -> None:
@@ -153,13 +135,11 @@ class Callbacks:
         self._list.on_train_end()
 
     def _begin_epoch(self, end: int) -> None:
-        self._sums[:] = 0
+        self._metrics.taken[:] = 0
         if self._step < end and not self.should_stop:
             self._list.on_epoch_begin(self._step // self.every)
             if self._has_batch_hooks:
                 self._list.on_train_batch_begin(self._step % self.every)
 
-    def _means(self, further: np.ndarray | float = 0.0) -> dict[str, float]:
-        """Returns the means since the epoch began. `further` are sums since the last call of `keep_sums`."""
-        sums = self._sums + further
+    def _means(self, sums: np.ndarray) -> dict[str, float]:
         return {name: float(sums[i, 0] / sums[i, 1]) for name, i in self._columns.items() if sums[i, 1]}

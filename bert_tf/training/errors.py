@@ -30,19 +30,6 @@ class Preempted(SystemExit):
         self.by_keyboard = signal.SIGINT in signals
 
 
-class NonFiniteError(InputError):
-    """The loss or the gradient of a step was not finite."""
-
-    def __init__(self, step: int, skipped: int) -> None:
-        before = f" The limit --max_nonfinite_steps={skipped} was already reached." if skipped else ""
-        super().__init__(
-            f"the loss or the gradient of step {step} is not finite.{before} This step has not changed the weights, "
-            "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or --dtype=float32 "
-            f"may help, with --allow_changed_settings; --max_nonfinite_steps={skipped + 1} skips the step."
-        )
-        self.step = step
-
-
 @contextlib.contextmanager
 def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
     """Converts errors of the `with` block with known causes to InputErrors that name the data or the folder.
@@ -60,8 +47,6 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
     try:
         with explain_data(place, " The last checkpoint is intact."), _explain_lost_workers(output_dir):
             yield
-    except NonFiniteError as error:
-        raise InputError(f"{error} Data of that step: {data.describe(error.step)}.") from None
     except (tf.errors.ResourceExhaustedError, OSError) as error:
         if os.strerror(errno.ENOSPC) not in str(error):
             raise

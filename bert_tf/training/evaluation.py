@@ -15,7 +15,6 @@ from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import Batch, TrainableModel
-from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
 
 # The step and the scores of the best checkpoint.
@@ -26,16 +25,6 @@ class _Best(TypedDict):
     step: int
     loss: float
     data: NotRequired[dict[str, Any]]
-
-
-def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
-    """Returns whether a score is larger than the scores of all earlier evaluations.
-
-    The earlier scores are read from the run's metrics.jsonl, so a resumed run decides like an uninterrupted one.
-    """
-    lines = [line for line in read_metrics(output_dir) if line["kind"] == "eval" and line["step"] < step]
-    earlier = [line[name] for line in lines]
-    return not earlier or value > max(earlier)
 
 
 def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> bool:

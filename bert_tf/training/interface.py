@@ -1,18 +1,20 @@
-"""The interface between the training loop and its callers: model, data and evaluation."""
+"""The interface between the training loop and its callers: model and data."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
+
+from bert_tf.training.settings import Shapes
 
 Batch = Mapping[str, tf.Tensor]
 # name -> (weighted sum over examples, sum of weights). Both are summed over batches; the metric is their quotient.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
-class TrainableModel(Protocol):
+class TrainableModel(abc.ABC):
     """A model that the loop can train.
 
     A loss is divided by totals over the *global* batch, so the gradients do not depend on how the batch is split into
@@ -20,22 +22,36 @@ class TrainableModel(Protocol):
 
     Attributes:
       variables: all variables. Their paths are the names in released checkpoints.
-      trained_variables: the variables that the loss depends on.
       metric_names: the names of the metrics that `loss` returns.
       classes: the names of the output layer's rows; None if they have none.
+      target_scale: mean and standard deviation by which the targets of a regression are standardised.
+      uses_pooler: whether the loss depends on the pooler, if there is one.
     """
 
     variables: list[keras.Variable]
-    trained_variables: list[keras.Variable]
-    metric_names: tuple[str, ...]
-    classes: Sequence[str] | None
+    metric_names: tuple[str, ...] = ()
+    classes: Sequence[str] | None = None
+    target_scale = (0.0, 1.0)
+    uses_pooler = True
 
+    @property
+    def trained_variables(self) -> list[keras.Variable]:
+        """The variables that are not frozen and that the loss depends on.
+
+        An unused pooler gets no gradient. As in the original code, it has no weight decay and no moments.
+        """
+        unused = () if self.uses_pooler else ("bert/pooler/",)
+        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
+
+    @abc.abstractmethod
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the number of floating-point operations, a scalar, of a training step on this part of a batch."""
 
+    @abc.abstractmethod
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the scalars that losses are divided by, for a part of a batch. The loop sums them over all parts."""
 
+    @abc.abstractmethod
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
@@ -57,37 +73,13 @@ class TrainingData:
       boundaries: steps at which the shape of the batches changes, such as between two phases of pre-training.
       describe: returns the names of the files that a step's data comes from, for messages.
       describe_reading: returns the names of all files read for a step, if `describe` returns other files.
+      shapes: the shapes of the batches.
       is_short: whether training is so short that, on CPUs, optimizing the graph of a step takes longer than it saves.
-      has_graph_per_shape: whether the step is traced for each shape of the batches. Graphs with fixed shapes are faster
-        on a CPU (see `model.cpu_kernels`), but take seconds to trace. Otherwise one graph is used for all shapes.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
     describe_reading: Callable[[int], str] | None = None
+    shapes: Shapes = Shapes.ANY
     is_short: bool = False
-    has_graph_per_shape: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class PeriodicEvaluation:
-    """An evaluation that is repeated during training.
-
-    Attributes:
-      evaluate: takes the step and returns scores by name.
-      every: number of steps between two evaluations; the last step is always evaluated.
-      should_stop: called at the start and after each evaluation; if it returns True, training saves and ends.
-      table: whether to print all scores as a table at the end.
-      settings: other settings that determine the scores, JSON-serialisable; all workers must have the same.
-    """
-
-    evaluate: Callable[[int], Mapping[str, float]]
-    every: int
-    should_stop: Callable[[], bool] = lambda: False
-    table: bool = True
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def is_due(self, step: int, last_step: int) -> bool:
-        """Returns whether the evaluation runs after a step."""
-        return step % self.every == 0 or step == last_step

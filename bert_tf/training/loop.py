@@ -19,13 +19,13 @@ from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, micro_batches, resume
-from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import Preempted, explain_errors
-from bert_tf.training.interface import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
+from bert_tf.training.hooks import Hook
+from bert_tf.training.interface import Batch, MetricSums, TrainableModel, TrainingData
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Shapes, TrainingConfig
 
 # Several processes check after this number of steps whether one of them was asked to stop.
 _STEPS_PER_STOP_CHECK = 10
@@ -37,9 +37,8 @@ def train(
     strategy: tf.distribute.Strategy,
     data: TrainingData,
     init_checkpoint: str | None = None,
-    evaluation: PeriodicEvaluation | None = None,
+    hooks: Sequence[Hook] = (),
     fresh_variables: str = "",
-    callbacks: Callbacks | None = None,
 ) -> dict[str, float]:
     """Trains a model to the last step. If the run directory has a checkpoint, training resumes from the newest one.
 
@@ -49,9 +48,8 @@ def train(
       strategy: the strategy.
       data: the training data.
       init_checkpoint: see `resume.restore_or_initialize`.
-      evaluation: an evaluation that is repeated during training.
+      hooks: evaluations and callbacks, in the order in which they are called.
       fresh_variables: see `resume.restore_or_initialize`.
-      callbacks: Keras callbacks, which do not change the weights.
 
     Returns:
       The means of the last logged metrics.
@@ -61,6 +59,78 @@ def train(
         differ or one of them is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
+    trainer = _start(model, config, strategy, init_checkpoint, hooks, fresh_variables)
+    is_chief, step = strategies.is_chief(strategy), trainer.step
+
+    def hook_stops() -> bool:
+        return any(hook.should_stop for hook in hooks)
+
+    def end() -> int:
+        return trainer.step if hook_stops() else config.num_train_steps
+
+    def save() -> None:
+        if is_chief:
+            saver.begin(step, trainer.state())
+
+    with (
+        claims.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
+        TrainingLog(config, step, is_shown=is_chief) as log,
+        program.stop_signals() as stop_signals,
+        explain_errors(data, config.output_dir, lambda: trainer.step),
+        CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
+    ):
+        for hook in hooks:
+            hook.begin(log, trainer.metrics, step, end())
+        batches, is_stopped = None, False
+        while step < end() and not is_stopped:
+            if batches is None or step in data.boundaries:
+                batches = strategies.batches(strategy, functools.partial(data.from_step, step))
+                trainer.optimizer.begin_phase(step)
+            log.profile(step)
+            due = _steps_until_due(step, end(), config, data, hooks)
+            for count in trainer.steps(batches, due, data.shapes, data.is_short):
+                log.advance(count)
+                is_stopped = trainer.should_stop(bool(stop_signals))
+                for hook in hooks:
+                    hook.after_steps(count)
+                if is_stopped or hook_stops():
+                    break
+            step = trainer.step
+            for bad_step in trainer.nonfinite.take(data.describe):
+                log.report_skipped(bad_step, data.describe(bad_step))
+            due_hooks = [hook for hook in hooks if hook.is_due(step, end())]
+            log.log_training(step, trainer.take_means(), step == end() or any(hook.is_logged for hook in due_hooks))
+            saver.check()
+            if is_stopped or step % config.save_checkpoints_steps == 0 or step == end():
+                save()
+            if not is_stopped:
+                for hook in hooks:
+                    if hook.is_due(step, end()):  # an earlier hook may just have ended training
+                        hook.at(step, end())
+                if hook_stops():
+                    save()
+        if not is_stopped:
+            for hook in hooks:
+                hook.finish()
+        saver.wait()
+        # No process may end, or read the checkpoint, before it is complete.
+        strategies.wait_for_workers(strategy)
+        if is_stopped:
+            raise Preempted(step, stop_signals)
+    if all(hook.prints_table for hook in hooks):
+        log.print_table()
+    return log.last
+
+
+def _start(
+    model: TrainableModel,
+    config: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+    init_checkpoint: str | None,
+    hooks: Sequence[Hook],
+    fresh_variables: str,
+) -> "Trainer":
+    """Returns a trainer with the restored state, after comparing it between the workers. See `train`."""
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
     summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
@@ -70,94 +140,24 @@ def train(
             **agreement.state(trainer.step, trainer.state()),
             **config.resume_settings(strategy),
             **config.meeting_settings(),
-            "evaluation": evaluation and {"every": evaluation.every, **evaluation.settings},
+            "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
         },
     )
-    start, end = trainer.step, config.num_train_steps
-    callbacks = callbacks or Callbacks()
-    is_chief = strategies.is_chief(strategy)
-    if is_chief:
+    if strategies.is_chief(strategy):
         say(str(summary) if summary else "Starting from randomly initialised weights.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
         if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
             say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
-    if start >= end:
-        say(f"The run in {config.output_dir} is already complete (step {start} of {end}).")
-
-    def save() -> None:
-        if is_chief:
-            saver.begin(trainer.step, trainer.state())
-
-    def finish_saving() -> None:
-        saver.wait()
-        # No process may end, or read the checkpoint, before it is complete.
-        strategies.wait_for_workers(strategy)
-
-    with (
-        claims.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
-        TrainingLog(config, start, is_shown=is_chief) as log,
-        program.stop_signals() as stop_signals,
-        explain_errors(data, config.output_dir, lambda: trainer.step),
-        CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
-    ):
-        # An earlier process may have stopped between saving a checkpoint and evaluating it.
-        if evaluation and start and evaluation.is_due(start, end) and not log.scores(start):
-            log.log_evaluation(start, evaluation.evaluate(start))
-        if evaluation and evaluation.should_stop():
-            end = start
-        callbacks.begin(log, trainer.metrics, ("loss", *model.metric_names), start, end)
-        if callbacks.should_stop:
-            end = start
-        step, batches = start, None
-        while step < end:
-            if batches is None or step in data.boundaries:
-                batches = strategies.batches(strategy, functools.partial(data.from_step, step))
-                trainer.optimizer.begin_phase(step)
-            log.profile(step)
-            stopped = False
-            periods = [*([evaluation.every] if evaluation else []), *([callbacks.every] if callbacks else [])]
-            due = _steps_until_due(step, end, config, data, periods)
-            for count in trainer.steps(batches, due, data.has_graph_per_shape, data.is_short):
-                log.advance(count)
-                stopped = trainer.should_stop(bool(stop_signals))
-                callbacks.after_steps(count)
-                if stopped or callbacks.should_stop:
-                    break
-            step = trainer.step
-            if callbacks.should_stop:
-                end = step
-            evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
-            for bad_step in trainer.nonfinite.take():
-                log.report_skipped(bad_step, data.describe(bad_step))
-            callbacks.keep_sums()
-            log.log_training(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
-            saver.check()
-            if stopped or step % config.save_checkpoints_steps == 0 or step == end:
-                save()
-            if stopped:
-                finish_saving()
-                raise Preempted(step, stop_signals)
-            if evaluation_is_due:
-                log.log_evaluation(step, evaluation.evaluate(step))
-                if evaluation.should_stop():
-                    end = step
-                    save()
-            if callbacks.is_due(step, end):
-                callbacks.end_epoch(end)
-                if callbacks.should_stop and step < end:
-                    end = step
-                    save()
-        callbacks.finish()
-        finish_saving()
-    if evaluation is None or evaluation.table:
-        log.print_table()
-    return log.last
+        if trainer.step >= config.num_train_steps:
+            end = config.num_train_steps
+            say(f"The run in {config.output_dir} is already complete (step {trainer.step} of {end}).")
+    return trainer
 
 
-def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, periods: Sequence[int]) -> int:
-    """Returns the number of steps until the next event: log, save, evaluate, change the data, or end."""
-    periods = [config.save_checkpoints_steps, config.log_steps, *periods]
+def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, hooks: Sequence[Hook]) -> int:
+    """Returns the number of steps until the next event: log, save, call a hook, change the data, or end."""
+    periods = [config.save_checkpoints_steps, config.log_steps, *(hook.every for hook in hooks)]
     ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
 
@@ -193,11 +193,8 @@ class Trainer:
         step = compiled(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
 
         @compiled
-        def one_step(batches: tf.data.Iterator, parts: int) -> None:
-            self.strategy.run(functools.partial(step, parts=parts), args=(next(batches),))
-
-        @compiled
-        def step_with(batch: Batch, parts: int) -> None:
+        def one_step(source: tf.data.Iterator | Batch, parts: int) -> None:
+            batch = source if isinstance(source, Mapping) else next(source)
             self.strategy.run(functools.partial(step, parts=parts), args=(batch,))
 
         @compiled
@@ -208,7 +205,7 @@ class Trainer:
 
             tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
 
-        self._one_step, self._step_with, self._many_steps = one_step, step_with, many_steps
+        self._one_step, self._many_steps = one_step, many_steps
 
     @property
     def step(self) -> int:
@@ -228,14 +225,14 @@ class Trainer:
         return state | {name: count for name, count in counts.items() if name in stored or count.numpy()}
 
     def steps(
-        self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False, is_short: bool = False
+        self, batches: tf.data.Iterator, count: int, shapes: Shapes = Shapes.ANY, is_short: bool = False
     ) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.
 
         Args:
           batches: the iterator of the batches.
           count: the number of steps.
-          graph_per_shape: see `TrainingData.has_graph_per_shape`.
+          shapes: see `TrainingData`.
           is_short: see `TrainingData`.
         """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
@@ -245,10 +242,8 @@ class Trainer:
         else:
             for _ in range(count):
                 with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
-                    if graph_per_shape:
-                        self._step_with(next(batches), parts)
-                    else:
-                        self._one_step(batches, parts)
+                    # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
+                    self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
                 yield 1
 
     def take_means(self) -> dict[str, float]:

@@ -13,10 +13,15 @@ class MetricMeans:
 
     Args:
       names: the names of the metrics.
+
+    Attributes:
+      names: the names of the metrics.
+      taken: the sums of all calls of `take` [metrics, 2]. Its reader may reset it to 0.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
+        self.taken = np.zeros((len(self.names), 2))
         self._sums = tf.Variable(
             tf.zeros([len(self.names), 2]),
             trainable=False,
@@ -38,6 +43,7 @@ class MetricMeans:
         As in the original code, the mean is 0 if the weight is 0.
         """
         sums = self.sums()
+        self.taken += sums
         self._sums.assign(tf.zeros_like(sums))
         return {
             name: float(total / weight) if weight else 0.0

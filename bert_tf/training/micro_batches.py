@@ -4,62 +4,17 @@ A part consists of micro-batches of one shape, which are concatenated. With pack
 spill micro-batches for the examples that have no room (see `sequences.placement`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
 from bert_tf.text.packed_rows import Layout
-from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training.interface import Batch, TrainableModel
-from bert_tf.training.settings import SecondBatch, TrainingConfig
 
-# The shape of packed rows is chosen from about this number of examples.
-_EXAMPLES_OF_SHAPE = 4096
 # The keys of the spill micro-batches, which are a batch too, and of a mask of the used ones.
 _SPILL, _IS_USED = "spill", "spill_is_used"
-
-
-def packer(
-    strategy: tf.distribute.Strategy,
-    config: TrainingConfig,
-    batch: TrainingConfig | SecondBatch,
-    first_steps: Callable[[int], Iterable[Sizes]],
-    length: int,
-    most_predictions: int = 0,
-    hidden_size: int | None = None,
-) -> Packer:
-    """Returns the packer of the examples of each input pipeline.
-
-    Args:
-      strategy: the strategy.
-      config: the training settings.
-      batch: the sizes of a batch.
-      first_steps: takes a number of steps and returns the examples of each. It is called if there is only one shape,
-        which thus depends on the data and the settings only.
-      length: the length of a row (L) if there is only one shape.
-      most_predictions: the largest number of predictions of an example.
-      hidden_size: see `Packer`.
-    """
-    pipelines = strategies.input_pipelines(strategy)
-    found = Packer(
-        strategy.num_replicas_in_sync // pipelines,
-        batch.gradient_accumulation_steps,
-        hidden_size=hidden_size,
-        shares=config.optimizer.clip_gradients != "per_replica",
-    )
-    if not has_one_shape(strategy, config):
-        return found
-    steps = first_steps(-(-_EXAMPLES_OF_SHAPE // batch.train_batch_size))
-    samples = (Sizes(*own) for step in steps for own in zip(*(np.split(x, pipelines) for x in step), strict=True))
-    return found.with_shape(samples, length, most_predictions)
-
-
-def has_one_shape(strategy: tf.distribute.Strategy, config: TrainingConfig) -> bool:
-    """Returns whether all steps have the same shape, because they are compiled for it."""
-    return strategies.is_tpu(strategy) or config.jit_compile
 
 
 def part(placed: Sequence[tuple[Layout, Mapping[str, np.ndarray]]]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Counts steps with a non-finite loss or gradient. They do not change the weights."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
-from bert_tf.training.errors import NonFiniteError
+from bert_tf.runtime.files import InputError
 
 
 class NonfiniteSteps:
@@ -42,15 +44,24 @@ class NonfiniteSteps:
         tf.raw_ops.AssignVariableOp(resource=self._steps.handle, value=steps)
         tf.raw_ops.AssignVariableOp(resource=self._count.handle, value=count + tf.cast(is_bad, tf.int64))
 
-    def take(self) -> list[int]:
+    def take(self, describe: Callable[[int], str]) -> list[int]:
         """Returns the steps that were skipped since the last call.
 
+        Args:
+          describe: returns a description of a step's data.
+
         Raises:
-          NonFiniteError: if the number of non-finite steps exceeds the limit.
+          InputError: if the number of non-finite steps exceeds the limit.
         """
-        steps = self._steps.numpy().tolist()
-        if steps[-1] >= 0:
-            raise NonFiniteError(steps[-1], self._allowed)
-        new = [step for step in steps if step >= 0 and step not in self._reported]
+        *skipped, step = self._steps.numpy().tolist()
+        if step >= 0:
+            limit = f" The limit --max_nonfinite_steps={self._allowed} was already reached." if self._allowed else ""
+            raise InputError(
+                f"the loss or the gradient of step {step} is not finite.{limit} This step has not changed the weights, "
+                "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or "
+                f"--dtype=float32 may help, with --allow_changed_settings; --max_nonfinite_steps={self._allowed + 1} "
+                f"skips the step. Data of that step: {describe(step)}."
+            )
+        new = [step for step in skipped if step >= 0 and step not in self._reported]
         self._reported.update(new)
         return new

@@ -57,7 +57,7 @@ def restore_or_initialize(
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
-        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
+        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         if not checkpoints.has_pooler(source):
             may_be_fresh += f"|{checkpoints.POOLER}.*"
@@ -71,17 +71,12 @@ def restore_or_initialize(
     return None
 
 
-def _scale(model: TrainableModel) -> tuple[float, float]:
-    return getattr(model, "target_scale", (0.0, 1.0))  # only regressions have one
-
-
 def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
     """Removes the pooler from a model's variables if it is neither used nor in the model's checkpoint.
 
     Its values are random. No checkpoint of the run contains it, so no later model returns its output.
     """
-    is_used = getattr(model, "uses_pooler", True)  # models without an encoder have none
-    if not is_used and (source is None or not checkpoints.has_pooler(source)):
+    if not model.uses_pooler and (source is None or not checkpoints.has_pooler(source)):
         model.variables = [v for v in model.variables if not v.path.startswith(checkpoints.POOLER)]
 
 
@@ -102,23 +97,18 @@ def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -
     return dataclasses.replace(source, shapes=shapes, read=lambda name: source.read(stored.get(name, name)))
 
 
-def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
-    """Checks, before any long preparation, that the checkpoint for the start of the run exists.
-
-    Raises:
-      InputError: if `init_checkpoint` is needed but doesn't exist.
-    """
-    if init_checkpoint and not saver.latest_checkpoint(output_dir):
-        checkpoints.find_checkpoint(init_checkpoint)
-
-
-def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weights: str = "") -> CheckpointSource:
+def evaluated_source(
+    output_dir: str, init_checkpoint: str | None, output_weights: str = ""
+) -> tuple[CheckpointSource, bool]:
     """Opens the checkpoint to evaluate: a run's newest one, or else `init_checkpoint`.
 
     Args:
       output_dir: the run directory.
       init_checkpoint: the other checkpoint, or None.
       output_weights: the name of the weights that only a fine-tuned model has; "" for a pre-trained model.
+
+    Returns:
+      The checkpoint, and whether it is the run's.
 
     Raises:
       InputError: if there is no checkpoint, or the model was not fine-tuned for this type of task.
@@ -132,7 +122,7 @@ def evaluated_source(output_dir: str, init_checkpoint: str | None, output_weight
     source = checkpoints.open_checkpoint(own or init_checkpoint, flag_name)
     if output_weights and output_weights not in source.shapes:
         raise InputError(f"{flag_name}: {source.path} was not fine-tuned for this task. Add --do_train.")
-    return source
+    return source, own is not None
 
 
 def restore_for_evaluation(
@@ -146,10 +136,28 @@ def restore_for_evaluation(
     Raises:
       InputError: if there is no checkpoint, or it lacks a variable of the model.
     """
-    source = evaluated_source(output_dir, init_checkpoint, output_weights)
+    source, is_own = evaluated_source(output_dir, init_checkpoint, output_weights)
+    if not is_own:
+        variables = checkpoints.named_variables(model.variables)
+        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
+    return restore_weights(model, source)
+
+
+def restore_weights(model: TrainableModel, source: CheckpointSource, flag_name: str = "--init_checkpoint") -> int:
+    """Restores all weights of a model, without the optimizer, and prints a summary.
+
+    Args:
+      model: the model.
+      source: the checkpoint.
+      flag_name: the flag that gave the checkpoint, for messages.
+
+    Returns:
+      The global step in the checkpoint; 0 if it contains none.
+
+    Raises:
+      InputError: if the checkpoint lacks a variable of the model.
+    """
     leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
-    if not saver.latest_checkpoint(output_dir):
-        source = output_layers.with_classes(source, variables, model.classes, scale=_scale(model))
-    say(str(checkpoints.restore(variables, source, may_be_fresh="")))
+    say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

@@ -1,5 +1,6 @@
 """The training settings that all tasks share."""
 
+import enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from bert_tf.encoder import BertEncoder
+
+
+class Shapes(enum.Enum):
+    """The shapes of a run's batches, and how they are compiled.
+
+    ONE: all batches have one shape, for which the step is compiled: on a TPU, and with jit_compile.
+    FEW: the step is traced for each shape. On a CPU, graphs with fixed shapes are faster (see `model.cpu_kernels`), but
+      take seconds to trace, so there are few shapes.
+    ANY: one graph is used for all shapes.
+    """
+
+    ONE = 1
+    FEW = 2
+    ANY = 3
 
 
 class SecondBatch(Settings, frozen=True):

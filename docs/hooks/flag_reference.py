@@ -32,7 +32,7 @@ def describe(program: str) -> dict[str, Any]:
     """Returns the documentation of a program, and the help of each of its flags."""
     from absl import app, flags
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise _FlagsAreDefined
 
     app.run = stop

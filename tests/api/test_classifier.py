@@ -90,10 +90,9 @@ def test_weights_of_examples(pretrained, tmp_path):
             seed=number(7),
             epochs=number(3),
         )
-    table = estimator._table(TEXTS, LABELS)
-    estimator._weigh(table, weights.tolist())
-    examples = estimator._training_task(table, None, 0.0, None).examples("train")
-    assert [row.weight for row in examples] == weights.tolist()
+    with pytest.raises(InputError, match="sample_weight: MultipleChoice does not support weights"):
+        choice = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
+        choice.fit([("a", ["fine", "poor"])], [0], sample_weight=[1.0])
     trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
     assert all(np.array_equal(value, twin[name]) for name, value in trained.items())
     loaded = bert_tf.Classifier.load(str(tmp_path / kind))  # reads examples without weights
@@ -107,7 +106,7 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     pairs = [(text, "words") for text in TEXTS]
     labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
     flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
-    assert estimator._table(pairs, flags.tolist()) == estimator._table(pairs, labels)
+    assert estimator._examples(pairs, flags.tolist()) == estimator._examples(pairs, labels)
     with pytest.raises(InputError, match="label_threshold is 'tune', but there is no dev set"):
         estimator.fit(pairs, labels, **LEARN)
     estimator.fit(pairs, labels, validation_data=(pairs[:8], labels[:8]), **LEARN)
@@ -130,19 +129,20 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
     assert loaded._predicted(pairs, 8)[0].label_threshold == threshold
     exported = export.build(estimator.output_dir, ExportConfig())
-    assert exported.task["threshold"] == exported.served._threshold == threshold
-    assert exported.task["inputs"] == list(exported.served._inputs) == ["text", "text_b"]
+    assert exported.settings["threshold"] == exported.served._threshold == threshold
+    assert exported.settings["inputs"] == list(exported.served._inputs) == ["text", "text_b"]
 
 
 def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\..*labels="):
-        estimator._table(TEXTS[:2], [[1, 0, 1], ["a"]])
+        estimator._examples(TEXTS[:2], [[1, 0, 1], ["a"]])
     for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
         with pytest.raises(InputError, match=r"the labels of every example are 0 and 1.*labels="):
-            estimator._table(TEXTS[:2], flags)
+            estimator._examples(TEXTS[:2], flags)
     for labels in ([[1, 0], [0]], [["1", "0"]] * 2, [[1, 2], [2, 0]], [[], []]):
-        assert [row["label"] for row in estimator._table(TEXTS[:2], labels)] == [list(map(str, row)) for row in labels]
+        expected = [tuple(map(str, row)) for row in labels]
+        assert [example.label for example in estimator._examples(TEXTS[:2], labels)] == expected
 
 
 @pytest.mark.eager
@@ -184,7 +184,9 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     ]
     regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
     numbers = np.arange(4.0)
-    assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
+    assert regressor._examples(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._examples(
+        TEXTS[:4], numbers.tolist()
+    )
     regressor.fit(TEXTS, np.arange(24.0), validation_split=0.25)
     assert [len(tasks[-1].examples(split)) for split in ("train", "dev")] == [18, 6]
 
@@ -194,7 +196,8 @@ def test_classes_may_have_commas_in_their_names(pretrained, tasks):
     classifier = bert_tf.Classifier.from_pretrained(
         pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5}, max_seq_length=16
     )
-    assert classifier._training_task([{}], None, 0.0, None).weights() == [2.0, 0.5]
+    classifier.fit(TEXTS[:2], names)
+    assert tasks.pop().weights() == [2.0, 0.5]
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])
     tasks[0].check_training_set(tasks[0].examples("train"))

@@ -195,7 +195,7 @@ def test_choices(pretrained, tmp_path):
     assert (probabilities > 0).tolist() == [[True, True, False], [True] * 3, [True] * 3]
     assert_close(probabilities.sum(axis=1), np.ones(3), 1e-6)
     assert loaded.predict_proba([("a day", [*BAD, *GOOD])]).shape == (1, 4)
-    assert export.build(str(tmp_path / "saved"), ExportConfig()).task["problem"] == "choice"
+    assert export.build(str(tmp_path / "saved"), ExportConfig()).settings["problem"] == "choice"
 
 
 def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, tmp_path, monkeypatch):

@@ -9,13 +9,12 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.api import in_memory
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import tables
 from tests.api.tiny import LABELS, TEXTS
 
 FRAME = pd.DataFrame({"text": TEXTS, "class": LABELS})
 
 
-def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
+def test_inputs_of_all_kinds_are_the_same(pretrained):
     numbers = [label == "pos" for label in LABELS]
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(numbers, np.int64)))
     inputs = {
@@ -28,18 +27,16 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
         "tensors": (tf.constant(TEXTS), tf.constant(numbers, tf.int64)),
     }
     written = set()
-    for kind, (x, y) in inputs.items():
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
-        table = estimator._table(*in_memory.with_labels(x, y, "x"))
-        tables.write_table(str(tmp_path / f"{kind}.jsonl"), table)
-        written.add((tmp_path / f"{kind}.jsonl").read_bytes())
+    for x, y in inputs.values():
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+        written.add(tuple(estimator._examples(*in_memory.labelled(x, y, "x")[:2])))
     assert len(written) == 1
-    assert in_memory.with_labels(dataset.batch(5), None, "x") == in_memory.with_labels(TEXTS, numbers, "x")
+    assert in_memory.labelled(dataset.batch(5), None, "x") == in_memory.labelled(TEXTS, numbers, "x")
     words = tf.data.Dataset.from_generator(lambda: [["a", "day"]], output_signature=tf.TensorSpec([None], tf.string))
     assert in_memory.as_list(words, "x", rank=1) == [["a", "day"]]
     assert in_memory.as_list(tf.ragged.constant([["a", "day"], ["a"]]), "x", rank=1) == [["a", "day"], ["a"]]
     column = in_memory.as_list(np.array(TEXTS)[:, np.newaxis], "x")
-    assert [in_memory.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
+    assert [in_memory.texts(text, "") for text in column] == [(text, None) for text in TEXTS]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
     assert in_memory.as_list(pairs, "x") == [{"question": text, "answer": text} for text in TEXTS]
     assert in_memory.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
@@ -176,8 +173,8 @@ def test_columns_of_tables_are_matched_by_name(pretrained, tasks):
         assert [(x.text_a, x.text_b, x.label) for x in read(tasks, estimator, x, y)[:1]] == [(TEXTS[0], None, "pos")]
     for columns in (["premise", "hypothesis"], ["sentence", "label", "id"], ["text_b", "label", "other"]):
         with pytest.raises(InputError, match="Name the text 'text', and a second one 'text_b'"):
-            in_memory.text_columns(dict.fromkeys(columns, "a"), "example 0")
-    assert in_memory.text_columns({"sentence": "a", "label": "x"}, "") == {"text": "a"}
+            in_memory.texts(dict.fromkeys(columns, "a"), "example 0")
+    assert in_memory.texts({"sentence": "a", "label": "x"}, "") == ("a", None)
 
 
 def test_tables_of_every_task_have_names(pretrained, tasks):
@@ -193,7 +190,7 @@ def test_tables_of_every_task_have_names(pretrained, tasks):
     scores = [{"label": 2.5, "text": "a"}, {"label": 1.0, "text": "b"}]
     for rows in tables_of(scores):
         found = read(tasks, bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16), rows)
-        assert [(x.text_a, float(x.label)) for x in found] == [("a", 2.5), ("b", 1.0)]
+        assert [(x.text_a, x.label) for x in found] == [("a", 2.5), ("b", 1.0)]
 
 
 FLAGS = pd.DataFrame({"bad": [0, 1, 1], "good": [1.0, 0.0, 1.0]})

@@ -103,7 +103,7 @@ def test_a_tagger_with_single_and_last_words_is_used_and_trained_further(pretrai
 
 def test_a_directory_that_does_not_exist_is_not_searched_on_the_hub(pretrained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for config in (DataConfig("ner", train_file=[{}]), DataConfig("text", problem="regression", test_file=[{}])):
+    for config in (DataConfig("ner", "."), DataConfig("text", ".", problem="regression")):
         for do_train in (False, True):
             assert registry.build_task(config, "runs/new", do_train).name == config.task_name
 
@@ -124,7 +124,8 @@ def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
     tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, ["PER"])
     sentences = [["\ufeffa", "day"], ["\ufeff"]]
     for given in (sentences, sentences[::-1]):
-        task = tagger._training_task(tagger._table(given, [["O"] * len(words) for words in given]), None, 0.0, None)
+        examples = tagger._examples(given, [["O"] * len(words) for words in given])
+        task = tagger._task({"train": examples}, does_train=True)
         assert [list(sentence.words) for sentence in task.examples("train")] == given
 
 

@@ -6,8 +6,9 @@ import pytest
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import TaskData
 from bert_tf.runtime.files import InputError
+from bert_tf.training.settings import Shapes
 from tests.conftest import tiny_config
 
 
@@ -50,15 +51,15 @@ _BY_EIGHT = [*range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range
 
 
 @pytest.mark.parametrize(
-    ("longest", "options", "expected"),
+    ("longest", "shapes", "expected"),
     [
-        (20, {"compiled": False}, [8, 16, 20]),
-        (96, {"compiled": True}, [32, 64, 96]),
-        (500, {"compiled": False, "traced": True}, _BY_EIGHT),
+        (20, Shapes.ANY, [8, 16, 20]),
+        (96, Shapes.ONE, [32, 64, 96]),
+        (500, Shapes.FEW, _BY_EIGHT),
     ],
 )
-def test_bucket_lengths(longest, options, expected):
-    assert feature_sets.bucket_lengths(longest, **options) == expected
+def test_bucket_lengths(longest, shapes, expected):
+    assert feature_sets.bucket_lengths(longest, shapes) == expected
 
 
 def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
@@ -99,13 +100,12 @@ def test_batches_are_a_function_of_seed_and_step():
 
 
 def test_lengths_match_within_batches():
-    sampler = sampler_of(count=1000, batch_size=8)
-    padded, plain = (
-        sum(p.batch(step)["input_ids"].size for step in range(64))
-        for p in (sampler, sampler_of(count=1000, batch_size=8, group_by_length=False))
+    grouped, plain = (
+        [sampler.bucket(sampler.examples(step)) for step in range(64)]
+        for sampler in (sampler_of(1000, 8, group_by_length=grouped) for grouped in (True, False))
     )
-    assert padded < 0.75 * plain
-    assert all(sampler.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))
+    assert sum(grouped) < 0.75 * sum(plain)
+    assert {*grouped} <= {8, 16, 24, 40}
 
 
 def test_an_empty_set_is_refused():
@@ -147,14 +147,10 @@ def test_packed_evaluation_sees_everything_once_in_batches_of_one_shape(choices,
 
 def test_pairs_are_refused_for_a_model_with_one_segment():
     pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
-    run = types.SimpleNamespace(
-        task=types.SimpleNamespace(featurize=lambda *_: pair),
-        config=tiny_config(type_vocab_size=1),
-        tokenizer=None,
-        settings=FinetuningConfig(max_seq_length=8),
-    )
+    task = types.SimpleNamespace(featurize=lambda *_: pair)
+    data = TaskData(task, tiny_config(type_vocab_size=1), None, FinetuningConfig(max_seq_length=8))
     with pytest.raises(InputError, match="one segment only"):
-        FinetuningRun.featurize(run, [])
+        data.featurize([])
 
 
 def test_an_example_is_truncated_if_one_of_its_sequences_is():

@@ -1,6 +1,7 @@
 """Training, evaluation and prediction of tasks with tiny models, in this process."""
 
 import dataclasses
+import functools
 import json
 import re
 import types
@@ -11,9 +12,11 @@ import pytest
 from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig, ModelFiles
+from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, input_pipeline, workflow
+from bert_tf.finetuning import feature_sets, workflow
+from bert_tf.finetuning import run as finetuning_run
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -22,10 +25,10 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.text import FullTokenizer
-from bert_tf.training import evaluation
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
@@ -44,7 +47,12 @@ def run_of(folder, write, batch_size=4, learning_rate=1e-3, **settings):
     config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     training = TrainingConfig(str(folder), OptimizerConfig(learning_rate), batch_size, seed=1)
-    return FinetuningRun(TextTask(paths, Columns()), settings_of(training, **settings), (config, tokenizer))
+    return FinetuningRun(text_task(paths), settings_of(training, **settings), (config, tokenizer))
+
+
+def text_task(paths, **settings):
+    files = {f"{split}_file": path for split, path in paths.items()}
+    return build_task(DataConfig("text", **files, **settings), "", do_train=True)
 
 
 def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
@@ -68,10 +76,10 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
 
     assert groups(enough)
     assert not groups(enough - 1)
-    run.settings = run.settings.replace(training=run.training_config.replace(pad_to_max_seq_length=True))
+    run = run.with_settings(run.settings.replace(training=run.training_config.replace(pad_to_max_seq_length=True)))
     assert not groups(enough)
     for flag in (True, False):
-        run.settings = run.settings.replace(group_by_length=flag)
+        run = run.with_settings(run.settings.replace(group_by_length=flag))
         assert groups(enough) == groups(1) == flag
 
 
@@ -118,7 +126,7 @@ def test_short_padding_gives_the_loss_and_the_outputs_of_full_padding(kind, bils
 
 def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_rows(tmp_path, write):
     run = run_of(tmp_path, write)
-    features = run.features("dev")
+    features = run.data.features("dev")
     outputs = run.predict(features, batch_size=5)
     whole = run.model.predict(features.batch(np.arange(len(features)), LONGEST))
     for name, values in outputs.items():
@@ -198,6 +206,7 @@ def test_only_the_first_model_of_a_run_starts_with_a_fresh_output_layer(tmp_path
 def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
+    run_with = functools.partial(FinetuningRun, settings=run.settings, model=(run.config, run.tokenizer))
     run.record()
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
     elsewhere = run.settings.replace(model=ModelFiles("elsewhere"))
@@ -206,9 +215,9 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     text = (tmp_path / "train.tsv").read_text()
     write("train.tsv", text.replace("yes", "no", 1))
     with pytest.raises(InputError, match="training_rows_sha256 was "):
-        run.with_task(TextTask(run.task.paths, Columns()), str(out)).record()
+        run_with(text_task(run.task.sources)).record()
     write("train.tsv", text.replace("text", "review"))
-    other = run.with_task(TextTask(run.task.paths, Columns(text="review")), str(out))
+    other = run_with(text_task(run.task.sources, columns=Columns(text="review")))
     with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
         other.record()
     other.with_settings(other.settings.replace(allow_changed_settings=True)).record()
@@ -222,7 +231,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     run.check_model()
     run.with_settings(run.settings.replace(max_seq_length=9)).check_model()
     assert "have changed: max_seq_length was 14, and is 9 now.\n" in capsys.readouterr().err
-    classes = TextTask(run.task.paths, Columns(), labels=["no", "maybe"], on_bad_row="skip")
+    classes = text_task(run.task.sources, labels=["no", "maybe"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
@@ -233,7 +242,8 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
         ({"task": classes}, "labels 2 was 'yes', and is 'maybe' now.*pass --allow_changed_settings"),
     ):
         other = run_of(out, write, do_eval=True)
-        vars(other).update(changes)
+        model = other.config, changes.get("tokenizer", other.tokenizer)
+        other = FinetuningRun(changes.get("task", other.task), other.settings, model)
         with pytest.raises(InputError, match="(?s)trained with other settings.*" + message):
             other.check_model()
         with pytest.raises(InputError, match="(?s)" + message):
@@ -253,17 +263,18 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
 )
 def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
     run = run_of(tmp_path / "out", write, do_train=True, distribution=DistributionConfig("multi_worker"), **changes)
-    run.task.paths = {"train": "missing"}  # refused before it is read
+    run.task.examples = None  # refused before it is called
     with pytest.raises(InputError, match=f"{flag} can't be used with several workers"):
         finetune(run)
     assert not FinetuningConfig(do_train=True).flags_for_one_worker
 
 
 @pytest.mark.parametrize("flag", ["eval_batch_size", "predict_batch_size"])
-def test_batches_of_all_devices_together_must_be_divisible(tmp_path, write, flag):
+def test_batches_of_all_devices_together_must_be_divisible(tmp_path, write, monkeypatch, flag):
     steps = {"do_train": True, "do_eval": True, "do_predict": True, "eval_batch_size": 6, "predict_batch_size": 6}
     run = run_of(tmp_path / "out", write, **steps | {flag: 8})
-    run._build_strategy = lambda: types.SimpleNamespace(num_replicas_in_sync=3)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=3)
+    monkeypatch.setattr(strategies, "build_strategy", lambda _: strategy)
     with pytest.raises(InputError, match=f"--{flag} is 8. Use a multiple of the 3 replicas"):
         finetune(run)
 
@@ -294,7 +305,7 @@ def test_the_evaluated_weights_predict_the_dev_set_once(tmp_path, write, monkeyp
         return predict(run, features, batch_size, description, shown)
 
     monkeypatch.setattr(FinetuningRun, "predict", count)
-    monkeypatch.setattr(evaluation, "is_best", lambda output_dir, step, name, value: step == 6)
+    monkeypatch.setattr(DevSelection, "history", lambda selection: [{"step": 6, "accuracy": 2.0}])
     settings = {"do_eval": True, "num_train_epochs": 2, "selection": SelectionConfig(use_best_checkpoint=keeps_best)}
     results = finetune(run_of(tmp_path / "out", write, do_train=True, **settings))["eval"]
     assert predicted == ["dev"] * (3 if keeps_best else 2)  # step 6 is the best
@@ -319,11 +330,11 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
     losses = {}
     for work in (float("inf"), 0):
-        monkeypatch.setattr(input_pipeline, "WORK_FOR_FAST_GRAPHS", work)
+        monkeypatch.setattr(finetuning_run, "WORK_FOR_FAST_GRAPHS", work)
         run = run_of(tmp_path / str(work), write, batch_size=8, do_train=True)
         run.config = run.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         finetune(run)
-        assert run.has_graph_per_shape == (work == 0)
+        assert run.with_settings(run.settings).is_short == (work > 0)
         losses[work] = lines_of(tmp_path / str(work), "train")[-1]["loss"]
     assert_close(losses[0], losses[float("inf")], atol=1e-6)
 
@@ -353,7 +364,8 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later = run_of(out, write, **settings, bilstm_units=4)
-    later.task = TextTask(later.task.paths, Columns(), labels=["yes", "no"])
+    task = text_task(later.task.sources, labels=["yes", "no"])
+    later = FinetuningRun(task, later.settings, (later.config, later.tokenizer))
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         finetune(later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
@@ -369,7 +381,8 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
     run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
-    done = finetune(run.with_task(TaggingTask(paths), str(tmp_path / "out")))
+    settings = run.settings.in_folder(str(tmp_path / "out"))
+    done = finetune(FinetuningRun(TaggingTask(DataConfig("ner"), paths), settings, (run.config, run.tokenizer)))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
@@ -426,7 +439,7 @@ def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, 
     run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"), settings=settings)
     selection = DevSelection(run)
     monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
-    assert selection.should_stop() == stops
+    assert selection.stops() == stops
 
 
 def test_the_loss_and_accuracy_of_tags_count_tokens_with_a_tag_only():

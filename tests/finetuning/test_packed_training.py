@@ -1,6 +1,5 @@
 """Training computes the same with packed rows and with padded sequences, in one part or several, with any shape."""
 
-import dataclasses
 import functools
 
 import keras
@@ -14,9 +13,9 @@ from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.text.placement import Shape
+from bert_tf.text.placement import Packer, Shape
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import DTYPES, Shapes, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20
@@ -60,11 +59,14 @@ def losses_and_weights(
         )
         trainer = Trainer(model, config, strategy)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
-    packer = input_pipeline.packer_for(sampler, strategy, config, 12 if varies else None) if packs else None
-    if packs and narrow:
-        packer = dataclasses.replace(packer, shape=NARROW[choices])
-    data = input_pipeline.training_data(sampler, STEPS, not varies, has_static_shapes=narrow, packer=packer)
-    batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
+    packer = None
+    if packs:
+        pipelines, shape = strategies.input_pipelines(strategy), NARROW[choices] if narrow else None
+        width = 12 if varies else None
+        packer = Packer(replicas // pipelines, parts, shape, hidden_size=width, shares=clips == "all")
+    shapes = Shapes.ONE if narrow else Shapes.ANY
+    pipeline = functools.partial(input_pipeline.batches, sampler, packer, 0, STEPS, shapes)
+    batches = strategies.batches(strategy, pipeline)
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
         assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()

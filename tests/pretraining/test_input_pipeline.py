@@ -89,7 +89,7 @@ def test_a_worker_reads_no_records_of_others(shards):
 
 
 def test_training_needs_no_word_from_other_workers_about_the_end_of_the_data(shards):
-    assert input_pipeline.evaluation_batches(shards, FEATURES, 4).cardinality() == tf.data.INFINITE_CARDINALITY
+    assert input_pipeline.training_batches(shards, FEATURES, 4, None, 0).cardinality() == tf.data.INFINITE_CARDINALITY
     strategy = build_strategy(DistributionConfig("mirrored"))
     data = strategy.distribute_datasets_from_function(
         lambda context: input_pipeline.training_batches(shards, FEATURES, 4, 1, 0, context)
@@ -99,7 +99,7 @@ def test_training_needs_no_word_from_other_workers_about_the_end_of_the_data(sha
 
 @pytest.mark.parametrize("context", [None, worker(1, of=2)])
 def test_evaluation_reads_the_files_in_order_and_starts_again(shards, context):
-    dataset = input_pipeline.evaluation_batches(shards, FEATURES, 8, context)
+    dataset = input_pipeline.training_batches(shards, FEATURES, 8, None, 0, context)
     expected = [[*range(8)], [*range(8, 16)], [16, 17, 18, 19, 0, 1, 2, 3]]
     assert first_ids(dataset, 3) == [batch[4:] if context else batch for batch in expected]
 
@@ -121,7 +121,7 @@ def test_the_shards_of_a_step_and_of_its_window_are_found(shards):
     for step in (0, 3, 4, 11, 19):
         found = input_pipeline.shards_of_step(shards, 3, 1, step)
         assert [os.path.basename(path) for path in found] == shards_of(stream[step])
-        found = input_pipeline.shards_of_window(shards, 3, 1, step)
+        found = input_pipeline.shards_of_step(shards, 3, 1, step, reads_window=True)
         window = step // 4 * 4
         assert [os.path.basename(path) for path in found] == shards_of(itertools.chain(*stream[window : window + 4]))
 
@@ -146,7 +146,7 @@ def test_a_late_step_is_found_without_reading_earlier_shards(shards, monkeypatch
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 3)
     monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", 1)
     last = shards[2].path
-    step = next(i for i in range(900_000, 900_020) if input_pipeline.shards_of_window(shards, 3, 1, i) == [last])
+    step = next(i for i in range(900_000, 900_020) if input_pipeline.shards_of_step(shards, 3, 1, i, True) == [last])
     batch = batches(shards, start=step, count=1)
     for shard in shards[:2]:
         os.remove(shard.path)

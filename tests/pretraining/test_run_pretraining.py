@@ -197,10 +197,11 @@ def test_workers_compare_settings_and_what_they_have_restored_before_they_train_
     compared.clear()
     settings = settings.replace(do_train=True, do_eval=True, held_out=HeldOutConfig(max_steps=1))
     pretrain(settings, BertConfig.from_json_file(files[0]))
-    assert [values.get("step") for values in compared] == [None, None, 0, 4]
+    assert [values.get("step") for values in compared] == [None, 0, 4]
     assert {"bert_config", "phases", "learning_rate"} <= compared[0].keys()
-    assert compared[1] == {"do_train": True, "do_eval": True, "eval_batch_size": 8, "max_eval_steps": 1}
-    assert all("checksum of all variables" in values for values in compared[2:])
+    steps = {"do_train": True, "do_eval": True, "eval_batch_size": 8, "max_eval_steps": 1}
+    assert compared[0].items() >= steps.items()
+    assert all("checksum of all variables" in values for values in compared[1:])
 
 
 def test_the_data_of_the_last_phase_are_evaluated(files, tmp_path, monkeypatch):
@@ -341,7 +342,7 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
     held_out = HeldOutConfig(damaged, batch_size=2, steps=1)
     run = make_run((files[0], files[1], whole), tmp_path / "held out", do_train=True, held_out=held_out)
     evaluation = run.held_out_evaluation()
-    for failing in (lambda: evaluation.evaluate(0), lambda: run.train(evaluation)):
+    for failing in (lambda: evaluation.evaluate(0), lambda: run.train([evaluation])):
         with pytest.raises(InputError, match=rf"^--eval_input_file: one of {damaged} is damaged: corrupted record"):
             failing()
 

@@ -4,16 +4,16 @@ import pandas as pd
 import pytest
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.serving.answering import Input, Predictor
 
 
-class _Echo(AnsweringModel):
+class _Echo(Predictor):
     def _answer(self, examples):
         return examples
 
 
 def test_examples_come_in_lists_and_batches():
-    model = _Echo({"text": Field(str)})
+    model = _Echo({"text": Input(str)})
     assert model.predict(["b", {"text": "aa"}], batch_size=1) == [{"text": "b"}, {"text": "aa"}]
     table = pd.DataFrame({"text": ["b", "aa"], "other": [1, 2]})
     assert model.predict(table) == [{"text": "b"}, {"text": "aa"}]
@@ -25,4 +25,4 @@ def test_examples_come_in_lists_and_batches():
     with pytest.raises(InputError, match="example 1: the field 'text' must be text, not 5"):
         model.predict(["a", {"text": 5}])
     with pytest.raises(InputError, match="example 0: 'a' is not an object with the fields 'text_a', 'text_b'"):
-        _Echo({"text_a": Field(str), "text_b": Field(str)}).predict(["a"])
+        _Echo({"text_a": Input(str), "text_b": Input(str)}).predict(["a"])

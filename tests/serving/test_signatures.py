@@ -17,16 +17,18 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import signature_inputs
+from bert_tf.serving import inference_encoder
 from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
 from bert_tf.tasks.tagging import graph_tagger, schemes
-from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
+from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
@@ -83,10 +85,10 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     labels = None if problem == "regression" else ["x", "y", "ž"]
     model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, causal=causal)
     is_pair = problem != "multi_label"
-    reader = TextReader(tokenizer, LENGTH)
-    names = ("q", "body") if is_pair else ("q",)
-    options = {"labels": labels, "threshold": None if is_pair else 0.3, "inputs": names}
-    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
+    names = ["q", "body"] if is_pair else ["q"]
+    settings = TextSettings(inputs=names, problem=problem, labels=labels, max_seq_length=LENGTH)
+    settings |= {} if is_pair else {"threshold": 0.3}
+    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
     sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
@@ -110,9 +112,8 @@ def test_classifiers(tokenizer, pairs, problem, causal):
 
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
-    reader = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a", "text_b")}
-    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
+    settings = {"labels": ["x", "y", "z"], "inputs": ["text_a", "text_b"], "max_seq_length": LENGTH}
+    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(text_a=empty, text_b=empty)["probabilities"].shape == [0, 3]
@@ -140,7 +141,7 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
 
 def test_choices(tokenizer, pairs):
     model = tiny_model(ClassifierModel, tokenizer, 1)
-    served = ServedChooser(InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH))
+    served = ServedChooser(InferenceEncoder(model.encoder, head=model.head), TextReader(tokenizer, LENGTH))
     examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
     sequences = [tokenizer.pack(a, b, LENGTH) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
@@ -166,7 +167,7 @@ def test_answers(tokenizer, sizes, threshold):
     is_version_2 = threshold is not None
     config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, config, threshold or 0.0)
+    served = ServedAnswerer(InferenceEncoder(model.encoder, head=model.head), tokenizer, config, threshold or 0.0)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
@@ -178,7 +179,6 @@ def test_answers(tokenizer, sizes, threshold):
         windows,
         outputs["start_logits"].numpy(),
         outputs["end_logits"].numpy(),
-        tokenizer=tokenizer,
         config=config,
         null_score_diff_threshold=threshold or 0.0,
     )
@@ -214,12 +214,14 @@ def test_answers(tokenizer, sizes, threshold):
 
 def test_answers_need_room_for_text_beside_the_question():
     with pytest.raises(InputError, match=r"^--max_query_length=64: --max_seq_length=64"):
-        ServedAnswerer(None, None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
+        ServedAnswerer(None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
 
 
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, squad.SquadConfig(LENGTH, 3, 4))
+    served = ServedAnswerer(
+        InferenceEncoder(model.encoder, head=model.head), tokenizer, squad.SquadConfig(LENGTH, 3, 4)
+    )
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(question=empty, context=empty)["answer"].shape == [0]
@@ -242,9 +244,9 @@ TYPES = ["LOC", "PER"]
     [("iob2", TYPES, True), ("plain", ["LOC", "O", "PER"], True), ("plain", ["DET", "NOUN", "VERB"], False)],
 )
 def test_tags(tokenizer, scheme, labels, has_entities):
-    task = TaggingTask({}, labels, scheme=scheme)
+    task = TaggingTask(DataConfig("ner", tag_scheme=scheme), {}, labels)
     model = tiny_model(TokenModel, tokenizer, len(task.tags))
-    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, task.tags, task.is_plain, LENGTH)
+    served = ServedTagger(InferenceEncoder(model.encoder, head=model.head), tokenizer, task.tags, task.is_plain, LENGTH)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
@@ -298,11 +300,12 @@ def test_texts_are_split_into_words_in_linear_time():
 
 def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     classifier = tiny_model(ClassifierModel, tokenizer, 3)
-    texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a",)}
+    settings = {"labels": ["x", "y", "z"], "inputs": ["text_a"], "max_seq_length": LENGTH}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
-    classify = ServedClassifier(InferenceEncoder(classifier.encoder), classifier.head, texts, **options).signatures()
+    classify = ServedClassifier(
+        InferenceEncoder(classifier.encoder, head=classifier.head), tokenizer, settings
+    ).signatures()
     encode = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     functions = [
         classify["serving_default"],
@@ -314,9 +317,9 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
         InferenceEncoder, "_embed", lambda self, batch: sizes.append(len(batch.lengths)) or embed(self, batch)
     )
     for function in functions:
-        monkeypatch.setattr(signature_inputs, "SEQUENCES_PER_PART", 32)
+        monkeypatch.setattr(inference_encoder, "SEQUENCES_PER_PART", 32)
         whole = function(text_a=inputs)
-        monkeypatch.setattr(signature_inputs, "SEQUENCES_PER_PART", 3)
+        monkeypatch.setattr(inference_encoder, "SEQUENCES_PER_PART", 3)
         sizes.clear()
         for output, values in function(text_a=inputs).items():
             if values.dtype == tf.float32:

@@ -4,7 +4,6 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.dev_split import with_held_out_dev
 from bert_tf.tasks.registry import build_task
 
 
@@ -50,7 +49,7 @@ def test_scores_of_a_regression_are_no_classes(write, tmp_path):
 def test_impossible_shares_are_refused(write, tmp_path):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(InputError, match=r"--dev_fraction is 1\.5"):
-        with_held_out_dev(list, 1.5)
+        task_of(tmp_path, dev_fraction=1.5)
     with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 examples"):
         task_of(tmp_path, dev_fraction=0.5).examples("dev")
     with pytest.raises(InputError, match="--dev_fraction is not used with --dev_file"):

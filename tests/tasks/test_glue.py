@@ -184,7 +184,7 @@ def test_incomplete_rows_of_a_test_set_are_predicted_too(write):
     text = "id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n2\t\td\n"
     task = GlueTask("qqp", write("QQP/test.tsv", text).rpartition("/")[0], on_bad_row="skip")
     assert [(e.text_a, e.text_b) for e in task.examples("test")] == [("a", "b"), ("c", ""), ("", "d")]
-    assert task.test_indices("test") == ["0", "1", "2"]
+    assert task.reader.test_indices("test") == ["0", "1", "2"]
 
 
 def test_mnli_has_two_dev_sets_and_the_diagnostic_set(write):

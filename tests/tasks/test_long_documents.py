@@ -12,6 +12,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.examples import WeightedExample
 from bert_tf.text import FullTokenizer, packing
 from bert_tf.text.long_documents import LongDocuments, document_means
 from tests.api.conftest import pretrained  # noqa: F401 (a fixture)
@@ -119,17 +120,17 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # 
 
 
 def task_of(**settings):
-    return registry.build_task(DataConfig("text", train_file=[{"text": "a"}], **settings), "", do_train=True)
+    return registry.build_task(DataConfig("text", ".", **settings), "", do_train=True)
 
 
 def test_windows_have_the_weights_of_their_documents(write):
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     rows = [
-        {"text": "a " * length, "label": label, "weight": weight}
-        for length, label, weight in [(3, "x", "1"), (20, "y", "2")]
+        WeightedExample(str(length), "a " * length, None, label, weight)
+        for length, label, weight in [(3, "x", 1.0), (20, "y", 2.0)]
     ]
-    config = DataConfig("text", train_file=rows, columns=Columns(weight="weight"), documents=LongDocuments("windows"))
-    task = registry.build_task(config, "", do_train=True)
+    config = DataConfig("text", documents=LongDocuments("windows"))
+    task = registry.build_task(config, "", do_train=True, examples={"train": rows})
     features = task.featurize(task.examples("train"), tokenizer, LENGTH)
     assert len(features) == 4
     assert features.windows.tolist() == [1, 3]

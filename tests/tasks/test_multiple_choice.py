@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, data_path, tiny_config
 from tests.programs import PIECES
@@ -20,13 +21,17 @@ GOOD = '{"prompt": "p", "endings": ["a", "b", "c"], "label": 1}\n'
 
 
 def task_of(write, name, file, text, split="train", **options):
-    return MultipleChoiceTask(name, {split: write(file, text)}, **options)
+    return task_on(name, **{f"{split}_file": write(file, text)}, **options)
+
+
+def task_on(name, **options):
+    return build_task(DataConfig(name, **options), "", do_train=True)
 
 
 def test_published_rows():
-    swag = MultipleChoiceTask("swag", {"dev": str(data_path("swag/swag_fixture.csv"))})
+    swag = task_on("swag", dev_file=str(data_path("swag/swag_fixture.csv")))
     assert len(swag.examples("dev")) == 11
-    codah = MultipleChoiceTask("codah", {"train": str(data_path("codah/train.tsv"))})
+    codah = task_on("codah", train_file=str(data_path("codah/train.tsv")))
     assert len(codah.examples("train")) == 1665
     assert codah.labels == ("0", "1", "2", "3")
 
@@ -93,7 +98,7 @@ def test_missing_endings_have_no_probability_and_no_loss(write, file, text):
     assert task.labels == ("0", "1", "2")
     assert task.input_settings() == {}
     more = write("dev.jsonl", '{"prompt": "m", "endings": ["k", "l", "m", "n"], "label": 3}\n')
-    assert len(MultipleChoiceTask("multiple_choice", {**task.paths, "dev": more}).labels) == 4
+    assert len(task_of(write, "multiple_choice", file, text, dev_file=more).labels) == 4
 
     keras.utils.set_random_seed(1)
     model = task.build_model(tiny_config(vocab_size=len(PIECES)))
@@ -102,7 +107,7 @@ def test_missing_endings_have_no_probability_and_no_loss(write, file, text):
     assert outputs["probabilities"][0, 2] == 0
     # An example alone has the same scores and loss.
     for number, example in enumerate(examples):
-        own = MultipleChoiceTask("multiple_choice", {"train": write("own.jsonl", as_json(example))})
+        own = task_of(write, "multiple_choice", "own.jsonl", as_json(example))
         model.choices = len(own.labels)
         alone = model.predict(own.featurize(own.examples("train"), tokenizer, 16).batch(np.array([0]), 8))
         assert_close(outputs["probabilities"][number, : len(own.labels)], alone["probabilities"][0], 1e-6)

@@ -78,7 +78,7 @@ def test_names_of_tasks(write, tmp_path):
     assert custom.output_names == {}
     march = build_task(DataConfig("text", folder, test_file=write("march.csv", "text\na\n")), out, do_train=True)
     assert march.output_names == {"test": "march"}
-    assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
+    assert custom.sources == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
     with pytest.raises(InputError, match=r"train\.txt and .*train\.tsv both exist.*--train_file"):
         build_task(DataConfig("NER", folder), out, do_train=True)
     tags = DataConfig("NER", folder, train_file=f"{folder}/train.txt")

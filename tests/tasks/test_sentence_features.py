@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import sentence_features
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.examples import check_label
 from bert_tf.tasks.original import InputExample, convert_single_example
-from bert_tf.tasks.text import Columns, TextTask
+from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
 
@@ -32,7 +33,8 @@ def test_whole_data_sets_give_the_same_features(write):
     tokenizer = FullTokenizer(write("vocab.txt", vocab))
     rows = [("a b c", None), ("a", "b c c c c c c"), ("a b a b a b", ""), ("", None), ("a b", "c")]
     examples = [InputExample(str(i), a, b, "xy"[i % 2]) for i, (a, b) in enumerate(rows)]
-    features = TextTask({}, Columns(), labels=["x", "y"]).featurize(examples, tokenizer, 7)
+    task = build_task(DataConfig("text", ".", labels=["x", "y"]), "", do_train=True)
+    features = task.featurize(examples, tokenizer, 7)
     batch = features.batch(np.arange(5), 7)
     for i, example in enumerate(examples):
         single = convert_single_example(i, example, ["x", "y"], 7, tokenizer)
@@ -44,13 +46,15 @@ def test_whole_data_sets_give_the_same_features(write):
 
 def test_regression_labels_are_numbers(write):
     tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
-    task = TextTask({}, Columns(), problem="regression")
+    task = build_task(DataConfig("text", ".", problem="regression"), "", do_train=True)
     features = task.featurize([InputExample("1", "a", "b", "3.5")], tokenizer, 8)
     assert features.per_example["label_ids"].tolist() == [3.5]
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
-        sentence_features.check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
-    with pytest.raises(InputError, match="not a number"):
-        sentence_features.check_label(InputExample("1", "a", "b", "nan"), "file, line 3", None)
+        check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
+    for label in ("nan", float("inf"), True, None, 10**400):
+        with pytest.raises(InputError, match="not a number"):
+            check_label(InputExample("1", "a", "b", label), "file, line 3", None)
+    assert task.featurize([InputExample("1", "a", "b", 3.5)], tokenizer, 8).per_example["label_ids"].tolist() == [3.5]
 
 
 def test_unknown_labels_are_reported(write):

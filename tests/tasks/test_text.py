@@ -9,7 +9,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
-from bert_tf.tasks.text import TextTask
+from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from tests.conftest import tiny_config
 from tests.programs import PIECES
@@ -25,7 +25,8 @@ def task_of(write, text, name="train.tsv", columns=None, others=None, **options)
     paths = {"train": write(name, text)} | {
         split: write(f"{split}.{name.rpartition('.')[2]}", text) for split, text in (others or {}).items()
     }
-    return TextTask(paths, columns or Columns(), **options)
+    files = {f"{split}_file": path for split, path in paths.items()}
+    return build_task(DataConfig("text", columns=columns or Columns(), **files, **options), "", do_train=True)
 
 
 def test_columns_are_found_by_name_and_classes_in_the_training_file(write):
@@ -102,12 +103,12 @@ def test_classes_with_tabs_do_not_break_the_header(write, tmp_path):
 
 
 def test_predictions_of_other_tables_are_json_lines(write, tmp_path):
-    task = task_of(write, "text,label\na,x\nb,y\n", name="train.csv")
-    task.paths["test"] = write("march.json.gz", '[{"text": "a", "n": 1}]')
+    test = write("march.json.gz", '[{"text": "a", "n": 1}]')
+    task = task_of(write, "text,label\na,x\nb,y\n", name="train.csv", test_file=test)
     outputs = {"logits": np.array([[2.0, 1.0]]), "probabilities": np.array([[0.75, 0.25]])}
     assert task.labels
     task.write_predictions(str(tmp_path), SplitOutputs("test", task.examples("test"), outputs, None))
-    assert json.loads((tmp_path / "test_predictions.jsonl").read_text())["label"] == "x"
+    assert json.loads((tmp_path / "march_predictions.jsonl").read_text())["label"] == "x"
 
 
 def test_regression(write, tokenizer):
@@ -159,7 +160,10 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
     for threshold, chosen in (("", [[0, 0], [0, 0]]), ("0.35", [[0, 0], [0, 1]]), ("tune", labels.tolist())):
         task = task_of(write, text, problem="multi_label", label_threshold=threshold)
         if task.tunes:
-            assert task.tune(outputs, features_with(labels)) == {"label_threshold": pytest.approx(0.25)}
+            tuned = task.tune(outputs, features_with(labels))
+            assert tuned == {"label_threshold": pytest.approx(0.25)}
+            assert task.label_threshold == 0.5
+            vars(task).update(tuned)
         assert task.predictions(outputs).tolist() == chosen
     with pytest.raises(InputError, match=r"--label_threshold is '1\.5'"):
         task_of(write, text, problem="multi_label", label_threshold="1.5")
@@ -172,15 +176,27 @@ def features_with(label_ids):
 
 @pytest.mark.parametrize(
     ("class_weights", "expected"),
-    [("balanced", [4 / 6, 4 / 2]), ("y=2.5", [1.0, 2.5]), ("", None), ("z=2", "x, y"), ("y", "x, y"), ("y=-1", "x, y")],
+    [
+        ("balanced", [4 / 6, 4 / 2]),
+        ("y=2.5", [1.0, 2.5]),
+        ("", None),
+        ("z=2", "'z=2.0' is not class=weight.*x, y"),
+        ({"y": -1.0}, "'y=-1.0' is not class=weight.*x, y"),
+        ("y", "'y' is not class=weight"),
+        ("x=1,y=-1", "'y=-1' is not class=weight"),
+        ("y=high", "'y=high' is not class=weight"),
+    ],
 )
 def test_class_weights(write, class_weights, expected):
-    task = task_of(write, "text\tlabel\n" + "a\tx\n" * 3 + "b\ty\n", class_weights=class_weights)
+    def weights():
+        text = "text\tlabel\n" + "a\tx\n" * 3 + "b\ty\n"
+        return task_of(write, text, class_weights=class_weights).weights()
+
     if isinstance(expected, str):
-        with pytest.raises(InputError, match=f"class=weight.*{expected}"):
-            task.weights()
+        with pytest.raises(InputError, match=f"--class_weights: {expected}"):
+            weights()
     else:
-        assert task.weights() == pytest.approx(expected)
+        assert weights() == pytest.approx(expected)
 
 
 def test_rows_have_weights_in_training_only(write, tokenizer):
@@ -258,7 +274,8 @@ def test_contradicting_settings_are_refused(options, message):
 
 def test_an_empty_separator_is_refused():
     with pytest.raises(InputError, match="--label_separator is empty"):
-        TextTask({}, Columns(label_separator=""), problem="multi_label")
+        columns = Columns(label_separator="")
+        build_task(DataConfig("text", ".", problem="multi_label", columns=columns), "", do_train=True)
 
 
 def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
@@ -279,7 +296,7 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
     task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs, None), original_format=True)
     assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"
-    task.output_names = {"test": "march"}
+    task = task_of(write, train, name="train.csv", columns=columns, test_file=write("march.csv", test))
     written = task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs, None))
     assert [path.rpartition("/")[2] for path in written] == ["march_results.tsv", "march_predictions.csv"]
 

@@ -62,7 +62,7 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
     write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
     shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
-    features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
+    features = record_shards.record_features(shards)
     masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
 
     def batches(start, count, context=None):
@@ -79,7 +79,10 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     # The same sequences get different masks in each epoch.
     assert len({tuple(b["masked_lm_positions"].ravel()) for b in whole}) == 8
     evaluation = [
-        [b["input_ids"].numpy() for b in input_pipeline.evaluation_batches(shards, features, 4, None, masker).take(3)]
+        [
+            b["input_ids"].numpy()
+            for b in input_pipeline.training_batches(shards, features, 4, None, 0, None, masker).take(3)
+        ]
         for _ in range(2)
     ]
     np.testing.assert_equal(*evaluation)
@@ -108,7 +111,7 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
     shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     with pytest.raises(InputError, match="can't be combined"):
-        record_shards.record_features(shards, LENGTH, PREDICTIONS)
+        record_shards.record_features(shards)
 
 
 def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):

@@ -208,7 +208,7 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
         ({"mask": 0.8, "same": 0.1, "random": 0.2}, r"--masking_policy is 0\.8,0\.1,0\.2"),
         ({"mask": float("nan"), "same": 0.1, "random": 0.1}, r"--masking_policy is nan,0\.1,0\.1"),
         ({"masked_lm_prob": 0}, "--masked_lm_prob is 0"),
-        ({"replace_words_jointly": True}, "--replace_words_jointly: requires"),
+        ({"replace_words_jointly": True}, "--replace_words_jointly is used only with --do_whole_word_mask"),
     ],
 )
 def test_policies_are_checked(settings, message):

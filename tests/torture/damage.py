@@ -60,7 +60,7 @@ def _records(folder: pathlib.Path) -> None:
 def _read_records(folder: pathlib.Path) -> Any:
     path = str(folder / "x.tfrecord")
     (shard,) = record_shards.find_shards(path, LENGTH, PREDICTIONS, len(PIECES))
-    record_shards.record_features([shard], LENGTH, PREDICTIONS)
+    record_shards.record_features([shard])
     return RecordReader([path], [shard.records]).read(np.zeros(5, int), np.arange(5))
 
 

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import threading
+import types
 from unittest import mock
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from bert_tf.distribution import strategies, workers
 from bert_tf.distribution.workers import WorkersError
 from bert_tf.training import agreement
+from bert_tf.training.run import Run
 from tests.conftest import tiny_config
 
 
@@ -88,7 +90,8 @@ def test_the_path_of_a_checkpoint_may_differ_but_no_setting(outcomes, monkeypatc
     compared = []
     for path, rate in (("a", 1), ("b", 1), ("b", 2)):
         settings = {"init_checkpoint": path, "rate": rate}
-        agreement.require_settings(None, tiny_config(), "", lambda settings=settings: settings)
+        run = types.SimpleNamespace(strategy=None, config=tiny_config(), vocab_file="", _resume_settings=settings)
+        Run.check_workers(run)
     assert compared[0] == compared[1] != compared[2]
     assert compared[0]["bert_config"]["vocab_size"] == 41
 

@@ -136,7 +136,7 @@ def check_parts_of_hosts(path):
     fake_tpu.install(cores=4, hosts=2)
     sizes = (programs.LENGTH, programs.PREDICTIONS)
     shards = record_shards.find_shards(path, *sizes, len(programs.PIECES))
-    features = record_shards.record_features(shards, *sizes)
+    features = record_shards.record_features(shards)
     read = functools.partial(input_pipeline.training_batches, shards, features, 8, 5, 2, reads_through=True)
     strategy = strategies.build_strategy(DistributionConfig("tpu", "local"), several_hosts=True)
     parts = next(strategies.batches(strategy, read))

@@ -14,6 +14,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.training.interface import TrainableModel
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
@@ -22,14 +23,11 @@ from tests.training.test_training import config_for, dataset_from_step
 STEPS, ROWS, WIDTH = 3, 6, 4
 
 
-class WeightedRegression:
+class WeightedRegression(TrainableModel):
     """A linear model whose loss is divided by a sum of weights, as the loss of masked LM is."""
 
-    metric_names = ()
-    classes = None
-
     def __init__(self, start):
-        self.variables = self.trained_variables = [keras.Variable(start, name="kernel")]
+        self.variables = [keras.Variable(start, name="kernel")]
 
     def flops(self, batch):
         return tf.constant(0.0)

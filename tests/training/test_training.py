@@ -25,7 +25,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import log, loop, resume
 from bert_tf.training.errors import explain_errors
-from bert_tf.training.interface import PeriodicEvaluation, TrainingData
+from bert_tf.training.hooks import PeriodicEvaluation
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
@@ -102,13 +103,11 @@ def test_recomputed_gradients_are_the_same():
     assert softmaxes == [2, 4]
 
 
-def run(
-    config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, boundaries=(), evaluation=None
-):
+def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, boundaries=(), hooks=()):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
     data = TrainingData(data, boundaries, describe)
-    result = loop.train(model, config, strategy, data, evaluation=evaluation)
+    result = loop.train(model, config, strategy, data, hooks=hooks)
     return {variable.path: variable.numpy() for variable in model.variables}, result
 
 
@@ -176,8 +175,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 
 def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     config = config_for(tmp_path / "run", steps=2)
-    with pytest.raises(InputError, match="--init_checkpoint: there is no checkpoint"):
-        resume.require_starting_point(config.output_dir, str(tmp_path / "bert_model.ckpt"))
     other = PretrainingModel(tiny_config(num_hidden_layers=1))
     init = str(tmp_path / "init" / "bert_model.ckpt")
     saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
@@ -187,7 +184,6 @@ def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
     trained, _ = run(config)
     assert run(config)[1] == {}  # it has finished
-    resume.require_starting_point(config.output_dir, "not needed any more")
     resume.restore_or_initialize(trainer.model, trainer.state, config.output_dir, init)
     assert_close(trainer.state()[name].numpy(), trained[name], 0)
     assert trainer.step == 2
@@ -406,10 +402,10 @@ def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, st
     evaluation = PeriodicEvaluation(lambda step: {"score": float(step)}, every=2)
     stop_after(monkeypatch, stops_after)
     with pytest.raises(SystemExit, match=f"after step {stops_after}"):
-        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+        run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
     monkeypatch.undo()
     for _ in range(2):  # the second time after the run has finished
-        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+        run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
         lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
         assert [(line["step"], line["kind"]) for line in lines] == [
             (step, kind) for step in (2, 4, 6) for kind in ("train", "eval")
@@ -445,7 +441,7 @@ def test_a_trace_is_written_if_it_is_asked_for(tmp_path):
 def test_evaluation_during_training_is_logged(tmp_path, capsys):
     scores = iter([3.0, 2.0, 1.0])
     evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
-    run(config_for(tmp_path, steps=7, peak_tflops=1e-3), evaluation=evaluation)
+    run(config_for(tmp_path, steps=7, peak_tflops=1e-3), hooks=[evaluation])
     bar = capsys.readouterr().err
     for name in ("loss", "masked_lm_accuracy", "next_sentence_accuracy", "sequences_per_second", "flop_utilisation"):
         assert f" {name}=" in bar

@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = extras.when_used(
     {
         "bert_tf.tasks.squad.decoding": ["average_distributions", "decode"],
         "bert_tf.tasks.squad.evaluation": ["evaluate", "evaluate_v1", "evaluate_v2", "tune_null_threshold"],
-        "bert_tf.tasks.squad.questions": ["SquadData", "SquadExample", "load_articles", "make_example", "read_squad"],
+        "bert_tf.tasks.squad.questions": ["SquadData", "SquadExample", "make_example", "read_squad"],
         "bert_tf.tasks.squad.predictions": ["SquadPredictions", "merge_n_best", "read_answers", "read_n_best"],
         "bert_tf.tasks.squad.rules": ["SquadConfig"],
         "bert_tf.tasks.squad.windows": ["SquadWindows", "featurize"],

@@ -28,7 +28,7 @@ from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
 from bert_tf.tasks.squad.questions import SquadExample
 from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.text import BasicTokenizer, FullTokenizer
+from bert_tf.text import BasicTokenizer
 
 # The largest number of pairs of positions to compare at once, to limit the memory.
 _CHUNK_PAIRS = 1 << 21
@@ -44,7 +44,6 @@ def decode(
     windows: SquadWindows,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    tokenizer: FullTokenizer,
     config: SquadConfig = SquadConfig(),
     null_score_diff_threshold: float = 0.0,
 ) -> SquadPredictions:
@@ -55,7 +54,6 @@ def decode(
       windows: the windows of the questions, made with the same config.
       start_logits: [W, T].
       end_logits: [W, T].
-      tokenizer: the tokenizer that made the windows.
       config: the rules for answers.
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
@@ -71,9 +69,9 @@ def decode(
         if config.by_offsets:
             return document.context[document.spans[first][0] : document.spans[last][1]]
         first_word, last_word = (bisect.bisect_right(document.first_piece, token) - 1 for token in (first, last))
-        predicted = join_pieces(tokenizer.convert_ids_to_tokens(document.ids[first : last + 1]))
+        predicted = join_pieces(windows.tokenizer.convert_ids_to_tokens(document.ids[first : last + 1]))
         words = " ".join(document.words[first_word : last_word + 1])
-        return final_text(predicted, words, tokenizer.basic_tokenizer, config.verbose_logging)
+        return final_text(predicted, words, windows.tokenizer.basic_tokenizer, config.verbose_logging)
 
     qas_ids = [example.qas_id for example in examples]
     return answer_questions(qas_ids, windows, start_logits, end_logits, text, config, null_score_diff_threshold)

@@ -12,22 +12,16 @@ from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, say_once
 from bert_tf.tasks.squad.predictions import SquadPredictions
-from bert_tf.tasks.squad.questions import name_ids, paragraphs
+from bert_tf.tasks.squad.questions import Answer, SquadExample, name_ids
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 # The value for a missing answer, which differs from all right answers.
 _WRONG = "\uffff"
 
-Articles = Sequence[Mapping[str, Any]]
 
-
-def has_answers(articles: Articles, version_2_with_negative: bool) -> bool:
-    """Returns whether the file has the right answer to any question, so it can be evaluated."""
-    return any(
-        question.get("answers") or (version_2_with_negative and question.get("is_impossible"))
-        for _, questions in paragraphs(articles)
-        for question in questions
-    )
+def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
+    """Returns whether the right answer to any question is known, so the answers can be evaluated."""
+    return any(example.answers or (version_2_with_negative and example.is_impossible) for example in examples)
 
 
 def official_evaluator(version_2_with_negative: bool) -> ModuleType:
@@ -40,11 +34,13 @@ def official_evaluator(version_2_with_negative: bool) -> ModuleType:
     return extras.require(f"official.nlp.tools.squad_evaluate_{version}", "Evaluating answers to SQuAD")
 
 
-def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_negative: bool) -> dict[str, float]:
-    """Returns the scores of a file's answers.
+def evaluate(
+    examples: Sequence[SquadExample], predictions: SquadPredictions, version_2_with_negative: bool
+) -> dict[str, float]:
+    """Returns the scores of answers.
 
     Args:
-      articles: the file's "data".
+      examples: the questions with their right answers.
       predictions: the answers.
       version_2_with_negative: whether a question may have no answer. If True, the scores of the best thresholds are
         added.
@@ -53,11 +49,11 @@ def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_n
       InputError: if no question has a right answer (1.1), or none was answered (2.0).
     """
     if not version_2_with_negative:
-        return evaluate_v1(articles, predictions.answers)
-    return evaluate_v2(articles, predictions.answers) | tune_null_threshold(articles, predictions)
+        return evaluate_v1(examples, predictions.answers)
+    return evaluate_v2(examples, predictions.answers) | tune_null_threshold(examples, predictions)
 
 
-def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, float]:
+def evaluate_v1(examples: Sequence[SquadExample], answers: Mapping[str, str]) -> dict[str, float]:
     """Returns SQuAD 1.1's `exact_match` and `f1`. A question without an entry counts as wrong.
 
     If there are questions without an entry, `missing` is their number.
@@ -65,7 +61,7 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
     Raises:
       InputError: if no question has a right answer.
     """
-    articles, questions = _scored(articles, version_2_with_negative=False)
+    articles, questions = _scored(examples, version_2_with_negative=False)
     if not questions:
         raise InputError("--predict_file has no questions to evaluate. Add some.")
     results = official_evaluator(False).evaluate(articles, answers)
@@ -74,12 +70,12 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
 
 
 def evaluate_v2(
-    articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
+    examples: Sequence[SquadExample], answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """Returns SQuAD 2.0's scores. Questions without an entry count as wrong. Entries for other questions are ignored.
 
     Args:
-      articles: the file's "data".
+      examples: the questions with their right answers.
       answers: maps ids to answers, "" for none.
       null_odds: maps ids to odds for no answer; higher if an answer is less likely.
 
@@ -92,7 +88,7 @@ def evaluate_v2(
     Raises:
       InputError: if no question has an entry, or an answered one has no odds.
     """
-    articles, questions = _scored(articles, version_2_with_negative=True)
+    articles, questions = _scored(examples, version_2_with_negative=True)
     if not questions.keys() & answers.keys():
         raise InputError("--predict_file: no question has an answer. Use answers to this file.")
     counted = _count_missing(questions, answers)
@@ -115,7 +111,7 @@ def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> 
     return {"missing": len(missing)}
 
 
-def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:
+def tune_null_threshold(examples: Sequence[SquadExample], predictions: SquadPredictions) -> dict[str, float]:
     """Returns the thresholds with the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
 
     Every question is judged by its best non-empty answer. The original code judges the answers that remain after the
@@ -123,10 +119,10 @@ def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> di
     script reports 0; here the threshold is one with this effect.
 
     Args:
-      articles: the file's "data".
+      examples: the questions with their right answers.
       predictions: answers to SQuAD 2.0.
     """
-    results = evaluate_v2(articles, predictions.best_non_null, predictions.null_odds)
+    results = evaluate_v2(examples, predictions.best_non_null, predictions.null_odds)
     best = {f"best_{name}": results[f"best_{name}"] for name in _BEST}
     never = math.nextafter(min(predictions.null_odds.values()), -math.inf)
     no_answer_score = 100.0 * results.get("NoAns_total", 0) / results["total"]
@@ -136,20 +132,21 @@ def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> di
     return best
 
 
-def _scored(articles: Articles, version_2_with_negative: bool) -> tuple[Articles, dict[str, list[str]]]:
+def _scored(
+    examples: Sequence[SquadExample], version_2_with_negative: bool
+) -> tuple[list[dict[str, Any]], dict[str, list[Answer]]]:
     """Returns the "data" of the questions with known right answers, and the answers. Warns about the other questions.
 
     In SQuAD 2.0, an empty list of answers is a right answer.
     """
-    scored, found, others = [], {}, []
-    for _, questions in paragraphs(articles):
-        for question in questions:
-            answers = question.get("answers", [] if question.get("is_impossible") else None)
-            if answers or (version_2_with_negative and answers is not None):
-                scored.append({"paragraphs": [{"qas": [{"id": question["id"], "answers": answers}]}]})
-                found[question["id"]] = [answer["text"] for answer in answers]
-            else:
-                others.append(question["id"])
+    found, others = {}, []
+    for example in examples:
+        answers = [] if example.answers is None and example.is_impossible else example.answers
+        if answers or (version_2_with_negative and answers is not None):
+            found[example.qas_id] = answers
+        else:
+            others.append(example.qas_id)
     if others:
         say_once(f"Warning: {len(others)} questions have no right answer and are not scored: {name_ids(others)}.")
-    return scored, found
+    qas = [{"id": qas_id, "answers": answers} for qas_id, answers in found.items()]
+    return [{"paragraphs": [{"qas": qas}]}], found

@@ -12,11 +12,9 @@ import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
-from bert_tf.model.heads import SpanHead
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
-from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, read_ids, signature
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
     first_text_position,
@@ -27,7 +25,7 @@ from bert_tf.tasks.squad.rules import (
 )
 from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch, window_places
+from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.text.long_documents import cut_texts
 
@@ -76,8 +74,7 @@ class ServedAnswerer(tf.Module):
     """Answers questions from contexts of any length.
 
     Args:
-      encoder: the model.
-      head: its output layer.
+      encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
       config: the rules for windows and answers.
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
@@ -89,7 +86,6 @@ class ServedAnswerer(tf.Module):
     def __init__(
         self,
         encoder: InferenceEncoder,
-        head: SpanHead,
         tokenizer: Tokenizer,
         config: SquadConfig,
         null_score_diff_threshold: float = 0.0,
@@ -97,7 +93,6 @@ class ServedAnswerer(tf.Module):
         config.check_lengths()
         super().__init__(name="answerer")
         self._encoder = encoder
-        self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
         self.config = config
@@ -129,23 +124,19 @@ class ServedAnswerer(tf.Module):
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        logits = batch.padded(self._logits(batch), MASKED_SCORE, tf.shape(input_ids)[1])
+        logits = batch.padded(self._encoder.token_logits(batch), MASKED_SCORE, tf.shape(input_ids)[1])
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def _from_texts(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         check_equally_many(question=question, context=context)
         pieces = self._tokenizer.tokenize_with_offsets(context)
         windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self.config)
-        logits = in_parts(self._logits, windows.tokens, width=2)
+        logits = in_parts(self._encoder.token_logits, windows.tokens, width=2)
         spans = best_spans(windows, logits, self.config)
         null_score = null_scores(windows, logits)
         threshold = self.null_score_diff_threshold if self.config.version_2_with_negative else None
         size = self.config.n_best_size
         return place_answers(context, pieces, spans, null_score, n_best_size=size, threshold=threshold)
-
-    def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the start and end logits [n, 2] of sequences."""
-        return self._output(self._encoder.token_states(batch))
 
 
 def cut_windows(
@@ -288,29 +279,22 @@ def _is_first(texts: tf.Tensor) -> tf.Tensor:
 
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
     """Groups the values of all windows by question, [W, M] -> [B, S*M]; S is at least 1."""
-    rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
-    padded = tf.pad(rows.to_tensor(padding), [[0, 0], [0, 1], [0, 0]], constant_values=tf.cast(padding, values.dtype))
+    padded = tf.pad(
+        by_row(values, counts).to_tensor(padding),
+        [[0, 0], [0, 1], [0, 0]],
+        constant_values=tf.cast(padding, values.dtype),
+    )
     shape = tf.shape(padded)
     return tf.reshape(padded, [shape[0], shape[1] * shape[2]])
 
 
-def exportable(run: FinishedRun) -> Exportable:
+def exportable_answerer(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a SQuAD run, which answers like run_squad.py with --answer_text=offsets."""
-    model = SpanModel(run.config, causal=run.causal)
-    step = run.restore(model)
-    given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
-    for name in ("version_2_with_negative", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
-        value = run.settings.get(name, run.flags.get(name))
-        if value is not None:
-            given.setdefault(name, value)
+    model, step = run.restored(SpanModel)
+    config = SquadConfig.from_flags({**run.flags, **run.settings, **run.export_config.answers})
     threshold = run.export_config.null_score_diff_threshold
     if threshold is None and run.settings["version_2_with_negative"]:
         threshold = find_null_threshold([run.folder], describe_model(step, model))
-    served = ServedAnswerer(
-        run.encoder(model),
-        model.head,
-        run.tokenizer,
-        SquadConfig(**given, answer_text="offsets"),
-        null_score_diff_threshold=threshold or 0.0,
-    )
-    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length)
+    config = config.replace(max_seq_length=run.max_seq_length, answer_text="offsets")
+    served = ServedAnswerer(run.encoder(model), run.tokenizer, config, null_score_diff_threshold=threshold or 0.0)
+    return run.exportable(served, model)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files
+from bert_tf.serving.answering import softmax
 from bert_tf.tasks.squad.questions import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
@@ -175,14 +175,6 @@ def _merge_entries(entries: Sequence[Entry], num_runs: int) -> list[Entry]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def softmax(scores: Sequence[float]) -> list[float]:
-    """Returns probabilities for scores."""
-    highest = max(scores)
-    exponentials = [math.exp(score - highest) for score in scores]
-    total = sum(exponentials)
-    return [exponential / total for exponential in exponentials]
 
 
 def read_answers(path: str) -> dict[str, str]:

@@ -6,8 +6,9 @@ its list of answers is empty. A file to predict need not have `answers`.
 """
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from absl import logging
@@ -24,7 +25,9 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 _NAMED_IDS = 10
 
 
-class _Answer(TypedDict):
+class Answer(TypedDict):
+    """A right answer, and the index of its first character in the context."""
+
     text: str
     answer_start: NotRequired[int]
 
@@ -32,7 +35,7 @@ class _Answer(TypedDict):
 class _Question(TypedDict):
     id: str
     question: str
-    answers: NotRequired[list[_Answer]]
+    answers: NotRequired[list[Answer]]
     is_impossible: NotRequired[bool]
 
 
@@ -41,14 +44,12 @@ class _Paragraph(TypedDict):
     qas: list[_Question]
 
 
-class Article(TypedDict):
-    """An article of a file's "data", with only the keys that this project reads."""
-
+class _Article(TypedDict):
     paragraphs: list[_Paragraph]
 
 
 class _File(TypedDict):
-    data: list[Article]
+    data: list[_Article]
 
 
 @dataclasses.dataclass
@@ -62,9 +63,10 @@ class SquadExample:
       orig_answer_text: the answer; "" if there is none, None in prediction.
       start_position: index of the answer's first word; -1 if there is none, None in prediction.
       end_position: index of the answer's last word.
-      is_impossible: whether the paragraph does not contain the answer (2.0; False in prediction).
+      is_impossible: whether the paragraph does not contain the answer (2.0).
       context: the paragraph as written in the file; None if only its words are known.
       answer_offset: index of the answer's first character in `context`; None without an answer.
+      answers: the right answers; empty if there is none, None if they are unknown.
     """
 
     qas_id: str
@@ -76,25 +78,27 @@ class SquadExample:
     is_impossible: bool = False
     context: str | None = None
     answer_offset: int | None = None
+    answers: list[Answer] | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass
 class SquadData:
-    """The content of a file.
+    """The questions of a file.
 
     Attributes:
       examples: the usable questions, in order.
-      articles: the file's unchanged "data", for the evaluation scripts.
       dropped: maps ids to reasons, for training questions whose answer is not at the position in the file.
       realigned: ids of questions whose answer was found at another position.
-      blank: ids of examples whose question or context is empty. They are kept.
     """
 
     examples: list[SquadExample]
-    articles: list[Article]
     dropped: dict[str, str] = dataclasses.field(default_factory=dict)
     realigned: list[str] = dataclasses.field(default_factory=list)
-    blank: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def blank(self) -> list[str]:
+        """The ids of examples whose question or context is empty. They are kept."""
+        return [x.qas_id for x in self.examples if not x.question_text.strip() or not x.context.strip()]
 
     def report(self) -> list[str]:
         """Returns lines that count and name the dropped or corrected questions."""
@@ -118,9 +122,12 @@ def split_context(context: str) -> list[str]:
     return _WORD.findall(context)
 
 
-def make_example(qas_id: str, question_text: str, context: str) -> SquadExample:
+def make_example(
+    qas_id: str, question_text: str, context: str, answers: list[Answer] | None = None, is_impossible: bool = False
+) -> SquadExample:
     """Returns a question without a file."""
-    return SquadExample(qas_id, question_text, split_context(context), context=context)
+    words = split_context(context)
+    return SquadExample(qas_id, question_text, words, is_impossible=is_impossible, context=context, answers=answers)
 
 
 def read_squad_examples(
@@ -129,7 +136,7 @@ def read_squad_examples(
     """Reads a file like the original code.
 
     A training question is dropped, and named in the log, if the words at its answer's position do not include the
-    answer.
+    answer. As in the original code, `is_impossible` is False in prediction.
 
     Args:
       input_file: the JSON file.
@@ -139,21 +146,22 @@ def read_squad_examples(
     Raises:
       InputError: see `read_squad`. As in the original code, a file to predict may be of either version.
     """
-    articles = load_articles(input_file, _file_flag(is_training))
-    if is_training:
-        _check_versions(articles, version_2_with_negative, _file_flag(is_training))
-    data = _read(articles, is_training, SquadConfig(version_2_with_negative=version_2_with_negative))
+    data = _read(input_file, is_training, SquadConfig(version_2_with_negative=version_2_with_negative))
     for line in data.report():
         logging.warning("%s", line)
+    for example in data.examples:
+        example.is_impossible &= is_training
     return data.examples
 
 
-def read_squad(input_file: str | list[Article], is_training: bool, config: SquadConfig = SquadConfig()) -> SquadData:
-    """Reads a file, and records the questions that are dropped or corrected.
+def read_squad(
+    source: str | Sequence[SquadExample], is_training: bool, config: SquadConfig = SquadConfig()
+) -> SquadData:
+    """Reads questions, and records those that are dropped or corrected.
 
     Args:
-      input_file: the JSON file, or its "data".
-      is_training: whether to read the answers; each question must then have exactly one.
+      source: a JSON file, a table with the columns id, question, context and answers, as of datasets, or examples.
+      is_training: whether to use the answers; each question must then have exactly one.
       config: with `answer_text="original"`, the same training questions are kept as in the original code. With
         "offsets", a question is kept if its answer is in the context, character by character, at the position in the
         file. With `fix_answer_offsets`, an answer at another position is used (the nearest one).
@@ -162,38 +170,44 @@ def read_squad(input_file: str | list[Article], is_training: bool, config: Squad
       InputError: if the file is not JSON in SQuAD's format, an id occurs twice, a training question does not have
         exactly one answer (or none, in SQuAD 2.0), or no question can be used.
     """
-    flag = _file_flag(is_training)
-    articles = load_articles(input_file, flag) if isinstance(input_file, str) else input_file
-    if is_training:
-        _check_versions(articles, config.version_2_with_negative, flag)
-    data = _read(articles, is_training, config)
+    data = _read(source, is_training, config)
     if not data.examples:
-        raise InputError("\n".join([f"{flag}: there is no usable question. Add some.", *data.report()]))
+        raise InputError("\n".join([f"{_flag(is_training)}: there is no usable question. Add some.", *data.report()]))
     return data
 
 
-def load_articles(input_file: str, what: str) -> list[Article]:
-    """Reads a file's "data", and checks its format and the ids.
+def _flag(is_training: bool) -> str:
+    return "--train_file" if is_training else "--predict_file"
 
-    Args:
-      input_file: the JSON file, or a table with the columns id, question, context and answers, as of datasets.
-      what: its name in messages, for example `--predict_file`.
 
-    Raises:
-      InputError: if the file is not in SQuAD's format, or an id occurs twice.
-    """
-    if _is_table(files.require_file(input_file, what), what):
-        rows = tables.read_table(input_file, ("question", "context"))
-        articles = check(tables.convert_rows(rows, _article, input_file, "error"), list[Article], what)
+def _read(source: str | Sequence[SquadExample], is_training: bool, config: SquadConfig) -> SquadData:
+    examples = _read_file(source, is_training) if isinstance(source, str) else list(source)
+    return _with_training_answers(examples, config) if is_training else SquadData(examples)
+
+
+def _read_file(path: str, is_training: bool) -> list[SquadExample]:
+    flag = _flag(is_training)
+    if _is_table(files.require_file(path, flag), flag):
+        rows = tables.read_table(path, ("question", "context"))
+        articles = check(tables.convert_rows(rows, _article, path, "error"), list[_Article], flag)
     else:
-        articles = json_files.read(input_file, what, _File)["data"]
-    seen: set[str] = set()
-    for _, questions in paragraphs(articles):
-        for question in questions:
-            if question["id"] in seen:
-                raise InputError(f"{what}: {input_file}: the id {question['id']!r} occurs twice. Rename one of them.")
-            seen.add(question["id"])
-    return articles
+        articles = json_files.read(path, flag, _File)["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    questions = [question for paragraph in paragraphs for question in paragraph["qas"]]
+    # If a file to predict has neither an answer nor a mark, its empty lists mean that the answers are unknown.
+    is_marked = is_training or any(x.get("answers") or x.get("is_impossible") for x in questions)
+    examples: dict[str, SquadExample] = {}
+    for paragraph in paragraphs:
+        context, words = paragraph["context"], split_context(paragraph["context"])
+        for question in paragraph["qas"]:
+            if (qas_id := question["id"]) in examples:
+                raise InputError(f"{flag}: {path}: the id {qas_id!r} occurs twice. Rename one of them.")
+            answers = question.get("answers")
+            is_impossible = question.get("is_impossible", is_marked and answers == [])
+            examples[qas_id] = SquadExample(
+                qas_id, question["question"], words, is_impossible=is_impossible, context=context, answers=answers
+            )
+    return list(examples.values())
 
 
 def _is_table(path: str, flag_name: str) -> bool:
@@ -210,57 +224,32 @@ def _article(row: tables.Row) -> dict[str, Any]:
     return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}
 
 
-def paragraphs(articles: Iterable[Article]) -> Iterator[tuple[str, list[_Question]]]:
-    """Yields every context of a file's "data", with its questions."""
-    for article in articles:
-        for paragraph in article["paragraphs"]:
-            yield paragraph["context"], paragraph["qas"]
-
-
-def question_name(what: str, qas_id: str) -> str:
-    """Returns a question's name for messages."""
-    return f"{what}: question {qas_id!r}"
-
-
-def _file_flag(is_training: bool) -> str:
-    return "--train_file" if is_training else "--predict_file"
-
-
-def is_impossible(question: _Question) -> bool:
-    """Returns whether a question has no answer. Without `is_impossible`, this is so if its list of answers is empty."""
-    return question.get("is_impossible", question.get("answers") == [])
-
-
-def _check_versions(articles: list[Article], version_2_with_negative: bool, what: str) -> None:
-    for _, questions in paragraphs(articles):
-        for question in questions:
-            if not version_2_with_negative and is_impossible(question):
-                where = question_name(what, question["id"])
+def _with_training_answers(examples: Iterable[SquadExample], config: SquadConfig) -> SquadData:
+    """Returns the questions whose answers are found, with the positions of the answers."""
+    data = SquadData([])
+    words_of = functools.lru_cache(maxsize=1)(_word_of_character)  # questions of one paragraph follow one another
+    for example in examples:
+        where = f"{_flag(is_training=True)}: question {example.qas_id!r}"
+        if example.is_impossible:
+            if not config.version_2_with_negative:
                 raise InputError(
                     f"{where} is impossible or has no answer (SQuAD 2.0). Set --version_2_with_negative=True."
                 )
-
-
-def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> SquadData:
-    data = SquadData(examples=[], articles=articles)
-    for context, questions in paragraphs(articles):
-        doc_tokens = split_context(context)
-        word_of_character = _word_of_character(context) if is_training else []
-        for question in questions:
-            example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
-            if is_training and config.version_2_with_negative and is_impossible(question):
-                example.is_impossible, example.orig_answer_text = True, ""
-                example.start_position = example.end_position = -1
-            elif is_training:
-                offset = _read_answer(example, question, config)
-                if reason := _find_words(example, word_of_character, config):
-                    data.dropped[example.qas_id] = reason
-                    continue
-                if example.answer_offset != offset:
-                    data.realigned.append(example.qas_id)
-            data.examples.append(example)
-            if not context.strip() or not example.question_text.strip():
-                data.blank.append(example.qas_id)
+            example.orig_answer_text = ""
+            example.start_position = example.end_position = -1
+        else:
+            answers = example.answers or []
+            if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
+                raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Pass one with 'text' and 'answer_start'.")
+            text, offset = answers[0]["text"], answers[0]["answer_start"]
+            example.orig_answer_text = text
+            example.answer_offset = _nearest(example.context, text, offset) if config.fix_answer_offsets else offset
+            if reason := _find_words(example, words_of(example.context), config):
+                data.dropped[example.qas_id] = reason
+                continue
+            if example.answer_offset != offset:
+                data.realigned.append(example.qas_id)
+        data.examples.append(example)
     return data
 
 
@@ -272,18 +261,6 @@ def _word_of_character(context: str) -> list[int]:
         words += [count - 2] * (match.start() - len(words))
         words += [count - 1] * (match.end() - match.start())
     return words + [count - 1] * (len(context) - len(words))
-
-
-def _read_answer(example: SquadExample, question: _Question, config: SquadConfig) -> int:
-    """Stores a training answer in its example, and returns the offset in the file."""
-    answers = question.get("answers", [])
-    if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
-        where = question_name(_file_flag(is_training=True), example.qas_id)
-        raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Pass one with 'text' and 'answer_start'.")
-    text, offset = answers[0]["text"], answers[0]["answer_start"]
-    example.orig_answer_text = text
-    example.answer_offset = _nearest_offset(example.context, text, offset) if config.fix_answer_offsets else offset
-    return offset
 
 
 def _find_words(example: SquadExample, word_of_character: list[int], config: SquadConfig) -> str:
@@ -307,7 +284,7 @@ def _find_words(example: SquadExample, word_of_character: list[int], config: Squ
     return "" if is_there else f"the answer isn't at its position{hint}"
 
 
-def _nearest_offset(context: str, text: str, offset: int) -> int:
+def _nearest(context: str, text: str, offset: int) -> int:
     """Returns the position of `text` nearest to `offset`, or the first of two; `offset` if there is none."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
     return min(places, key=lambda place: abs(place - offset), default=offset)

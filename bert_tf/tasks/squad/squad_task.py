@@ -7,7 +7,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
 from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read_answers, read_n_best
-from bert_tf.tasks.squad.questions import Article, SquadData, SquadExample, read_squad
+from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.text import Tokenizer
@@ -31,9 +31,10 @@ from bert_tf.text import Tokenizer
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-# The file with the tuned threshold in a run directory.
-NULL_THRESHOLD_FILE = "null_threshold.json"
 THRESHOLD_KEY = "null_score_diff_threshold"
+
+# A file of questions, or examples.
+Source = str | Sequence[SquadExample]
 
 
 class SquadTask(Task):
@@ -41,8 +42,8 @@ class SquadTask(Task):
 
     Args:
       config: how questions are read and answered.
-      train_files: the files to train on one after another, or their "data".
-      predict_file: the file to answer, or its "data".
+      train_files: the files, or lists of examples, to train on one after another.
+      predict_file: the file, or the examples, to answer.
       answer_config: the models that answer, and their settings.
 
     Raises:
@@ -57,40 +58,38 @@ class SquadTask(Task):
     def __init__(
         self,
         config: SquadConfig,
-        train_files: Sequence[str | list[Article]] = (),
-        predict_file: str | list[Article] | None = None,
+        train_files: Sequence[Source] = (),
+        predict_file: Source | None = None,
         answer_config: AnswerConfig = AnswerConfig(),
     ) -> None:
         config.check_lengths()
         self.config = config
-        self._train_files = {f"train_{number}": path for number, path in enumerate(train_files, start=1)}
-        self.train_splits = list(self._train_files)
-        self._predict_file = predict_file
+        self._sources = {f"train_{number}": source for number, source in enumerate(train_files, start=1)}
+        self.train_splits = list(self._sources)
+        self._sources[PREDICT_SPLIT] = predict_file
         self.answer_config = answer_config
         self.uses_model_of_run = not answer_config.ensemble_dirs
-        self._tokenizer: Tokenizer | None = None
+        self.examples = functools.cache(self.examples)
 
     @property
     def selection_metric(self) -> str:
         """The score that selects weights: F1, or for SQuAD 2.0 the F1 with the best threshold."""
         return "best_f1" if self.config.version_2_with_negative else "f1"
 
-    @property
-    def articles(self) -> list[dict[str, Any]]:
-        """The "data" of the file to answer."""
-        return self._predict_data.articles
-
     def examples(self, split: str) -> list[SquadExample]:
         """Returns the questions of a training file, or of the file to answer."""
-        if split == PREDICT_SPLIT:
-            return self._predict_data.examples
-        return self._read(self._train_files[split], is_training=True).examples
+        is_training = split != PREDICT_SPLIT
+        data = read_squad(self._sources[split], is_training, self.config)
+        for line in data.report():
+            say(line)
+        if not is_training and has_answers(data.examples, self.config.version_2_with_negative):
+            official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
+        return data.examples
 
     def featurize(
         self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> SquadWindows:
         """Returns the windows of questions, with the positions of the answers if the answers were read."""
-        self._tokenizer = tokenizer
         is_training = any(example.start_position is not None for example in examples)
         config = self.config.replace(max_seq_length=max_seq_length)
         windows = featurize(examples, tokenizer, config, is_training, num_workers)
@@ -114,36 +113,15 @@ class SquadTask(Task):
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """Returns the scores of the best answers; for SQuAD 2.0 with the threshold 0 and with the best one."""
-        logits = outputs["start_logits"], outputs["end_logits"]
-        predictions = decode(self.examples(PREDICT_SPLIT), features, *logits, self._tokenizer, self.config)
-        return evaluate(self.articles, predictions, self.config.version_2_with_negative)
+        examples = self.examples(PREDICT_SPLIT)
+        predictions = decode(examples, features, outputs["start_logits"], outputs["end_logits"], self.config)
+        return evaluate(examples, predictions, self.config.version_2_with_negative)
 
     def finish(self, run: FinetuningRun, output_dir: str) -> dict[str, dict]:
         """Answers the file of questions. See `answer_file`."""
         settings = run.settings
         is_answered = settings.do_predict or settings.do_eval
         return {"eval": {PREDICT_SPLIT: answer_file(run, self.answer_config, output_dir)}} if is_answered else {}
-
-    @functools.cached_property
-    def _predict_data(self) -> SquadData:
-        data = self._read(self._predict_file, is_training=False)
-        if has_answers(data.articles, self.config.version_2_with_negative):
-            official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
-        return data
-
-    def _read(self, source: str | list[Article], is_training: bool) -> SquadData:
-        data = read_squad(source, is_training, self.config)
-        for line in data.report():
-            say(line)
-        return data
-
-
-class TunedThreshold(TypedDict):
-    """The content of `NULL_THRESHOLD_FILE`: the threshold, its F1, and the description of its model."""
-
-    null_score_diff_threshold: float
-    best_f1: float
-    model: str
 
 
 class Answerer:
@@ -191,9 +169,9 @@ class Answerer:
 
     def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, shown: bool = True) -> SquadPredictions:
         """Answers questions from their windows. If `shown` is True, a progress bar is shown."""
-        outputs, task = self._outputs(windows, shown), self.run.task
+        outputs = self._outputs(windows, shown)
         logits = outputs["start_logits"], outputs["end_logits"]
-        return decode(examples, windows, *logits, self.run.tokenizer, task.config, self.null_score_diff_threshold)
+        return decode(examples, windows, *logits, self.run.task.config, self.null_score_diff_threshold)
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
@@ -208,24 +186,15 @@ def describe_model(step: int, model: SpanModel) -> str:
     return f"step {step} ({digest[:8]})"
 
 
-def read_null_threshold(folder: str) -> TunedThreshold | None:
-    """Returns the threshold stored in a run directory; None if there is none.
-
-    Raises:
-      InputError: if the file is damaged.
-    """
-    path = os.path.join(folder, NULL_THRESHOLD_FILE)
-    return json_files.read(path, f"--{THRESHOLD_KEY}", TunedThreshold) if files.exists(path) else None
-
-
 def find_null_threshold(folders: Sequence[str], model: str) -> float:
     """Returns the threshold tuned for a model, from the first run directory that has one; 0 if none has."""
     for folder in folders:
-        if tuned := read_null_threshold(folder):
-            if tuned["model"] == model:
-                say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {folder}/{NULL_THRESHOLD_FILE}.")
+        if THRESHOLD_KEY in (tuned := run_directory.tuned(folder)):
+            path = os.path.join(folder, run_directory.TUNED_FILE)
+            if tuned.get("model") == model:
+                say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {path}.")
                 return tuned[THRESHOLD_KEY]
-            say(f"Warning: {folder}/{NULL_THRESHOLD_FILE} was tuned for another model ({tuned['model']}). Ignoring it.")
+            say(f"Warning: {path} was tuned for another model ({tuned.get('model')}). Ignoring it.")
     return 0.0
 
 
@@ -240,13 +209,13 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     Returns:
       The scores; empty if the right answers are unknown.
     """
-    examples = run.examples(PREDICT_SPLIT)
+    examples = run.data.examples(PREDICT_SPLIT)
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
     else:
         answerer = Answerer(run, config)
         model, threshold = answerer.model, answerer.null_score_diff_threshold
-        predictions = answerer.answer(examples, run.features(PREDICT_SPLIT))
+        predictions = answerer.answer(examples, run.data.features(PREDICT_SPLIT))
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -256,10 +225,10 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     paths = paths[: 2 + is_version_2]
     predictions.write(*paths)
     say(f"Wrote {', '.join(paths)}.")
-    if not has_answers(run.task.articles, is_version_2):
+    if not has_answers(examples, is_version_2):
         say("The file has no right answers, so the answers are not evaluated.")
         return {}
-    results = evaluate(run.task.articles, predictions, is_version_2)
+    results = evaluate(examples, predictions, is_version_2)
     shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {})
     reports.report_evaluation(output_dir, "", shown, None, model)
     if is_version_2:
@@ -270,7 +239,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
 def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, float]:
     """Evaluates a `predictions.json`, which any system may have written."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
-    results = judge(task.articles, read_answers(path))
+    results = judge(task.examples(PREDICT_SPLIT), read_answers(path))
     reports.report_evaluation(output_dir, "", results, None)
     return results
 
@@ -285,7 +254,7 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     n_best = [read_n_best(os.path.join(folder, N_BEST_FILE)) for folder in config.ensemble_dirs]
     odds_files = [os.path.join(folder, NULL_ODDS_FILE) for folder in config.ensemble_dirs if is_version_2]
     odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
-    asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
+    asked = {example.qas_id for example in run.data.examples(PREDICT_SPLIT)}
     for folder, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(
@@ -306,9 +275,8 @@ def _describe_member(folder: str) -> str:
 
 def _keep_threshold(output_dir: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
     """Stores the tuned threshold. By default, an existing threshold of this model is kept."""
-    stored = read_null_threshold(output_dir)
-    is_tuned = stored is not None and stored["model"] == model
+    is_tuned = run_directory.tuned(output_dir).get("model") == model
     if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
-        path, threshold = os.path.join(output_dir, NULL_THRESHOLD_FILE), results["best_f1_thresh"]
+        path, threshold = os.path.join(output_dir, run_directory.TUNED_FILE), results["best_f1_thresh"]
         files.write_json(path, {THRESHOLD_KEY: threshold, "best_f1": results["best_f1"], "model": model})
         say(f"Wrote {path}: later predictions use the threshold {threshold}.")

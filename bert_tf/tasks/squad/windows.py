@@ -39,7 +39,7 @@ _CHUNK_PARAGRAPHS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Document:
+class Paragraph:
     """A tokenized paragraph.
 
     Attributes:
@@ -70,14 +70,16 @@ class SquadWindows(FeatureSet):
       example_index: [W], index of the question; ascending.
       documents: the paragraphs.
       document_of_example: index of each question's paragraph.
+      tokenizer: the tokenizer that made the windows.
       truncated_questions: the number of truncated questions.
     """
 
     is_max_context: np.ndarray
     text_start: np.ndarray
     example_index: np.ndarray
-    documents: list[Document]
+    documents: list[Paragraph]
     document_of_example: np.ndarray
+    tokenizer: FullTokenizer | None = None
     truncated_questions: int = 0
 
     @property
@@ -132,13 +134,13 @@ def featurize(
     """
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
-    def tokenize(some: Sequence[list[SquadExample]]) -> list[tuple[Document, list[_Question]]]:
+    def tokenize(some: Sequence[list[SquadExample]]) -> list[tuple[Paragraph, list[_Question]]]:
         return [_tokenize(paragraph, tokenizer, config, is_training) for paragraph in some]
 
     chunks = parallel.map_chunks(
         tokenize, paragraphs, num_workers, "tokenize", "paragraph", smallest_chunk=_CHUNK_PARAGRAPHS
     )
-    documents: list[Document] = []
+    documents: list[Paragraph] = []
     document_of_example: list[int] = []
     questions: list[_Question] = []
     for document, own in itertools.chain.from_iterable(chunks):
@@ -181,6 +183,7 @@ def featurize(
         example_index=example_index,
         documents=documents,
         document_of_example=np.array(document_of_example, dtype=np.int64),
+        tokenizer=tokenizer,
         truncated_questions=sum(question.is_truncated for question in questions),
     )
 
@@ -195,7 +198,7 @@ class _Question(NamedTuple):
 
 def _tokenize(
     paragraph: Sequence[SquadExample], tokenizer: FullTokenizer, config: SquadConfig, is_training: bool
-) -> tuple[Document, list[_Question]]:
+) -> tuple[Paragraph, list[_Question]]:
     """Returns the tokens of a paragraph and of its questions."""
     ids: list[int] = []
     first_piece: list[int] = []
@@ -205,7 +208,7 @@ def _tokenize(
     context = paragraph[0].context
     # The tokens are the same: the original words end at white space, where the tokenizer starts a new word too.
     spans = tokenizer.tokenize_with_offsets(context)[1] if config.by_offsets else None
-    document = Document(paragraph[0].doc_tokens, ids, first_piece, context, spans)
+    document = Paragraph(paragraph[0].doc_tokens, ids, first_piece, context, spans)
     questions = []
     for example in paragraph:
         whole = tokenizer.encode(example.question_text)
@@ -221,7 +224,7 @@ def _tokenize(
     return document, questions
 
 
-def _answer(example: SquadExample, document: Document, tokenizer: FullTokenizer) -> tuple[int, int] | None:
+def _answer(example: SquadExample, document: Paragraph, tokenizer: FullTokenizer) -> tuple[int, int] | None:
     """Returns the indices of the answer's first and last token; None if it has no tokens."""
     if document.spans is not None:
         begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)

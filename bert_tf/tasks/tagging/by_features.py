@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
+from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
 from bert_tf.text import FullTokenizer
 
@@ -57,24 +57,12 @@ class FeatureTaggingTask(TaggingTask):
     word's tag. The sequences of the BiLSTM are the words of a sentence.
 
     Args:
-      paths: see `TaggingTask`.
       feature_based: the encoder and the settings of the tagger.
-      types: see `TaggingTask`.
-      use_documents: see `TaggingTask`.
-      on_bad_row: see `TaggingTask`.
-      **columns_and_scheme: see `TaggingTask`.
+      arguments: see `TaggingTask`.
     """
 
-    def __init__(
-        self,
-        paths: Mapping[str, str],
-        feature_based: FeatureBased,
-        types: Sequence[str] | None = None,
-        use_documents: bool = True,
-        on_bad_row: str = "error",
-        **columns_and_scheme: Any,
-    ) -> None:
-        super().__init__(paths, types, use_documents, on_bad_row, **columns_and_scheme)
+    def __init__(self, feature_based: FeatureBased, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
@@ -140,10 +128,11 @@ class FeatureTaggingTask(TaggingTask):
 
     def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
         """Fills `activations`, float32 [words, F, H]."""
-        buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
+        compute = self.feature_based.encoder.compiled()
+        buckets = feature_sets.bucket_lengths(windows.max_length)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
-                states = self.feature_based.encoder.activations(batch)
+                states = compute(batch)
                 # Words are sorted by their windows.
                 firsts, ends = (np.searchsorted(windows.word_windows, numbers, side) for side in ("left", "right"))
                 for row, (first, end) in enumerate(zip(firsts, ends, strict=True)):

@@ -41,7 +41,6 @@ class FeatureTagger(TokenClassifier):
         if combination == "weighted_sum":
             self.layer_scores = keras.Variable("zeros", shape=(num_layers,), dtype="float32", name="layer_scores")
             self.variables.append(self.layer_scores)
-        self.trained_variables = self.variables
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
         """Returns the logits [B, T, C] for activations [B, T, F, H] and input_mask [B, T]."""

@@ -15,14 +15,12 @@ import tensorflow_text as tf_text
 
 from bert_tf.checkpoints.output_layers import tag_classes
 from bert_tf.finetuning.models import TokenModel
-from bert_tf.model.heads import ClassificationHead
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
-from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.serving.exportable import Exportable, FinishedRun
+from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, read_ids, signature
 from bert_tf.tasks.tagging.schemes import PLAIN
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch
+from bert_tf.text.graph_packing import TokenBatch, by_row
 from bert_tf.text.graph_tokenization import GraphTokenizer, valid_utf8
 
 # Punctuation, quotes and brackets, which are separated from the start and end of a word.
@@ -48,8 +46,7 @@ class ServedTagger(tf.Module):
     """Tags words, and finds entities.
 
     Args:
-      encoder: the encoder.
-      head: the output layer.
+      encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
       classes: the classes: plain tags, or the tags of each entity type in any scheme.
       is_plain: whether the tags are plain. Then neighbouring words with the same tag other than O form an entity, if O
@@ -60,7 +57,6 @@ class ServedTagger(tf.Module):
     def __init__(
         self,
         encoder: InferenceEncoder,
-        head: ClassificationHead,
         tokenizer: Tokenizer,
         classes: Sequence[str],
         is_plain: bool,
@@ -68,7 +64,6 @@ class ServedTagger(tf.Module):
     ) -> None:
         super().__init__(name="tagger")
         self._encoder = encoder
-        self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         types = [tag if is_plain else tag[2:] or tag for tag in classes]
@@ -105,22 +100,14 @@ class ServedTagger(tf.Module):
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        return {"logits": batch.padded(self._logits(batch), 0, tf.shape(input_ids)[1])}
+        return {"logits": batch.padded(self._encoder.token_logits(batch), 0, tf.shape(input_ids)[1])}
 
     def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
         message = 'words must have "" only after the last word of each text.'
         tf.debugging.Assert(tf.reduce_all(tf.sequence_mask(lengths, tf.shape(words)[1]) == (words != "")), [message])
-        rows = tf.RaggedTensor.from_tensor(words, lengths)
-        tag_ids, scores = self._tag_ids(rows)
-        entities = self._entities(tag_ids, scores)
-        return {
-            "num_tokens": lengths,
-            "tags": self._names(tag_ids).to_tensor(""),
-            "scores": scores.to_tensor(0.0),
-            "num_entities": entities.types.row_lengths(),
-            "entity_types": entities.types.to_tensor(""),
-            "entity_scores": entities.scores.to_tensor(0.0),
+        outputs, entities = self._tagged(tf.RaggedTensor.from_tensor(words, lengths))
+        return outputs | {
             "entity_starts": entities.first_words.to_tensor(_NO_POSITION),
             "entity_ends": entities.end_words.to_tensor(_NO_POSITION),
         }
@@ -128,33 +115,34 @@ class ServedTagger(tf.Module):
     def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         texts = valid_utf8(text_a)
         words, starts, ends = _split_words(texts)
-        tag_ids, scores = self._tag_ids(words)
-        entities = self._entities(tag_ids, scores)
+        outputs, entities = self._tagged(words)
         to_characters = _CharacterCounter(texts)
         first_bytes = _gather_words(starts, entities.first_words)
         end_bytes = _gather_words(ends, entities.end_words - 1)
         entity_texts = _substrings(texts, first_bytes, end_bytes)
-        return {
-            "num_tokens": words.row_lengths(),
+        return outputs | {
             "tokens": words.to_tensor(""),
-            "tags": self._names(tag_ids).to_tensor(""),
-            "scores": scores.to_tensor(0.0),
             "token_starts": to_characters(starts).to_tensor(_NO_POSITION),
             "token_ends": to_characters(ends).to_tensor(_NO_POSITION),
-            "num_entities": entities.types.row_lengths(),
             "entities": entity_texts.to_tensor(""),
-            "entity_types": entities.types.to_tensor(""),
-            "entity_scores": entities.scores.to_tensor(0.0),
             "entity_starts": to_characters(first_bytes).to_tensor(_NO_POSITION),
             "entity_ends": to_characters(end_bytes).to_tensor(_NO_POSITION),
         }
 
-    def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
-
-    def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the logits [n, C], float32, of sequences."""
-        return self._output(self._encoder.token_states(batch))
+    def _tagged(self, words: tf.RaggedTensor) -> tuple[dict[str, tf.Tensor], _Entities]:
+        """Returns the outputs that texts and words have in common, and the entities."""
+        tag_ids, scores = self._tag_ids(words)
+        entities = self._entities(tag_ids, scores)
+        tags = tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
+        outputs = {
+            "num_tokens": words.row_lengths(),
+            "tags": tags.to_tensor(""),
+            "scores": scores.to_tensor(0.0),
+            "num_entities": entities.types.row_lengths(),
+            "entity_types": entities.types.to_tensor(""),
+            "entity_scores": entities.scores.to_tensor(0.0),
+        }
+        return outputs, entities
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the classes of words [B, (words)], int32, and their probabilities, both [B, (words)].
@@ -163,9 +151,7 @@ class ServedTagger(tf.Module):
         """
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
         is_empty = pieces.row_lengths() == 0
-        unknown = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_empty)], self._unk), tf.cast(is_empty, tf.int64), validate=False
-        )
+        unknown = by_row(tf.fill([tf.math.count_nonzero(is_empty)], self._unk), is_empty)
         pieces = tf.concat([pieces, unknown], axis=1)
         first_word = words.row_splits
         first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], index of the first token of each text
@@ -192,7 +178,7 @@ class ServedTagger(tf.Module):
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
         token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
         is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
-        logits = in_parts(self._logits, batch, self._output.width, is_word)
+        logits = in_parts(self._encoder.token_logits, batch, self._encoder.outputs, is_word)
         tag_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         return words.with_flat_values(tag_ids), words.with_flat_values(scores)
@@ -214,13 +200,11 @@ class ServedTagger(tf.Module):
             tf.cast(tf.gather(row, first), tf.int32), minlength=tf.cast(tag_ids.nrows(), tf.int32)
         )
 
-        def rows(values: tf.Tensor) -> tf.RaggedTensor:
-            return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
-
         types = tf.gather(self._kinds, tf.gather(kind, first))
         words = tf.ragged.range(first, end)
         lowest = tf.reduce_min(words.with_flat_values(tf.gather(scores.flat_values, words.flat_values)), axis=1)
-        return _Entities(rows(types), rows(lowest), rows(first - first_of_row), rows(end - first_of_row))
+        columns = types, lowest, first - first_of_row, end - first_of_row
+        return _Entities(*(by_row(values, counts) for values in columns))
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -244,10 +228,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     closing = tf.concat([begins[1:], tf.shape(start, out_type=tf.int64)], axis=0)[: tf.size(begins)] - 1
     counts = tf.math.bincount(tf.cast(tf.gather(row, begins), tf.int32), minlength=tf.size(texts))
 
-    def rows(values: tf.Tensor) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
-
-    starts, ends = rows(tf.gather(start, begins)), rows(tf.gather(end, closing))
+    starts, ends = by_row(tf.gather(start, begins), counts), by_row(tf.gather(end, closing), counts)
     return _substrings(texts, starts, ends), starts, ends
 
 
@@ -287,11 +268,10 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 
 
-def exportable(run: FinishedRun) -> Exportable:
+def exportable_tagger(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
     is_plain = run.settings.get("tag_scheme") == PLAIN
     tags = run.settings.get("tag_classes") or tag_classes(run.labels, is_plain)
-    model = TokenModel(run.config, len(tags), causal=run.causal)
-    run.restore(model)
-    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, tags, is_plain, run.max_seq_length)
-    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, tags)
+    model, _ = run.restored(TokenModel, len(tags))
+    served = ServedTagger(run.encoder(model), run.tokenizer, tags, is_plain, run.max_seq_length)
+    return run.exportable(served, model, tags)

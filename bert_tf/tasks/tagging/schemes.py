@@ -1,4 +1,4 @@
-"""Tagging schemes.
+"""Tagged sentences, and tagging schemes.
 
 Entities are spans of words with a type. The following schemes can be read and written:
 
@@ -14,8 +14,10 @@ Entities are spans of words with a type. The following schemes can be read and w
 Tags may be spelled in other ways: B_PER, b-per, PER-B, or B without a type. They are read as B-PER, or as B-_.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 from seqeval.metrics.sequence_labeling import get_entities
 
@@ -34,6 +36,65 @@ _OTHER_SPELLINGS = (
     re.compile("(?P<kind>.+)[-_./:|](?P<letter>[BIESLUMW])", re.IGNORECASE),
     re.compile("(?P<letter>[BIESLUMW])(?P<kind>)", re.IGNORECASE),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """Words with their tags.
+
+    Attributes:
+      path: the file; "" for a sentence in memory.
+      words: the words, as written in the file.
+      tags: the tags; None if they were not read.
+      lines: the line number of each word, or of its row in a table; in memory, the index of the sentence.
+      document: the index of the document, if the file marks the starts of documents; None otherwise.
+      problem: the reason why the sentence can't be used; "" if it can.
+      line: the line of the problem, or else the first line.
+      is_plain: whether the tags are plain.
+    """
+
+    path: str = dataclasses.field(repr=False)  # excluded, so a copy of the file has the same repr
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    lines: tuple[int, ...]
+    document: int | None
+    problem: str
+    line: int
+    is_plain: bool = dataclasses.field(default=False, repr=False)
+
+    @classmethod
+    def in_row(cls, path: str, words: Sequence[str], tags: Sequence[str] | None, line: int) -> Self:
+        """Returns a sentence in one row of a table, or in memory."""
+        return cls(path, tuple(words), tags and tuple(tags), (line,) * len(words), None, "", line)
+
+    @property
+    def where(self) -> str:
+        """File and line, or the index of the sentence, for messages."""
+        return f"{self.path}, line {self.line}" if self.path else f"sentence {self.line}"
+
+    def entities(self) -> list[Entity]:
+        """Returns the entities of the tags, in any scheme. An entity may begin with I-."""
+        return entities_of(self.tags, self.is_plain)
+
+    def checked(self, usual: Callable[[str], str], is_plain: bool) -> Self:
+        """Returns the sentence with the usual spelling of its tags, and the first problem of a word or a tag."""
+        tags = self.tags and tuple(map(usual, self.tags))
+        is_tag = str.strip if is_plain else TAG.fullmatch
+        problem, line = self.problem, self.line
+        for word, tag, place in zip(self.words, tags or self.words, self.lines, strict=True):
+            if problem:
+                break
+            line = place
+            if not word.strip():
+                problem = "the word is empty. Add it."
+            elif tags and not is_tag(tag):
+                problem = (
+                    f"the tag is {tag!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "
+                    "tags' column (--tag_column) or scheme (--tag_scheme)."
+                )
+        return dataclasses.replace(
+            self, tags=tags, problem=problem, line=line if problem else self.line, is_plain=is_plain
+        )
 
 
 def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:

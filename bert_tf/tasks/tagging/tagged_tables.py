@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import tables
-from bert_tf.tasks.tagging.schemes import tags_of
+from bert_tf.tasks.tagging.schemes import Sentence, tags_of
 from bert_tf.text.splitting import BasicTokenizer
 
 # The names of columns in public data.
@@ -23,21 +23,20 @@ _Row = tuple[int, Mapping[str, Any]]  # the line and the values by column
 
 
 def read_tagged(
-    path: str, word: str, tag: str, has_tags: bool, report: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
-    """Yields the `line`, the `words` and the `tags` of each sentence of a table that has words.
+    path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
+) -> Iterator[Sentence]:
+    """Yields the sentences of a table.
 
     Args:
       path: the table; see `tables.read_table`.
-      word: the column of the words or of the text; "" to detect it.
-      tag: the column of the tags or of the spans; "" to detect it.
-      has_tags: whether to read tags. Otherwise they are O.
+      columns: the column of the words or of the text, and the column of the tags or of the spans; "" to detect it.
+      has_tags: whether to read tags.
       report: is called with a line about spans that do not fit the words.
 
     Raises:
       InputError: if there is no such column, or a row can't be used.
     """
-    rows: list[_Row] = []
+    (word, tag), rows = columns, list[_Row]()
     for row in tables.read_table(path, ()):
         if row.problem:
             raise InputError(f"{row.where}: {row.problem}")
@@ -53,15 +52,15 @@ def read_tagged(
         if not isinstance(found, list):
             raise InputError(f"{where}: there is no list of tags or spans. Pass its column as --tag_column.")
         if isinstance(words, list):
-            words, tags = list(map(str, words)), found if has_tags else ["O"] * len(words)
-            if len(tags) != len(words) or not all(isinstance(tag, str) for tag in tags):
+            words, tags = list(map(str, words)), found
+            if has_tags and (len(tags) != len(words) or not all(isinstance(tag, str) for tag in tags)):
                 raise InputError(f"{where}: the tags {tags!s:.60} are not names, one for each word. Correct the row.")
         else:
             spans = sorted(_spans(found, where))
             words, tags, extended, dropped = _aligned(text, spans)
             total, crossing, overlapping = total + len(spans), crossing + extended, overlapping + dropped
         if words:
-            yield {"line": line, "words": words, "tags": tags}
+            yield Sentence.in_row(path, words, tags if has_tags else None, line)
     if crossing or overlapping:
         report(
             f"Warning: {path}: of {total} spans, {crossing} cross a word and were extended to its ends, and "

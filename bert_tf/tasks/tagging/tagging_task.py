@@ -22,10 +22,11 @@ from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks import metrics, tables
+from bert_tf.tasks import dev_split, metrics, tables
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
-from bert_tf.tasks.tagging.conll import Columns, Sentence
+from bert_tf.tasks.tagging.schemes import AUTO, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.text import FullTokenizer
 
@@ -44,35 +45,33 @@ class TaggingTask(ReportingTask):
     """Tags the words of sentences.
 
     Args:
-      paths: maps splits ("train", "dev", "test") to files, or to sentences in memory; see `conll.read_sentences`.
+      config: the settings.
+      sources: maps splits ("train", "dev", "test") to files, or to sentences in memory; see `conll.read_sentences`.
       types: the entity types, or the plain tags; None to use those in the training file.
-      use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
-      on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
-      scheme: one of `data_config.TAG_SCHEMES`, or "auto" to detect it in the training file.
-      columns: the columns of the files.
-      classes: the tags that the model predicts, if they are not the IOB2 tags of the types.
+      recorded: the settings of the run that trained the model; empty to train.
+      output_names: see `ReportingTask`.
     """
 
     name = output_layers.TAGGING
 
     def __init__(
         self,
-        paths: Mapping[str, Source],
+        config: DataConfig,
+        sources: Mapping[str, Source],
         types: Sequence[str] | None = None,
-        use_documents: bool = True,
-        on_bad_row: str = "error",
-        scheme: str = schemes.AUTO,
-        columns: Columns = conll.DETECTED,
-        classes: Sequence[str] | None = None,
+        recorded: Mapping[str, Any] = {},
+        output_names: Mapping[str, str] = {},
     ) -> None:
-        self.paths = dict(paths)
-        self.use_documents = use_documents
-        self.on_bad_row = on_bad_row
-        self._types = None if types is None else tuple(types)
-        self._scheme = scheme
-        self.columns = columns
-        self._classes = None if classes is None else tuple(classes)
-        self.examples = functools.cache(self.examples)
+        self.config = config
+        self.sources = sources
+        self.output_names = output_names
+        self._columns = config.word_column, config.tag_column
+        self._types = types and tuple(types)
+        self._scheme = recorded.get("tag_scheme", AUTO) if config.tag_scheme == AUTO else config.tag_scheme
+        # The classes of the model, if they are not the IOB2 tags of the types.
+        self._classes = recorded.get("tag_classes") if recorded else config.tag_classes
+        read = functools.cache(self.examples)
+        self.examples = dev_split.with_held_out_dev(read, config.dev_fraction)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
@@ -87,7 +86,7 @@ class TaggingTask(ReportingTask):
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
         """The model's classes; see `output_layers.tag_classes`."""
-        return self._classes or output_layers.tag_classes(self.labels, self.is_plain)
+        return tuple(self._classes or ()) or output_layers.tag_classes(self.labels, self.is_plain)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -96,11 +95,13 @@ class TaggingTask(ReportingTask):
     @functools.cached_property
     def scheme(self) -> str:
         """The tagging scheme of the training set, which predictions use too; IOB2 without a training set."""
-        source = self.paths.get("train")
-        if self._scheme != schemes.AUTO or source is None or (isinstance(source, str) and not files.exists(source)):
-            return self._scheme if self._scheme != schemes.AUTO else "iob2"
+        source = self.sources.get("train")
+        if self._scheme != AUTO:
+            return self._scheme
+        if source is None or (isinstance(source, str) and not files.exists(source)):
+            return "iob2"
         # Any text can be a plain tag.
-        sentences = conll.read_sentences(source, True, schemes.PLAIN, self.columns)
+        sentences = conll.read_sentences(source, True, schemes.PLAIN, self._columns)
         found = schemes.detect_scheme((sentence.tags for sentence in sentences), tables.name_of(source))
         say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
         return found
@@ -127,7 +128,7 @@ class TaggingTask(ReportingTask):
     @functools.cached_property
     def selection_metric(self) -> str:
         """The score that selects models."""
-        return "f1" if self.has_entities else "accuracy"
+        return self.config.selection_metric or ("f1" if self.has_entities else "accuracy")
 
     def examples(self, split: str) -> list[Sentence]:
         """Returns the sentences of a split. Test sentences have tags only if all tags are valid.
@@ -135,9 +136,9 @@ class TaggingTask(ReportingTask):
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        source = tables.split_source(self.paths, split, FILE_NAMES)
+        source = tables.split_source(self.sources, split, FILE_NAMES)
         has_tags = split != "test" or self._has_valid_tags(source)
-        sentences = conll.read_sentences(source, has_tags, self.scheme, self.columns, report=say)
+        sentences = conll.read_sentences(source, has_tags, self.scheme, self._columns, report=say)
         # Labels from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
@@ -148,7 +149,7 @@ class TaggingTask(ReportingTask):
                     raise InputError(f"{where}: unknown label {label!r}. Use {', '.join(map(repr, self.labels))}.")
             return sentence
 
-        return tables.convert_rows(sentences, checked, source, self.on_bad_row)
+        return tables.convert_rows(sentences, checked, source, self.config.on_bad_row)
 
     def _labels_of(self, sentence: Sentence) -> list[tuple[str, int]]:
         """Returns the label and the first word of each entity, or of each plain tag."""
@@ -160,8 +161,8 @@ class TaggingTask(ReportingTask):
         """Returns whether a source has tags, all with known labels, and at least one label other than O."""
         found: set[str] = set()
         try:
-            for sentence in conll.read_sentences(source, True, self.scheme, self.columns):
-                if sentence.problem:
+            for sentence in conll.read_sentences(source, True, self.scheme, self._columns):
+                if sentence.problem or sentence.tags is None:
                     return False
                 found |= {label for label, _ in self._labels_of(sentence)}
         except InputError:  # there is no column of tags; other errors are reported when the words are read
@@ -176,13 +177,13 @@ class TaggingTask(ReportingTask):
         """Returns the labels, whether they are plain tags, and whether documents are used."""
         scheme = {"tag_scheme": schemes.PLAIN} if self.is_plain else {}
         scheme |= {"tag_classes": list(self._classes)} if self._classes else {}
-        return {"labels": list(self.labels), "use_documents": self.use_documents, **scheme}
+        return {"labels": list(self.labels), "use_documents": self.config.document_context, **scheme}
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities, or all plain tags are equal."""
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
             tag = examples[0].tags[0]
-            raise InputError(f"{tables.name_of(self.paths['train'])}: every tag is {tag}. Add words with other tags.")
+            raise InputError(f"{tables.name_of(self.sources['train'])}: every tag is {tag}. Add words with other tags.")
 
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -235,7 +236,7 @@ class TaggingTask(ReportingTask):
     def _texts(self, examples: Sequence[Sentence]) -> Iterator[list[Sentence]]:
         """Yields the sentences of each text; a text is a document, or a single sentence."""
         for document, sentences in itertools.groupby(examples, key=lambda sentence: sentence.document):
-            if document is None or not self.use_documents:
+            if document is None or not self.config.document_context:
                 yield from ([sentence] for sentence in sentences)
             else:
                 yield list(sentences)
@@ -290,13 +291,14 @@ class TaggingTask(ReportingTask):
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the split's file with the predicted tags. See `conll.write_predictions`."""
         tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
-        line_tags: dict[int, str] = {}
+        line_tags: dict[int, list[str]] = {}
         for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
             written = predicted
             if not self.is_plain:
                 entities = schemes.entities_of(predicted, is_plain=False)
                 written = schemes.tags_of(entities, len(sentence.words), self.scheme)
-            line_tags |= zip(sentence.lines, written, strict=True)
+            for line, tag in zip(sentence.lines, written, strict=True):
+                line_tags.setdefault(line, []).append(tag)
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
-        conll.write_predictions(path, self.paths[split.name], line_tags)
+        conll.write_predictions(path, self.sources[split.name], line_tags)
         return [path]

@@ -89,7 +89,7 @@ def test_training_reads_them(tmp_path):
     lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]
     shards = record_shards.find_shards(",".join(paths), *lengths, 30522)
     assert [shard.records for shard in shards] == [o["records"] for o in case["outputs"]]
-    batch = next(iter(input_pipeline.evaluation_batches(shards, shards[0].sidecar.record_features(), 4)))
+    batch = next(iter(input_pipeline.training_batches(shards, shards[0].sidecar.record_features(), 4, None, 0)))
     expected = golden_json(f"pretraining_data/{name}.first40.json.gz")[0][:4]
     for feature in ("input_ids", "masked_lm_positions", "masked_lm_weights"):
         assert batch[feature].numpy().tolist() == [record[feature] for record in expected]

@@ -28,7 +28,7 @@ class Case:
 
     def decode(self, **options):
         config = self.config.replace(**options)
-        return squad.decode(self.examples, self.windows, self.start, self.end, tokenizer(), config)
+        return squad.decode(self.examples, self.windows, self.start, self.end, config)
 
     def place(self, piece, window=0):
         """Where a piece stands in a window."""

@@ -1,19 +1,19 @@
+import json
 import os
 
 import pytest
 
+from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import evaluation
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
-from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, read_null_threshold
 from tests.conftest import golden_json, golden_path
 
 
 def one_question(*answers, qas_id="q"):
-    """The "data" of a file with one question."""
-    question = {"id": qas_id, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in answers]}
-    return [{"paragraphs": [{"context": "c", "qas": [question]}]}]
+    """A list of one question."""
+    return [squad.make_example(qas_id, "?", "c", [{"text": text, "answer_start": 0} for text in answers])]
 
 
 RESULTS = golden_json("squad_eval/results.json")
@@ -24,12 +24,13 @@ RESULTS = golden_json("squad_eval/results.json")
 def test_scores_equal_the_official_scripts(case):
     is_subset = case in RESULTS["subset"]  # whose files are beside the results
     folder, version = "squad_eval/" if is_subset else "", case["version"].removeprefix("v") if is_subset else ""
-    articles = golden_json(f"squad_eval/dev_subset_v{version}.json" if is_subset else case["dataset"])["data"]
+    path = golden_path(f"squad_eval/dev_subset_v{version}.json" if is_subset else case["dataset"])
+    examples = squad.read_squad(str(path), is_training=False).examples
     answers = squad.read_answers(str(golden_path(folder + case["predictions"])))
     evaluate = squad.evaluate_v2 if "na_probs" in case or version == "2.0" else squad.evaluate_v1
-    assert evaluate(articles, answers) == pytest.approx(case["result"], abs=1e-9)
+    assert evaluate(examples, answers) == pytest.approx(case["result"], abs=1e-9)
     if "na_probs" in case:
-        found = squad.evaluate_v2(articles, answers, golden_json(folder + case["na_probs"]))
+        found = squad.evaluate_v2(examples, answers, golden_json(folder + case["na_probs"]))
         expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
         assert found == pytest.approx(expected, abs=1e-9)
 
@@ -37,10 +38,10 @@ def test_scores_equal_the_official_scripts(case):
 @pytest.mark.golden
 def test_scores_of_single_answers():
     for pair in golden_json("squad_eval/string_pairs.json"):
-        articles = one_question(pair["gold"])
-        v1 = squad.evaluate_v1(articles, {"q": pair["prediction"]})
+        examples = one_question(pair["gold"])
+        v1 = squad.evaluate_v1(examples, {"q": pair["prediction"]})
         assert v1 == pytest.approx({"exact_match": 100 * pair["v1_exact"], "f1": 100 * pair["v1_f1"]}, abs=1e-9)
-        v2 = squad.evaluate_v2(articles, {"q": pair["prediction"]})
+        v2 = squad.evaluate_v2(examples, {"q": pair["prediction"]})
         assert (v2["exact"], v2["f1"]) == pytest.approx((100 * pair["v2_exact"], 100 * pair["v2_f1"]), abs=1e-9)
 
 
@@ -58,50 +59,50 @@ def predictions_of(odds, texts):
 
 def many_questions(right):
     return [
-        article for qas_id, text in right.items() for article in one_question(*([text] if text else []), qas_id=qas_id)
+        example for qas_id, text in right.items() for example in one_question(*([text] if text else []), qas_id=qas_id)
     ]
 
 
 def test_the_threshold_is_tuned_on_answers_that_it_may_replace():
     # The best threshold, 3, lies above the default, where the answers of b and c are lost.
-    articles = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
+    examples = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
     predictions = predictions_of({"a": -4.0, "b": 2.0, "c": 3.0, "d": 5.0}, {"a": "x", "b": "y", "c": "z", "d": "v"})
-    results = squad.evaluate(articles, predictions, version_2_with_negative=True)
+    results = squad.evaluate(examples, predictions, version_2_with_negative=True)
     assert (results["exact"], results["HasAns_total"], results["NoAns_exact"]) == (50.0, 3, 100.0)
     assert (results["best_f1_thresh"], results["best_exact_thresh"], results["best_exact"]) == (3.0, 2.0, 75.0)
     assert results["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 4)
-    tuned = squad.evaluate_v2(articles, with_threshold(predictions, results["best_f1_thresh"]))
+    tuned = squad.evaluate_v2(examples, with_threshold(predictions, results["best_f1_thresh"]))
     assert tuned["f1"] == pytest.approx(results["best_f1"])
 
 
 def test_the_threshold_may_be_to_give_no_answer():
-    articles = many_questions({"a": "", "b": "y", "c": ""})
+    examples = many_questions({"a": "", "b": "y", "c": ""})
     predictions = predictions_of({"a": -4.0, "b": -3.0, "c": -2.0}, {"a": "x", "b": "wrong", "c": "v"})
-    results = squad.tune_null_threshold(articles, predictions)
+    results = squad.tune_null_threshold(examples, predictions)
     assert (results["best_f1"], results["best_exact"]) == pytest.approx((200 / 3, 200 / 3))
     assert with_threshold(predictions, results["best_f1_thresh"]) == {"a": "", "b": "", "c": ""}
 
 
 def test_answers_to_other_questions_are_left_out():
-    articles = many_questions({"a": "x", "b": ""})
+    examples = many_questions({"a": "x", "b": ""})
     answers, odds = {"a": "x", "b": "y", "other": "z"}, {"a": -1.0, "b": 2.0, "other": 0.0}
-    assert squad.evaluate_v2(articles, answers)["f1"] == 50.0
-    results = squad.evaluate_v2(articles, answers, odds)
+    assert squad.evaluate_v2(examples, answers)["f1"] == 50.0
+    results = squad.evaluate_v2(examples, answers, odds)
     assert (results["total"], results["best_f1"], results["best_f1_thresh"]) == (2, 100.0, -1.0)
 
 
 def test_questions_without_an_entry_count_as_wrong(capsys):
-    articles = many_questions({"a": "x", "b": "y z", "c": "", "d": "", "e": "v"})
+    examples = many_questions({"a": "x", "b": "y z", "c": "", "d": "", "e": "v"})
     answers, odds = {"a": "x", "b": "y", "c": ""}, {"a": -1.0, "b": 0.0, "c": 2.0}
-    results = squad.evaluate_v2(articles, answers)
+    results = squad.evaluate_v2(examples, answers)
     assert "2 of 5 questions have no entry and count as wrong, e.g. 'd'" in capsys.readouterr().err
     assert (results["exact"], results["total"], results["missing"]) == (pytest.approx(40.0), 5, 2)
     assert results["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 5)
     assert (results["HasAns_exact"], results["HasAns_total"]) == (pytest.approx(100 / 3), 3)
     assert (results["NoAns_exact"], results["NoAns_total"]) == (50.0, 2)
     # A wrong answer to each missing question gives the same, even for the best threshold and the average precision.
-    wrong = squad.evaluate_v2(articles, answers | {"d": "w", "e": "w"}, odds | {"d": -2.0, "e": 3.0})
-    found = squad.evaluate_v2(articles, answers, odds)
+    wrong = squad.evaluate_v2(examples, answers | {"d": "w", "e": "w"}, odds | {"d": -2.0, "e": 3.0})
+    found = squad.evaluate_v2(examples, answers, odds)
     for name in ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_exact", "best_f1"):
         assert found[name] == pytest.approx(wrong[name]), name
     assert squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"}) == {
@@ -109,7 +110,7 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
         "f1": 50.0,
         "missing": 1,
     }
-    only_unanswerable = squad.evaluate_v2(articles, {"c": ""})
+    only_unanswerable = squad.evaluate_v2(examples, {"c": ""})
     assert (only_unanswerable["exact"], only_unanswerable["HasAns_exact"]) == (20.0, 0.0)
 
 
@@ -119,13 +120,11 @@ def test_scores_of_version_1_come_without_thresholds():
     assert results == {"exact_match": 100.0, "f1": 100.0}
 
 
-@pytest.mark.parametrize(
-    "content", ["{}", "[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}']
-)
+@pytest.mark.parametrize("content", ["[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}'])
 def test_other_files_are_no_threshold(write, content):
-    folder = os.path.dirname(write(NULL_THRESHOLD_FILE, content))
-    with pytest.raises(InputError, match=NULL_THRESHOLD_FILE):
-        read_null_threshold(folder)
+    folder = os.path.dirname(write(run_directory.TUNED_FILE, content))
+    with pytest.raises(InputError, match=run_directory.TUNED_FILE):
+        run_directory.tuned(folder)
 
 
 @pytest.mark.parametrize(("content", "message"), [("[]", "p.json: .*`object`"), ('{"q": 3}', "p.json, at .*`str`")])
@@ -135,23 +134,27 @@ def test_other_files_are_no_predictions(write, content, message):
 
 
 def test_what_can_not_be_evaluated_is_named():
-    for articles in ([], one_question()):
+    for examples in ([], one_question()):
         with pytest.raises(InputError, match="no questions to evaluate"):
-            squad.evaluate_v1(articles, {"q": "x"})
+            squad.evaluate_v1(examples, {"q": "x"})
     with pytest.raises(InputError, match="no question has an answer"):
         squad.evaluate_v2(one_question("x"), {"other": "x"})
 
 
-def test_questions_without_right_answers_are_left_out_and_counted(capsys):
+def test_questions_without_right_answers_are_left_out_and_counted(write, capsys):
     def data(**questions):
-        return [{"paragraphs": [{"context": "", "qas": [{"id": name} | keys for name, keys in questions.items()]}]}]
+        qas = [{"id": name, "question": ""} | keys for name, keys in questions.items()]
+        path = write("data.json", json.dumps({"data": [{"paragraphs": [{"context": "", "qas": qas}]}]}))
+        return squad.read_squad(path, is_training=False).examples
 
     right = {"answers": [{"text": "x"}]}
-    articles = data(a=right, b={"answers": []}, c={}, d={"is_impossible": True}, e=right)
+    examples = data(a=right, b={"answers": []}, c={}, d={"is_impossible": True}, e=right)
     answers = {"a": "x", "b": "", "c": "y", "d": "", "e": "z"}
-    assert squad.evaluate_v1(articles, answers) == {"exact_match": 50.0, "f1": 50.0}
+    assert squad.evaluate_v1(examples, answers) == {"exact_match": 50.0, "f1": 50.0}
     assert "3 questions have no right answer and are not scored: b, c, d." in capsys.readouterr().err
-    scores = squad.evaluate_v2(articles, answers)
+    scores = squad.evaluate_v2(examples, answers)
     assert (scores["exact"], scores["total"], scores["NoAns_total"]) == (75.0, 4, 2)
     assert "1 questions have no right answer and are not scored: c." in capsys.readouterr().err
     assert not evaluation.has_answers(data(d={"is_impossible": True}), version_2_with_negative=False)
+    assert not evaluation.has_answers(data(b={"answers": []}, c={}), version_2_with_negative=True)
+    assert evaluation.has_answers(data(b={"answers": []}, e=right), version_2_with_negative=True)

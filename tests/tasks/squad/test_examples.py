@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original, squad
-from bert_tf.tasks.squad.questions import load_articles, split_context
+from bert_tf.tasks.squad.questions import split_context
 
 CONTEXT = "The Normans came from Norway in 911, and Rollo led them."
 
@@ -217,6 +217,6 @@ def test_ids_must_differ(squad_file):
 
 
 def test_a_missing_file_is_named_with_its_own_flag(tmp_path):
-    for flag in ("--train_file", "--predict_file"):
+    for flag, is_training in (("--train_file", True), ("--predict_file", False)):
         with pytest.raises(InputError, match=f"^{flag}: there is no file"):
-            load_articles(str(tmp_path / "missing.json"), flag)
+            squad.read_squad(str(tmp_path / "missing.json"), is_training)

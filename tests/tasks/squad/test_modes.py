@@ -155,7 +155,6 @@ class Modes:
         released, exact = (
             squad.decode(
                 *(self.examples, self.windows, start_logits, end_logits),
-                tokenizer=self.tokenizer,
                 config=each,
                 null_score_diff_threshold=threshold or 0.0,
             )

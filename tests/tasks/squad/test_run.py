@@ -133,7 +133,7 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
     )
     Answerer(run, AnswerConfig())  # loads the weights
-    examples, windows = run.examples(PREDICT_SPLIT), run.features(PREDICT_SPLIT)
+    examples, windows = run.data.examples(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
@@ -170,7 +170,7 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
     def predict_with(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
         run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
         scores = squad_task.answer_file(run, AnswerConfig(threshold, tune), str(output_dir))
-        stored = tmp_path / "null_threshold.json"
+        stored = tmp_path / "tuned.json"
         return scores, stored.read_text() if stored.exists() else ""
 
     assert predict_with(tune=False)[1] == ""
@@ -312,7 +312,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     assert "probability" in output
     made = {path.name for path in out.iterdir()}
     assert made >= {"bert_config.json", "vocab.txt", "run.json", "checkpoint", "model.ckpt-3.index", "stage_1"}
-    assert made >= {"predictions.json", "nbest_predictions.json", "null_odds.json", "null_threshold.json"}
+    assert made >= {"predictions.json", "nbest_predictions.json", "null_odds.json", "tuned.json"}
     assert {"eval_results.json", "eval_results.txt"} <= made
     assert f"variables from {out / 'stage_1' / 'model.ckpt-3'}" in output
     resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]

@@ -133,7 +133,6 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
         windows_of(case),
         logits["start_logits"],
         logits["end_logits"],
-        tokenizer=tokenizer(do_lower_case=settings["do_lower_case"]),
         config=squad.SquadConfig(
             n_best_size=settings["n_best_size"],
             max_answer_length=settings["max_answer_length"],

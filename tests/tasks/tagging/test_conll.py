@@ -2,7 +2,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tagging import conll, schemes
-from bert_tf.tasks.tagging.conll import Columns
+from bert_tf.tasks.tagging.schemes import Sentence
 
 COLUMNS = (
     "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\nBlack NNP I-NP I-PER\n"
@@ -123,7 +123,7 @@ def test_other_spellings_of_tags_are_read(write, tags):
     scheme = "plain" if tags == SPELLINGS[tags] else "bmes" if "M-" in SPELLINGS[tags] else "iob2"
     assert schemes.detect_scheme([tags.split()]) == scheme
     text = "".join(f"w {tag}\n" for tag in tags.split())
-    for source in (write("a.txt", text), [{"words": ["w"] * len(expected), "tags": tags.split()}]):
+    for source in (write("a.txt", text), [Sentence.in_row("", ["w"] * len(expected), tags.split(), 0)]):
         (sentence,) = conll.read_sentences(source, True, scheme)
         assert list(sentence.tags) == expected
         assert ("'ODD'" in sentence.problem) == ("ODD" in tags)
@@ -158,23 +158,23 @@ CONLL_U = (
 @pytest.mark.parametrize(
     ("text", "columns", "words", "tags"),
     [
-        (GERMEVAL, Columns(), ["Am Rhein", "Ulm"], ["O B-LOC", "B-LOC"]),
-        (GERMEVAL, Columns(tag="4"), ["Am Rhein", "Ulm"], ["O O", "B-ORG"]),
-        (CONLL_U, Columns(), ["zu dem See"], ["ADP DET NOUN"]),
-        (CONLL_U, Columns("lemma", "XPOS"), ["zu der See"], ["APPR ART NN"]),
+        (GERMEVAL, conll.DETECTED, ["Am Rhein", "Ulm"], ["O B-LOC", "B-LOC"]),
+        (GERMEVAL, ("", "4"), ["Am Rhein", "Ulm"], ["O O", "B-ORG"]),
+        (CONLL_U, conll.DETECTED, ["zu dem See"], ["ADP DET NOUN"]),
+        (CONLL_U, ("lemma", "XPOS"), ["zu der See"], ["APPR ART NN"]),
         (
             CONLL_U.replace("# newdoc", "# global.columns = ID W X Y Z"),
-            Columns(tag="z"),
+            ("", "z"),
             ["zu dem See"],
             ["APPR ART NN"],
         ),
-        (COLUMNS, Columns(tag="2"), ["EU rejects", "Peter Black"], ["NNP VBZ", "NNP NNP"]),
-        (COLUMNS, Columns(tag="-2"), ["EU rejects", "Peter Black"], ["I-NP I-VP", "I-NP I-NP"]),
-        ("Tag Word\nO a\nB-X b\n", Columns("word", "tag"), ["a b"], ["O B-X"]),
-        ("1 O\n2 O\n", Columns(), ["1 2"], ["O O"]),  # numbers are the words
-        ("7 a X\n8 b Y\n\n9 c X\n", Columns(), ["a b", "c"], ["X Y", "X"]),
-        ("# text = vitamin O\na\tX\n#\tY\n", Columns(), ["a #"], ["X Y"]),
-        ("# SYM\n#fun NN\n", Columns(), ["# #fun"], ["SYM NN"]),
+        (COLUMNS, ("", "2"), ["EU rejects", "Peter Black"], ["NNP VBZ", "NNP NNP"]),
+        (COLUMNS, ("", "-2"), ["EU rejects", "Peter Black"], ["I-NP I-VP", "I-NP I-NP"]),
+        ("Tag Word\nO a\nB-X b\n", ("word", "tag"), ["a b"], ["O B-X"]),
+        ("1 O\n2 O\n", conll.DETECTED, ["1 2"], ["O O"]),  # numbers are the words
+        ("7 a X\n8 b Y\n\n9 c X\n", conll.DETECTED, ["a b", "c"], ["X Y", "X"]),
+        ("# text = vitamin O\na\tX\n#\tY\n", conll.DETECTED, ["a #"], ["X Y"]),
+        ("# SYM\n#fun NN\n", conll.DETECTED, ["# #fun"], ["SYM NN"]),
     ],
 )
 def test_columns_are_found(write, text, columns, words, tags):
@@ -184,14 +184,14 @@ def test_columns_are_found(write, text, columns, words, tags):
 
 
 def test_a_column_that_is_not_there_is_named(write):
-    for columns, flag in ((Columns(word="form"), "--word_column"), (Columns(tag="5"), "--tag_column")):
+    for columns, flag in ((("form", ""), "--word_column"), (("", "5"), "--tag_column")):
         with pytest.raises(InputError, match=f"{flag}.*a.txt has no column .*1 to 4"):
             list(conll.read_sentences(write("a.txt", COLUMNS), True, "iob2", columns))
 
 
 def test_predictions_are_appended_to_their_lines(write, tmp_path):
     source = write("a.txt", COLUMNS)
-    conll.write_predictions(str(tmp_path / "out"), source, {3: "B-ORG", 4: "O", 6: "O", 7: "O"})
+    conll.write_predictions(str(tmp_path / "out"), source, {3: ["B-ORG"], 4: ["O"], 6: ["O"], 7: ["O"]})
     written = (tmp_path / "out").read_text().split("\n")
     assert written[0] == "-DOCSTART- -X- -X- O"
     assert written[2] == "EU NNP I-NP I-ORG B-ORG"

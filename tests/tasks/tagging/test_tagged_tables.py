@@ -8,8 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll
-from bert_tf.tasks.tagging.conll import Columns
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 
 
@@ -54,9 +54,10 @@ def test_tables_of_many_programs_are_read(write, tmp_path, name):
     (tmp_path / "packed.gz").write_bytes(gzip.compress(FILES[name].encode()))
     if name.endswith(".jsonl"):
         assert read(str(tmp_path / "packed.gz")) == [ADA]
-    task = TaggingTask({"train": path})
+    task = TaggingTask(DataConfig("ner"), {"train": path})
     assert (task.labels, len(task.examples("train"))) == (("LOC", "PER"), 1)
-    conll.write_predictions(str(tmp_path / "out.conll"), path, dict(zip((1, 2, 3), "xyz", strict=True)))
+    (sentence,) = task.examples("train")
+    conll.write_predictions(str(tmp_path / "out.conll"), path, {sentence.line: "xyz"})
     assert (tmp_path / "out.conll").read_text() == "Ada x\nleft y\nRome z\n\n"
 
 
@@ -112,4 +113,4 @@ def test_tables_that_can_not_be_used_are_named(write, name, text, message):
 
 def test_columns_may_be_named(write):
     path = write("a.jsonl", lines({"sentence": "Ada", "marks": [[0, 3, "PER"]], "label": [[0, 3, "X"]]}))
-    assert read(path, columns=Columns("sentence", "marks")) == [(("Ada",), ("B-PER",))]
+    assert read(path, columns=("sentence", "marks")) == [(("Ada",), ("B-PER",))]

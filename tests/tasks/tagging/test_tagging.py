@@ -6,6 +6,7 @@ import pytest
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
 from bert_tf.text import FullTokenizer
@@ -30,9 +31,9 @@ def tokenizer(write):
     return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=False)
 
 
-def task_of(write, text=IOB1, test=None, **options):
+def task_of(write, text=IOB1, test=None, types=None, **settings):
     paths = {"train": write("train.txt", text), "test": write("test.txt", test or text)}
-    return TaggingTask(paths, **options)
+    return TaggingTask(DataConfig("ner", **settings), paths, types)
 
 
 def test_classes_are_iob2_for_every_scheme(write):
@@ -56,7 +57,7 @@ def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(
     assert not batch["segment_ids"].any()
     assert features.word_tag_ids().tolist() == [1, 0, 3, 3, 3]
     assert [list(row) for row in features.by_sentence(features.word_tag_ids())] == [[1, 0], [3], [3, 3]]
-    alone = task_of(write, use_documents=False)
+    alone = task_of(write, document_context=False)
     assert alone.featurize(alone.examples("train"), tokenizer, 16).lengths.tolist() == [6, 3, 4]
 
 
@@ -162,6 +163,6 @@ def test_plain_tags_are_the_classes_and_have_entities_only_with_o(write, tokeniz
     assert (scores["f1_LOC"], scores["f1_PER"], scores["accuracy"]) == (1.0, 0.0, 0.75)
     assert types.input_settings()["tag_scheme"] == "plain"
     assert "tag_scheme" not in task_of(write).input_settings()  # as in older runs
-    forced = task_of(write, "a PER\nb O\n", scheme="iob2")
+    forced = task_of(write, "a PER\nb O\n", tag_scheme="iob2")
     with pytest.raises(InputError, match=r"line 1: the tag is 'PER'.*--tag_scheme"):
         forced.examples("train")

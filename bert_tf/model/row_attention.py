@@ -1,0 +1,81 @@
+"""Attention that computes a few rows of the batch at a time, so that their scores stay in a TPU's fast memory.
+
+The scores, probabilities and random bits of a complete batch of long sequences, [B, N, T, T], would be written to the
+main memory and read again several times. The backward pass computes them again instead.
+
+Axis letters: B rows, N heads, T tokens, D head size.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf.model.dropout import fold_in
+
+# For shorter rows, one computation of all rows is faster.
+_MIN_LENGTH = 256
+# The number of scores that are computed together, if a row has no more.
+_SCORES = 12 * 512 * 512 * 2
+
+# (query [b, N, T, D], key, value, bias [b, 1, 1 or T, T], seed [2] or None) -> context [b, N, T, D]
+Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
+
+
+def is_faster(shape: tf.TensorShape) -> bool:
+    """Returns whether `attend_by_rows` is faster on a TPU than one computation, for queries of a shape [B, N, T, D]."""
+    return shape.is_fully_defined() and shape[2] >= _MIN_LENGTH and _rows(shape) < shape[0]
+
+
+def attend_by_rows(
+    attend: Attend, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
+) -> tf.Tensor:
+    """Returns the context [B, N, T, D].
+
+    Args:
+      attend: computes some rows.
+      query: [B, N, T, D], with a static shape, like keys and values.
+      key: [B, N, T, D].
+      value: [B, N, T, D].
+      bias: [B, 1, 1 or T, T]. No gradient is computed for it.
+      seed: [2], the seed of the dropout; None for no dropout. Each call of `attend` gets a seed of its own.
+    """
+    rows = _rows(query.shape)
+
+    def in_parts(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [x.shape[0] // rows, rows, *x.shape[1:]])
+
+    def joined(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, query.shape)
+
+    biases, numbers = in_parts(bias), tf.range(query.shape[0] // rows)
+
+    def attend_part(number: tf.Tensor, *states: tf.Tensor) -> tf.Tensor:
+        return attend(*states, biases[number], fold_in(seed, number))
+
+    @tf.custom_gradient
+    def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        parts = tuple(map(in_parts, (query, key, value)))
+
+        def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
+            def of_part(part: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+                number, upstream, *states = part
+                with tf.GradientTape() as tape:
+                    tape.watch(states)
+                    context = attend_part(number, *states)
+                return tuple(tape.gradient(context, states, upstream))
+
+            signature = (query.dtype, key.dtype, value.dtype)
+            found = tf.map_fn(of_part, (numbers, in_parts(upstream), *parts), fn_output_signature=signature)
+            return list(map(joined, found))
+
+        context = tf.map_fn(lambda part: attend_part(*part), (numbers, *parts), fn_output_signature=query.dtype)
+        return joined(context), gradients
+
+    return attended(query, key, value)
+
+
+def _rows(shape: tf.TensorShape) -> int:
+    """Returns the number of rows that are computed together."""
+    count, heads, length, _ = shape
+    most = max(1, _SCORES // (heads * length * length))
+    return next(rows for rows in range(min(most, count), 0, -1) if count % rows == 0)

@@ -1,0 +1,240 @@
+"""Examples of sentence tasks, the base of the readers of their files, and the rules of texts and labels.
+
+A class is identified by its name. Names that are numbers may have several forms: "1.0" is the class "1".
+"""
+
+import abc
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.tasks import tables
+from bert_tf.tasks.tables import Row, Source
+
+NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
+_MISSING = ("nan", "<na>", "nat")
+
+
+@dataclasses.dataclass(frozen=True)
+class InputExample:
+    """A row of a data set.
+
+    Attributes:
+      guid: a unique id.
+      text_a: the first or only text.
+      text_b: the second text of a pair.
+      label: the name of the class; a tuple of names in multi-label tasks; for regression a number, or its text in a
+        file; None for test examples without a label.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: str | float | tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedExample(InputExample):
+    """A training row with a weight.
+
+    Attributes:
+      weight: the factor of its loss, >= 0.
+    """
+
+    weight: float = 1.0
+
+
+class ExampleReader(abc.ABC):
+    """Reads and checks examples. Subclasses read the rows of files.
+
+    Args:
+      sources: maps splits to files, or to examples in memory.
+      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+    """
+
+    for_server = False  # if True, each row of a test set needs a prediction and has no label
+    file_names = tables.FILE_NAMES  # possible names of each split's file in --data_dir, for messages
+
+    def __init__(self, sources: Mapping[str, Source], on_bad_row: str = "error") -> None:
+        self.sources = dict(sources)
+        self.on_bad_row = on_bad_row
+
+    def examples(self, split: str) -> list[Any]:
+        """Returns the examples of a split. Test examples have labels only if all labels are valid.
+
+        Raises:
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
+        """
+        ids, source = tables.UniqueIds(), tables.split_source(self.sources, split, self.file_names)
+        if not isinstance(source, str):
+            return [self.checked(example, f"example {number}", split) for number, example in enumerate(source)]
+
+        def convert(row: Row) -> Any:
+            example = self.example(row, split)
+            if example is not None:
+                ids.check(example.guid, row)
+            return example
+
+        is_test = split.startswith("test")
+        on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
+        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
+        return examples if self.for_server or not is_test else all_labels_or_none(examples, source)
+
+    @abc.abstractmethod
+    def rows(self, split: str) -> Iterable[Row]:
+        """Returns the rows of the file of a split."""
+
+    @abc.abstractmethod
+    def example(self, row: Row, split: str) -> Any:
+        """Returns the example in a row after checking it; None if there is none."""
+
+    @abc.abstractmethod
+    def checked(self, example: Any, where: str, split: str) -> Any:
+        """Returns an example after checking its texts and its label.
+
+        Args:
+          example: the example.
+          where: its file and line, or its index in memory, for messages.
+          split: its split.
+        """
+
+
+def check_texts(example: InputExample, where: str) -> None:
+    """Checks that no text of an example is empty or white space.
+
+    Args:
+      example: the row.
+      where: its file and line, for the message.
+
+    Raises:
+      InputError: if a text is empty.
+    """
+    for name, text in (("text", example.text_a), ("second text", example.text_b)):
+        if text is not None and not text.strip():
+            raise InputError(f"{where}: the {name} is empty. Add it, or remove the row.")
+
+
+def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
+    """Checks that an example's labels are known classes or, for regression, that its label is a number.
+
+    Args:
+      example: the row.
+      where: its file and line, for the message.
+      labels: the classes; None for regression.
+
+    Raises:
+      InputError: if a label is unknown or not a number.
+    """
+    for label in example.label if isinstance(example.label, tuple) else [example.label]:
+        if labels is not None and label not in labels:
+            raise InputError(f"{where}: the label {label!r} is unknown. Use one of {', '.join(map(repr, labels))}.")
+    if labels is None and not is_number(example.label):
+        raise InputError(f"{where}: the score {example.label!r} is not a number. Correct it.")
+
+
+def all_labels_or_none(examples: list[Any], source: str) -> list[Any]:
+    """Returns the rows of a test set. If the labels can't be used to score predictions, they are removed.
+
+    Args:
+      examples: the rows. `label` is None if it is missing or unknown to the model.
+      source: the file of the rows, for the message.
+    """
+    labels = {example.label for example in examples}
+    if labels == {None} or (None not in labels and len(labels) > 1):
+        return examples
+    missing = sum(example.label is None for example in examples)
+    reason = f"{missing} rows have no known label" if missing else "all rows have the same label"
+    say(f"{source}: predictions are not scored, because {reason}.")
+    return [dataclasses.replace(example, label=None) for example in examples]
+
+
+def whole_number(label: str) -> str:
+    """Returns a whole number without its fraction ("1" for "1.0"); other labels are unchanged.
+
+    Programs write a column of integers with a missing value as 1.0.
+    """
+    return label.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0*", label) else label
+
+
+def by_value(label: str) -> tuple[bool, float, str]:
+    """Returns the sort key of a class. Numbers are ordered by value, before other classes."""
+    return not is_number(label), float(label) if is_number(label) else 0.0, label
+
+
+def is_number(value: str | float | None) -> bool:
+    """Returns whether a value is a number, or the text of a number, in the range of float32."""
+    try:
+        return not isinstance(value, bool) and abs(float(value)) <= float(np.finfo(np.float32).max)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def classes_of(problem: str, examples: Sequence[InputExample], source: str) -> tuple[str, ...]:
+    """Returns the sorted classes of a training set (numbers by value).
+
+    Raises:
+      InputError: if no row has a label, or a classification has only one class; `source` names the training set.
+    """
+    labels = {label for example in examples for label in as_tuple(example.label)}
+    if not labels:
+        raise InputError(f"{source}: no row has a label. Add labels.")
+    if len(labels) < 2 and problem == "classification":
+        raise InputError(f"{source}: every row has the label {min(labels)!r}. Use two classes or more.")
+    return tuple(sorted(labels, key=by_value))
+
+
+def class_of(label: str, classes: Sequence[str] | None) -> str:
+    """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
+    if not classes:
+        return whole_number(label)
+    known = {} if label in classes else {whole_number(name): name for name in classes}
+    return label if label in classes else known.get(whole_number(label), whole_number(label))
+
+
+def with_classes(example: InputExample, where: str, problem: str, known: Sequence[str] | None) -> InputExample:
+    """Returns an example whose label is the name of a class, a tuple of several names, or a number.
+
+    Args:
+      example: the example, with its label as written in the file or given in memory.
+      where: its file and line, for messages.
+      problem: "classification", "regression" or "multi_label".
+      known: the classes; None if they are not known yet, or for regression.
+
+    Raises:
+      InputError: if a label is unknown, missing or not a number, or occurs twice.
+    """
+    parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(example.label)]
+    if problem == "multi_label":
+        parts = list(filter(None, parts))
+    elif parts in ([], [""]):
+        raise InputError(f"{where}: the label is empty. Add it.")
+    if problem != "regression":
+        parts = [class_of(part, known) for part in parts]
+        for part in parts if known is None else ():
+            _check_new_class(part, where, problem)
+    if len(set(parts)) < len(parts):
+        raise InputError(f"{where}: a label occurs twice in {', '.join(parts)}. {NAME_THE_COLUMNS}")
+    example = dataclasses.replace(example, label=tuple(parts) if problem == "multi_label" else parts[0])
+    if known is not None or problem == "regression":
+        check_label(example, where, known)
+    return example
+
+
+def _check_new_class(label: str, where: str, problem: str) -> None:
+    """Raises an InputError if the label of a new class looks like a missing value or a number."""
+    if label.startswith(("['", '["')):
+        raise InputError(f"{where}: the label {label!r} is a list in Python's notation. Remove the brackets.")
+    if label.lower() in _MISSING:
+        raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
+    if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
+        raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
+
+
+def as_tuple(label: Any) -> tuple[Any, ...]:
+    """Returns the labels of an example, which may be a single one or None."""
+    return label if isinstance(label, tuple) else () if label is None else (label,)

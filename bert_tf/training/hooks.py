@@ -1,0 +1,84 @@
+"""Calls that the training loop makes every few steps: evaluations and Keras callbacks."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_tf.training.log import TrainingLog
+from bert_tf.training.metric_means import MetricMeans
+
+
+class Hook:
+    """The methods that the training loop calls. Subclasses override the ones they need.
+
+    Attributes:
+      every: number of steps between two calls of `at`, which is also called after the last step.
+      should_stop: whether training ends after the current step. The state is then saved, and the run is complete.
+      settings: JSON-serialisable settings of the hook; all workers must have the same.
+      is_logged: whether the training metrics are logged before each call of `at`.
+      prints_table: whether the loop prints all evaluations as a table at the end.
+    """
+
+    every: int
+    should_stop = False
+    settings: Mapping[str, Any] = {}
+    is_logged = False
+    prints_table = True
+
+    def begin(self, log: TrainingLog, metrics: MetricMeans, start: int, end: int) -> None:
+        """Begins training.
+
+        Args:
+          log: the log of the run.
+          metrics: the means of the training metrics.
+          start: the number of finished steps.
+          end: the last step.
+        """
+
+    def after_steps(self, count: int) -> None:
+        """Is called after each step; on a TPU, after several steps of one device loop."""
+
+    def is_due(self, step: int, end: int) -> bool:
+        """Returns whether `at` is called after a step."""
+        return step % self.every == 0 or step == end
+
+    def at(self, step: int, end: int) -> None:
+        """Is called after the step's checkpoint and log lines, if it is due."""
+
+    def finish(self) -> None:
+        """Ends training, unless it was interrupted."""
+
+
+@dataclasses.dataclass
+class PeriodicEvaluation(Hook):
+    """An evaluation that is repeated during training.
+
+    If an earlier process was stopped between saving a checkpoint and evaluating it, it is evaluated at the start.
+
+    Attributes:
+      evaluate: takes the step and returns scores by name.
+      every: see `Hook`.
+      stops: called at the start and after each evaluation; returns whether training ends.
+      prints_table: see `Hook`.
+      settings: see `Hook`.
+    """
+
+    evaluate: Callable[[int], Mapping[str, float]]
+    every: int
+    stops: Callable[[], bool] = lambda: False
+    prints_table: bool = True
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_logged = True
+
+    def begin(self, log: TrainingLog, metrics: MetricMeans, start: int, end: int) -> None:
+        """Evaluates the restored weights if their evaluation is missing."""
+        self._log = log
+        if start and self.is_due(start, end) and not log.scores(start):
+            self.at(start, end)
+        else:
+            self.should_stop = self.stops()
+
+    def at(self, step: int, end: int) -> None:
+        """Evaluates the weights after a step."""
+        self._log.log_evaluation(step, self.evaluate(step))
+        self.should_stop = self.stops()

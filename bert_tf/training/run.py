@@ -1,0 +1,175 @@
+"""A training run: its model, its run directory and its devices. Pre-training and fine-tuning add the data."""
+
+import abc
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints import run_directory
+from bert_tf.config import DTYPES, BertConfig
+from bert_tf.distribution import strategies
+from bert_tf.model.layers import initial_values_from
+from bert_tf.text.placement import Packer, Sizes
+from bert_tf.training import agreement, evaluation, loop, resume
+from bert_tf.training.hooks import Hook
+from bert_tf.training.interface import TrainableModel, TrainingData
+from bert_tf.training.settings import SecondBatch, Shapes, TrainingConfig
+
+# The shape of packed rows is chosen from about this number of examples.
+_EXAMPLES_OF_SHAPE = 4096
+
+
+class Run(abc.ABC):
+    """A training run. Its methods train, restore the trained weights, and record the run in its directory.
+
+    Devices are initialised when `strategy` is first used.
+
+    Attributes:
+      settings: the settings of the program: a `PretrainingConfig` or a `FinetuningConfig`.
+      training_config: the training settings, with the numbers of steps.
+      config: the encoder's config.
+      vocab_file: the vocabulary; "" if unknown.
+      rules: the rules of the tokenizer; None if unknown.
+      fresh_variables: a pattern of the variables that are not restored from `init_checkpoint`; "" if there are none.
+      output_weights: the name of the weights that only a fine-tuned model has; "" for pre-training.
+      is_short: whether faster graphs don't pay off in training; see `TrainingData`.
+    """
+
+    settings: Any
+    training_config: TrainingConfig
+    config: BertConfig
+    vocab_file: str
+    rules: Mapping[str, bool] | None
+    fresh_variables = ""
+    output_weights = ""
+    is_short = False
+
+    @functools.cached_property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The distribution strategy; its first use initialises the devices."""
+        return strategies.build_strategy(self.settings.distribution)
+
+    @property
+    def init_checkpoint(self) -> str | None:
+        """The model to start from; ignored if the directory has a checkpoint of this run."""
+        return self.settings.model.init_checkpoint
+
+    @abc.abstractmethod
+    def build_model(self, **options: Any) -> TrainableModel:
+        """Returns the model. It is called in the strategy's scope. See `BertEncoder` for the options."""
+
+    @functools.cached_property
+    def model(self) -> TrainableModel:
+        """The model, built on first use, with initial values that depend on the seed."""
+        with self.strategy.scope(), initial_values_from(self.training_config.seed):
+            return self.build_model(
+                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
+                gradient_checkpointing=self.training_config.gradient_checkpointing,
+                dtype=DTYPES[self.training_config.dtype],
+            )
+
+    @abc.abstractmethod
+    def data_settings(self) -> dict[str, Any]:
+        """Returns the data and the settings that influence the weights, except `training_config`."""
+
+    @functools.cached_property
+    def _resume_settings(self) -> dict[str, Any]:
+        return {**self.data_settings(), **self.training_config.resume_settings(self.strategy)}
+
+    def check_workers(self, **others: Any) -> None:
+        """Checks that all workers have the same settings, data and code, before the model is built.
+
+        If the shapes of the variables differed, building the model would wait for ever. The path of `init_checkpoint`
+        may differ between workers; its content is compared once it has been restored.
+
+        Args:
+          **others: further settings to compare.
+
+        Raises:
+          WorkersError: if they differ; see `agreement.require`.
+        """
+
+        def compared() -> dict[str, Any]:
+            found = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
+            return found | {"init_checkpoint": None} | others
+
+        agreement.require(self.strategy, compared)
+
+    def record(self) -> None:
+        """Writes the run's config, vocabulary and settings to its directory. See `run_directory.prepare`.
+
+        Raises:
+          InputError: if the directory contains a run with other settings and `allow_changed_settings` is False.
+        """
+        if strategies.is_chief(self.strategy):
+            run_directory.prepare(
+                self.training_config.output_dir,
+                self.config,
+                self.vocab_file,
+                self.settings.flag_values() | self.settings.flags,
+                self._resume_settings,
+                rules=self.rules,
+                devices=strategies.devices(self.strategy),
+                allow_changed_settings=self.settings.allow_changed_settings,
+            )
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes of the batches of training, which depend on the settings and the devices only."""
+        if strategies.is_tpu(self.strategy) or self.training_config.jit_compile:
+            return Shapes.ONE
+        with self.strategy.scope():
+            return Shapes.FEW if strategies.compiles_parts() and not self.is_short else Shapes.ANY
+
+    def packer(
+        self,
+        batch: TrainingConfig | SecondBatch,
+        first_steps: Callable[[int], Iterable[Sizes]],
+        length: int,
+        most_predictions: int = 0,
+        hidden_size: int | None = None,
+    ) -> Packer:
+        """Returns the packer of the examples of each input pipeline.
+
+        Args:
+          batch: the sizes of a batch.
+          first_steps: takes a number of steps and returns the examples of each. It is called if there is only one
+            shape, which thus depends on the data and the settings only.
+          length: the length of a row (L) if there is only one shape.
+          most_predictions: the largest number of predictions of an example.
+          hidden_size: see `Packer`.
+        """
+        pipelines = strategies.input_pipelines(self.strategy)
+        found = Packer(
+            self.strategy.num_replicas_in_sync // pipelines,
+            batch.gradient_accumulation_steps,
+            hidden_size=hidden_size,
+            shares=self.training_config.optimizer.clip_gradients != "per_replica",
+        )
+        if self.shapes is not Shapes.ONE:
+            return found
+        steps = first_steps(-(-_EXAMPLES_OF_SHAPE // batch.train_batch_size))
+        samples = (Sizes(*own) for step in steps for own in zip(*(np.split(x, pipelines) for x in step), strict=True))
+        return found.with_shape(samples, length, most_predictions)
+
+    def train_on(self, data: TrainingData, hooks: Sequence[Hook]) -> dict[str, float]:
+        """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
+        if strategies.is_chief(self.strategy):
+            evaluation.remove_stale_best(self.training_config.output_dir)
+        start = (self.init_checkpoint, hooks, self.fresh_variables)
+        return loop.train(self.model, self.training_config, self.strategy, data, *start)
+
+    def restore(self) -> int:
+        """Loads the weights for evaluation and prediction into the model, and returns their global step.
+
+        The first existing one of the following is loaded:
+
+        1. the weights with the best score in the evaluations during training;
+        2. the run's newest checkpoint;
+        3. `init_checkpoint`.
+        """
+        folder = run_directory.evaluated_folder(self.training_config.output_dir)
+        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint, self.output_weights)
