@@ -50,14 +50,19 @@ def steps_of(trainer, batches, shapes=Shapes.ANY):
     return train
 
 
-def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
+def make_trainer(batch_size, config, dtype="float32", strategy=None, jit_compile=False, **options):
     """Returns a trainer with a pre-training model and its optimizer."""
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
     strategy = strategy or strategies.build_strategy(DistributionConfig())
     with strategy.scope():
-        model = PretrainingModel(config, dtype=DTYPES[dtype], gradient_checkpointing=settings.gradient_checkpointing)
+        model = PretrainingModel(
+            config,
+            dtype=DTYPES[dtype],
+            gradient_checkpointing=settings.gradient_checkpointing,
+            jit_compile=jit_compile,
+        )
         return Trainer(model, settings, strategy)
 
 

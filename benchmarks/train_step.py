@@ -62,7 +62,7 @@ _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for 
 _DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_FOLDER, "Folder of QNLI.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", common.VOCAB_FILE, "Vocabulary of an uncased model, for qnli.")
 _FREEZE_LAYERS = flags.DEFINE_list("freeze_layers", ["-1"], "Numbers of frozen layers, for qnli; -1 for none.")
-_JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
+_JIT = flags.DEFINE_bool("jit_compile", False, "Compile the encoder's blocks of our step with XLA.")
 
 
 def released_steps(config, batch):
@@ -88,7 +88,7 @@ def finetuning_run(config, batch_size, dtype, freeze_layers):
         OptimizerConfig(5e-5, 10000, 100),
         batch_size,
         dtype=dtype,
-        jit_compile=_JIT.value,
+        jit_compile="yes" if _JIT.value else "no",
         freeze_layers=freeze_layers,
     )
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training)

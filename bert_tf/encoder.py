@@ -76,7 +76,9 @@ class BertEncoder(BertLayer):
         "mixed_bfloat16".
     """
 
-    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed", "use_pooler", "jit_compile")
+    saved_arguments = (
+        *("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed", "use_pooler", "jit_compile"),
+    )
 
     def __init__(
         self,

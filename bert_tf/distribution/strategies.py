@@ -207,7 +207,7 @@ def without_graph_optimizer() -> Iterator[None]:
 
 
 def compiles_all() -> bool:
-    """Returns whether this is called in a function that XLA compiles as a whole, as on a TPU or with jit_compile."""
+    """Returns whether this is called in a function that XLA compiles as a whole, as on a TPU."""
     return tensorflow_internals.is_compiled_by_xla()
 
 

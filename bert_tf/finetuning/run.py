@@ -267,7 +267,7 @@ class FinetuningRun(Run):
         order: list[np.ndarray] = []
         rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
         replicas = self.strategy.num_replicas_in_sync
-        buckets = self._buckets(features, Shapes.ONE if self.training_config.jit_compile else Shapes.ANY)
+        buckets = self._buckets(features, Shapes.ANY)
         if self._packs and strategies.is_tpu(self.strategy):
             batches = feature_sets.packed_batches(features, rows, replicas, buckets[-1])
         else:

@@ -145,11 +145,6 @@ class PretrainingRun(Run):
                 f"{config.num_train_steps} steps, so the learning rate never reaches --learning_rate. Use about a "
                 "tenth of the steps."
             )
-        if strategies.devices(self.strategy)["device"] == "GPU" and not config.jit_compile:
-            say(
-                "Hint: --jit_compile makes pre-training on a GPU several times as fast. XLA then compiles the step "
-                "first, which can take a minute."
-            )
         for phase in self.phases:
             examples = phase.examples
             say(

@@ -188,14 +188,11 @@ class Trainer:
         self.steps_since_stop_check = 0
         # The code below has no Python control flow on tensors, so AutoGraph is not needed.
         compiled = functools.partial(tf.function, autograph=False)
-        # TPUs compile all graphs anyway.
-        jit_compile = config.jit_compile and not strategies.is_tpu(strategy)
-        step = compiled(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
 
         @compiled
         def one_step(source: tf.data.Iterator | Batch, parts: int) -> None:
             batch = source if isinstance(source, Mapping) else next(source)
-            self.strategy.run(functools.partial(step, parts=parts), args=(batch,))
+            self.strategy.run(functools.partial(self.replica_step, parts=parts), args=(batch,))
 
         @compiled
         def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:

@@ -12,6 +12,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.model.layers import initial_values_from
+from bert_tf.runtime.program import say
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import agreement, evaluation, loop, resume
 from bert_tf.training.hooks import Hook
@@ -57,6 +58,18 @@ class Run(abc.ABC):
         """The model to start from; ignored if the directory has a checkpoint of this run."""
         return self.settings.model.init_checkpoint
 
+    @functools.cached_property
+    def jit_compile(self) -> bool:
+        """Whether XLA compiles the encoder's blocks in training.
+
+        XLA draws other random numbers for dropout, so "auto" keeps the choice of an interrupted run.
+        """
+        choice = self.training_config.jit_compile
+        if choice != "auto":
+            return choice == "yes"
+        recorded = run_directory.recorded(self.training_config.output_dir).get("jit_compile")
+        return strategies.devices(self.strategy)["device"] == "GPU" if recorded is None else recorded
+
     @abc.abstractmethod
     def build_model(self, **options: Any) -> TrainableModel:
         """Returns the model. It is called in the strategy's scope. See `BertEncoder` for the options."""
@@ -68,6 +81,7 @@ class Run(abc.ABC):
             return self.build_model(
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
+                jit_compile=self.jit_compile,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
@@ -77,7 +91,8 @@ class Run(abc.ABC):
 
     @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
-        return {**self.data_settings(), **self.training_config.resume_settings(self.strategy)}
+        training = self.training_config.resume_settings(self.strategy)
+        return {**self.data_settings(), **training, "jit_compile": self.jit_compile}
 
     def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
@@ -119,7 +134,7 @@ class Run(abc.ABC):
     @property
     def shapes(self) -> Shapes:
         """The shapes of the batches of training, which depend on the settings and the devices only."""
-        if strategies.is_tpu(self.strategy) or self.training_config.jit_compile:
+        if strategies.is_tpu(self.strategy) or self.jit_compile:
             return Shapes.ONE
         with self.strategy.scope():
             return Shapes.FEW if strategies.compiles_parts() and not self.is_short else Shapes.ANY
@@ -157,6 +172,8 @@ class Run(abc.ABC):
 
     def train_on(self, data: TrainingData, hooks: Sequence[Hook]) -> dict[str, float]:
         """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
+        if self.jit_compile:
+            say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={self.training_config.jit_compile}).")
         if strategies.is_chief(self.strategy):
             evaluation.remove_stale_best(self.training_config.output_dir)
         start = (self.init_checkpoint, hooks, self.fresh_variables)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Shapes(enum.Enum):
     """The shapes of a run's batches, and how they are compiled.
 
-    ONE: all batches have one shape, for which the step is compiled: on a TPU, and with jit_compile.
+    ONE: all batches have one shape, for which XLA compiles the step on a TPU, or its blocks with jit_compile.
     FEW: the step is traced for each shape. On a CPU, graphs with fixed shapes are faster (see `model.cpu_kernels`), but
       take seconds to trace, so there are few shapes.
     ANY: one graph is used for all shapes.
@@ -77,7 +77,9 @@ class TrainingConfig(Settings, frozen=True):
     gradient_sum_dtype: Annotated[
         Literal["float32", "bfloat16"], about("Type in which replicas sum their gradients.")
     ] = "float32"
-    jit_compile: Annotated[bool, about("Compile the training step with XLA. Use it to pre-train on a GPU.")] = False
+    jit_compile: Annotated[
+        Literal["auto", "yes", "no"], about("Compile the encoder's blocks with XLA in training. auto: on GPUs.")
+    ] = "auto"
     gradient_accumulation_steps: Annotated[
         int, about("Split each batch into this many micro-batches, computed one after another.", ge=1)
     ] = 1

@@ -23,7 +23,7 @@ from bert_tf.pretraining.pretraining_config import (
 from bert_tf.pretraining.run import PretrainingRun, pretrain
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Feature, parse, pretraining_features, serialize
-from bert_tf.training import agreement, log, loop
+from bert_tf.training import agreement, log
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import TrainingData
@@ -268,15 +268,20 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("device", "jit_compile", "is_hinted"), [("GPU", False, True), ("GPU", True, False), ("CPU", False, False)]
+    ("device", "choice", "compiles"),
+    [("GPU", "auto", True), ("GPU", "no", False), ("CPU", "auto", False), ("CPU", "yes", True)],
 )
-def test_xla_is_recommended_on_a_gpu(device, jit_compile, is_hinted, files, tmp_path, monkeypatch, capsys):
+def test_xla_compiles_blocks_on_a_gpu_and_on_request(device, choice, compiles, files, tmp_path, monkeypatch):
     run = make_run(files, tmp_path / "out")
-    run.training_config = run.training_config.replace(jit_compile=jit_compile)
+    run.training_config = run.training_config.replace(jit_compile=choice)
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": device})
-    monkeypatch.setattr(loop, "train", lambda *arguments, **options: None)
-    run.train()
-    assert ("--jit_compile" in capsys.readouterr().err) == is_hinted
+    run.record()
+    assert run.jit_compile == run.model.encoder.jit_compile == compiles
+    # A resumed run with the default makes the same choice on other devices.
+    resumed = make_run(files, tmp_path / "out")
+    monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "CPU"})
+    assert resumed.training_config.jit_compile == "auto"
+    assert resumed.jit_compile == compiles
 
 
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):

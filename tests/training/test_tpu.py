@@ -38,7 +38,7 @@ PROGRAMS = {
     ),
     "pre-training with dynamic masks": (
         f"{PRETRAINING} --input_file=unmasked.tfrecord --eval_input_file=train.tfrecord --gradient_checkpointing"
-        " --gradient_accumulation_steps=2 --max_nonfinite_steps=1 --jit_compile",
+        " --gradient_accumulation_steps=2 --max_nonfinite_steps=1 --jit_compile=yes",
         [LOOP, EVALUATION],
     ),
     # Evaluation and prediction have the same graph.

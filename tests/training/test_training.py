@@ -71,7 +71,8 @@ def config_for(folder, steps=6, **changes):
 def model_for(config, bert_config=None, strategy=None):
     keras.utils.set_random_seed(config.seed)
     with (strategy or build_strategy(DistributionConfig())).scope():
-        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
+        options = {"dtype": DTYPES[config.dtype], "jit_compile": config.jit_compile == "yes"}
+        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), **options)
 
 
 def loss_and_gradients(options):
@@ -206,7 +207,7 @@ def one_device(tmp_path_factory):
         ({"gradient_accumulation_steps": 4}, "one_device", 1e-5),
         pytest.param({}, "mirrored", 1e-5, marks=pytest.mark.graph),
         # XLA draws other random numbers for dropout.
-        pytest.param({"jit_compile": True}, "one_device", 2e-5, marks=pytest.mark.graph),
+        pytest.param({"jit_compile": "yes"}, "one_device", 2e-5, marks=pytest.mark.graph),
     ],
 )
 def test_parts_replicas_and_xla_give_what_one_device_gives(one_device, tmp_path, changes, strategy, atol):
