@@ -49,10 +49,8 @@ def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_f
             f"{flag_name}: {input_file} is {found}, but each line must be a text. Write one text per line. In Python, "
             "bert_tf.SentenceEncoder encodes the columns of tables."
         )
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if not lines[-1]:
-        lines.pop()
-    pairs = ((line, re.match(r"^(.*) \|\|\| (.*)$", line)) for line in map(str.strip, lines))
+    lines = map(str.strip, files.lines_of(text))
+    pairs = ((line, re.match(r"^(.*) \|\|\| (.*)$", line)) for line in lines)
     texts = (pair.groups() if pair else (line, None) for line, pair in pairs)
     return [(prompt + text_a, text_b) for text_a, text_b in texts]
 

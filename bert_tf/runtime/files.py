@@ -298,6 +298,11 @@ def read_text(path: str, flag_name: str) -> str:
         ) from None
 
 
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text from `read_text`, without LF and CR LF."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
 @contextlib.contextmanager
 def _temporary(path: str, is_folder: bool) -> Iterator[str]:
     """Yields the name of a temporary file, or of an empty temporary folder, that no other running program uses."""

@@ -115,7 +115,7 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
     if not files.exists(path) or files.size(path) == 0:
         return []
     values = []
-    lines = files.read_text(path, flag_name).removesuffix("\n").split("\n")
+    lines = files.lines_of(files.read_text(path, flag_name))
     for number, line in enumerate(lines, start=1):
         try:
             value = parse(line, only_finite=False)

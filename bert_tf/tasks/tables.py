@@ -179,10 +179,9 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
         raise InputError(
             f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
         )
-    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(text.split("\n"), start=1))
-    yield from _rows(
-        path, ((number, line.split("\t")) for number, line in lines if line), has_header, needed, same_width
-    )
+    numbered = enumerate(files.lines_of(text), start=1)
+    rows = ((number, line.split("\t")) for number, line in numbered if line)
+    yield from _rows(path, rows, has_header, needed, same_width)
 
 
 def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> Iterator[Row]:
@@ -256,7 +255,7 @@ def read_json(path: str) -> Iterator[Row]:
         rows = json_files.read(path, "--data_dir", list[dict[str, Any]])
         yield from (_row(path, number, values) for number, values in enumerate(rows, start=1))
         return
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(files.lines_of(text), start=1):
         if not line.strip():
             continue
         try:

@@ -136,8 +136,7 @@ def _is_comment(line: str, has_width: bool, has_tags: bool, is_plain: bool) -> b
 
 
 def _lines(path: str) -> list[str]:
-    text = files.read_text(path, "--data_dir")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return files.lines_of(files.read_text(path, "--data_dir"))
 
 
 class _Layout(NamedTuple):
