@@ -209,7 +209,7 @@ def _run_program(program: str, *arguments: str) -> None:
 def _let_programs_end_when_flags_are_parsed() -> None:
     from absl import app, flags
 
-    def parse(*_) -> None:
+    def parse(*_: object, **options: object) -> None:
         flags.FLAGS(sys.argv)
         sys.exit(0)
 

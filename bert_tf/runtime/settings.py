@@ -196,7 +196,8 @@ def require_needs(place: str, needs: str, values: Mapping[str, Any]) -> None:
         if not names or is_met != condition.startswith("!"):
             continue
         if condition.startswith("!"):
-            advice = "Omit one of them."
+            given = f"{name}={values[name]}" if expected else "|".join(filter(values.get, names))
+            condition, advice = f"!{given}", "Omit one of them."
         elif expected:
             advice = f"Omit it with --{name}={values[name]}."
         else:

@@ -123,7 +123,7 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
     assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
     # These change no weight, but when workers meet.
-    output = finish(start_workers(same, [*same, *held_out]), expect=1, expected_text="evaluation is")
+    output = finish(start_workers(same, [*same, *held_out]), expect=1, expected_text="evaluation 1 is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
     assert not (tmp_path / "own").exists()
     shutil.rmtree(out)
