@@ -1,4 +1,4 @@
-"""The encoder with several output layers, each of which predicts one class of its own set.
+"""The encoder with several output layers. Each predicts one class of its own set.
 
 Axis letters: B batch, C classes.
 """
