@@ -12,6 +12,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.model.layers import initial_values_from
+from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import agreement, evaluation, loop, resume
@@ -64,11 +65,11 @@ class Run(abc.ABC):
 
         XLA draws other random numbers for dropout, so "auto" keeps the choice of an interrupted run.
         """
-        choice = self.training_config.jit_compile
+        choice, folder = self.training_config.jit_compile, self.training_config.output_dir
         if choice != "auto":
             return choice == "yes"
-        recorded = run_directory.recorded(self.training_config.output_dir).get("jit_compile")
-        return strategies.devices(self.strategy)["device"] == "GPU" if recorded is None else recorded
+        recorded = run_directory.recorded(folder) if files.exists(folder) else {}
+        return recorded.get("jit_compile", strategies.devices(self.strategy)["device"] == "GPU")
 
     @abc.abstractmethod
     def build_model(self, **options: Any) -> TrainableModel:

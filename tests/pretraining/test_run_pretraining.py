@@ -284,6 +284,11 @@ def test_xla_compiles_blocks_on_a_gpu_and_on_request(device, choice, compiles, f
     assert resumed.jit_compile == compiles
 
 
+def test_a_new_run_directory_is_not_looked_up_as_a_model(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not make_run(files, "runs/new").jit_compile  # the Hugging Face Hub has such names
+
+
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):
     config = BertConfig.from_json_file(files[0])
     small = BertConfig.from_dict(config.to_dict() | {"vocab_size": 20})
