@@ -15,7 +15,7 @@ from bert_tf.model.dropout import fold_in
 # For shorter rows, one computation of all rows is faster.
 _MIN_LENGTH = 256
 # The number of scores that are computed together, if a row has no more.
-_SCORES = 12 * 512 * 512 * 2
+_SCORES = 2 * 16 * 512 * 512
 
 # (query [b, N, T, D], key, value, bias [b, 1, 1 or T, T], seed [2] or None) -> context [b, N, T, D]
 Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
