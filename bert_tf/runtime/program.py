@@ -67,9 +67,10 @@ def check_needs() -> None:
     Raises:
       InputError: names the first such flag, and the condition.
     """
+    values = flag_values()
     for name, conditions in _needs.items():
         if flags.FLAGS[name].present and flags.FLAGS[name].value is not False:
-            settings.require_needs(f"--{name}", conditions, flag_values())
+            settings.require_needs(f"--{name}", conditions, values)
 
 
 class _Help(app.HelpFlag):

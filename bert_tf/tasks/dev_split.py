@@ -94,4 +94,6 @@ def divide(
 
 
 def _labels(row: Any) -> Labels:
-    return tuple(kind for kind, *_ in row.entities()) if isinstance(row, Sentence) else row.label
+    if isinstance(row, Sentence):
+        return tuple(kind for kind, *_ in row.entities())
+    return getattr(row, "label", None)  # the examples of another program's task may have none, or several

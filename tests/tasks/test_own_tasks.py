@@ -102,6 +102,14 @@ def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tm
             assert_close(answer[f"{name}_probabilities"], expected[f"{name}_probabilities"], 1e-5)
 
 
+def test_examples_without_a_label_can_be_held_out():
+    own_tasks.register("two_labels", lambda data: TwoLabels())
+    task = registry.build_task(DataConfig("two_labels", dev_fraction=0.25), "", do_train=True)
+    train, dev = task.examples("train"), task.examples("dev")
+    assert len(dev) == 2
+    assert sorted(map(repr, train + dev)) == sorted(map(repr, TwoLabels().examples("train")))
+
+
 def test_the_loss_is_the_sum_over_the_output_layers(model):
     task, (bert_config, tokenizer) = TwoLabels(), model
     features = task.featurize(task.examples("train"), tokenizer, 10)
