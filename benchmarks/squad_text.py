@@ -28,7 +28,7 @@ from absl import app, flags
 from benchmarks.common import SQUAD_FILE, VOCAB_FILE, medians, seconds
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from bert_tf.runtime import reporting
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import original_api, squad
 from bert_tf.text import FullTokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
@@ -65,7 +65,7 @@ def slow_decoding():
 def features_by_question(examples, tokenizer):
     """Computes the features with the original function."""
     features = []
-    original.convert_examples_to_features(
+    original_api.convert_examples_to_features(
         examples,
         tokenizer,
         _MAX_SEQ_LENGTH.value,
@@ -154,7 +154,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
     """Measures the time from logits to written files."""
     start_logits, end_logits = synthetic_logits(windows, peaks)
     columns = windows.unique_ids.tolist(), start_logits.tolist(), end_logits.tolist()
-    results = [original.RawResult(*result) for result in zip(*columns, strict=True)]
+    results = [original_api.RawResult(*result) for result in zip(*columns, strict=True)]
     files = {
         name: [os.path.join(folder, f"{name}.{kind}.json") for kind in ("predictions", "nbest")]
         for name in ("characters", "functions", "files")
@@ -163,7 +163,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
     def by_question(name, context):
         with context:
             predictions_file, n_best_file = files[name]
-            original.write_predictions(
+            original_api.write_predictions(
                 examples,
                 features,
                 results,

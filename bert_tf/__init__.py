@@ -5,7 +5,7 @@ import os
 import platform
 
 from bert_tf.runtime import __version__ as __version__
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 
 # Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
 # CPU-only machines the first "error" is just that no GPU was found.
@@ -61,7 +61,7 @@ def load_tokenizer(  # noqa: ANN201 (imported when called)
 
 
 # Importing TensorFlow takes seconds, and data preparation does not need it.
-__getattr__, _names_when_used, _ = extras.when_used(
+__getattr__, _names_when_used, _ = lazy_imports.when_used(
     __name__,
     {
         "bert_tf.api": (

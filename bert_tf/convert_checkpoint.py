@@ -80,9 +80,9 @@ def convert(
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
     from bert_tf import checkpoints, sentence_vectors, verification
-    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
+    from bert_tf.checkpoints import new_tokens, class_names, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
-    from bert_tf.tasks import architectures
+    from bert_tf.tasks import hf_names
 
     source = checkpoints.open_checkpoint(source_path, "--input")
     if run_directory.is_causal(source.path):
@@ -92,9 +92,9 @@ def convert(
     folder = run_directory.folder_of_checkpoint(source.path, "--input")
     config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
-    scale = output_layers.recorded_scale(run_directory.recorded(source.path))
+    scale = class_names.recorded_scale(run_directory.recorded(source.path))
     for name in {"output_weights", "output_bias"} & weights.keys():
-        weights[name] = output_layers.rescaled(name, weights[name], scale, (0.0, 1.0))
+        weights[name] = class_names.rescaled(name, weights[name], scale, (0.0, 1.0))
     vocab_file = find_vocabulary(folder)
     tokenizer = tokenizer_of(folder, config, vocab_file) if vocab_file else None
     if added_tokens:
@@ -107,7 +107,7 @@ def convert(
             config = new_tokens.add_embeddings(weights, config, tokenizer, new, new_embeddings)
         sentence_vectors.copy_settings(folder, new, "--input")
         if target_format == "hf":
-            write_hf(new, weights, config, architectures.hf_settings(source))
+            write_hf(new, weights, config, hf_names.hf_settings(source))
         else:
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
@@ -120,7 +120,7 @@ def convert(
                 f"Warning: the original code doesn't support hidden_act={config.hidden_act} and "
                 f"layer_norm_eps={config.layer_norm_eps}."
             )
-        if source.kind == "hf" and output_layers.recorded_classes(source):
+        if source.kind == "hf" and class_names.recorded_classes(source):
             program.say("Warning: the original format can't store the names of the classes.")
     checked = "" if verify else " Only names and shapes were checked. To compare the outputs, pass --verify."
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.{checked}")
@@ -137,15 +137,15 @@ def write_hf(
       folder: the folder; created if it doesn't exist.
       tensors: maps released names to float32 arrays.
       config: the model's config.
-      settings: see `architectures.hf_settings`. Missing settings are derived from the tensors.
+      settings: see `hf_names.hf_settings`. Missing settings are derived from the tensors.
     """
     import safetensors.numpy
 
     from bert_tf.checkpoints import variable_names
-    from bert_tf.checkpoints.formats import SAFETENSORS_FILE, with_checksum
-    from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
+    from bert_tf.checkpoints.reading import SAFETENSORS_FILE, with_checksum
+    from bert_tf.checkpoints.class_names import HF_CONFIG_FILE
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
-    from bert_tf.tasks import architectures
+    from bert_tf.tasks import hf_names
 
     stored = {}
     for name, array in tensors.items():
@@ -160,7 +160,7 @@ def write_hf(
     values = config.to_hf_dict(architecture)
     if "classifier.weight" in stored:
         values["classifier_dropout"] = CLASSIFIER_DROPOUT
-        values |= architectures.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
+        values |= hf_names.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
     with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
         writer.write(with_checksum(safetensors.numpy.save(stored, metadata={"format": "pt", "crc32": "00000000"})))
     files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))

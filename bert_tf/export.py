@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import extras, files, program
+from bert_tf.runtime import lazy_imports, files, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.outputs import is_unfinished
+from bert_tf.runtime.output_checks import is_unfinished
 from bert_tf.runtime.program import say
 from bert_tf.serving.answering import Predictor
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
@@ -25,7 +25,7 @@ from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 if TYPE_CHECKING:
     from bert_tf.serving.exportable import Exportable
 
-__getattr__, *_ = extras.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
+__getattr__, *_ = lazy_imports.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
 
 
 def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:

@@ -34,7 +34,7 @@ from data_prep.examples.instances import (
     wanted_tokens,
 )
 from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples
-from data_prep.local import PreparationConfig, check_documents, shard_of
+from data_prep.one_machine import PreparationConfig, check_documents, shard_of
 
 _BATCH = 1024
 _NAMESPACE = "data_prep"

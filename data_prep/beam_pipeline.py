@@ -9,7 +9,7 @@ memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip instal
 """
 
 from bert_tf import program_flags
-from bert_tf.runtime import extras, program
+from bert_tf.runtime import lazy_imports, program
 from data_prep.create_pretraining_data import REQUIRED, say_if_finished, say_summary
 from data_prep.options import DataOptions, preparation_config
 
@@ -18,7 +18,7 @@ _OPTIONS = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
 
 def main(*beam_options: str) -> None:
     """Runs the pipeline defined by the flags."""
-    beam = extras.require("apache_beam", "This program")
+    beam = lazy_imports.require("apache_beam", "This program")
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from data_prep.beam import PreparePretrainingData, counts_of

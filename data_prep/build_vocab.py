@@ -10,7 +10,7 @@ import tempfile
 
 from bert_tf import program_flags
 from bert_tf.runtime import files, program
-from bert_tf.runtime.claims import claimed
+from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say

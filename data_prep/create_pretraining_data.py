@@ -14,7 +14,7 @@ from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from data_prep.examples.original_order import write_reference_examples
 from data_prep.examples.records import ShardSet
-from data_prep.local import PreparationConfig, prepare
+from data_prep.one_machine import PreparationConfig, prepare
 from data_prep.options import DataOptions, LocalOptions, preparation_config
 
 _DEFAULT_WORKER_MB = 400

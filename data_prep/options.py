@@ -19,7 +19,7 @@ from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
-from data_prep.local import PreparationConfig
+from data_prep.one_machine import PreparationConfig
 
 _TOOL_VERSION = 1
 _MAX_PREDICTIONS = 20

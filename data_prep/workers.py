@@ -17,7 +17,7 @@ from bert_tf.runtime.reporting import progress_bar
 _POLL_SECONDS = 0.5
 # The modules that worker processes need are imported once, before the first one starts. None of them may define flags,
 # because a worker also imports the main module of its program, whose flags could have the same names.
-_PRELOADED = ("data_prep.local", "data_prep.corpus.word_counts")
+_PRELOADED = ("data_prep.one_machine", "data_prep.corpus.word_counts")
 
 Advance = Callable[[int], None]
 Job = Callable[..., dict[str, Any]]

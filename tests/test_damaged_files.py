@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import output_layers, run_directory, saver
-from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.checkpoints import class_names, run_directory, saver
+from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
@@ -22,7 +22,7 @@ LONG = '{"a": ' + "7" * 5000 + "}"
 
 
 def hf_classes(path):
-    return output_layers.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
+    return class_names.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
 
 
 def sidecar(**changes):

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 import bert_tf
 from bert_tf.distribution import strategies
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.conftest import ROOT
@@ -45,7 +45,7 @@ sys.meta_path.insert(0, Missing())
 import bert_tf, data_prep
 from bert_tf.checkpoints import run_directory
 from bert_tf.distribution import strategies
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import lite_model
 from bert_tf.tasks.squad import evaluation
@@ -95,7 +95,7 @@ print(json.dumps({
     "help": {command.name: printed(command, "--help") for command in commands},
     "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
     "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
-    "tf2onnx": [error(extras.require, "tf2onnx", "--export_onnx")],
+    "tf2onnx": [error(lazy_imports.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [
         error(lambda: list(lines.read_lines(f"{folder}/a.zst"))),
@@ -159,7 +159,7 @@ def minimal(target):
     installed = importlib.metadata.packages_distributions()
     wanted = with_dependencies(PROJECT["dependencies"])
     missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]
-    missing = sorted({*missing, *extras.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS})
+    missing = sorted({*missing, *lazy_imports.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS})
     return json.loads(outside(target, sys.executable, "-c", IN_A_MINIMAL_INSTALL, json.dumps(missing)))
 
 
@@ -197,7 +197,7 @@ def test_the_installed_package_is_not_the_checkout_s(minimal, target):
 
 
 def test_what_an_extra_brings_is_asked_for_by_name(minimal):
-    for package in extras.OPTIONAL.values():
+    for package in lazy_imports.OPTIONAL.values():
         for message in minimal[package]:
             assert f": {package} is not installed. Install it with `pip install {package}`." in message
 
@@ -208,12 +208,12 @@ def test_an_optional_package_is_imported_without_its_warnings_and_its_faults_are
     monkeypatch.syspath_prepend(tmp_path)
     for name, code in (("chatty", "import logging\nlogging.warning('a part is missing')"), ("bad", "import nowhere")):
         (tmp_path / f"a_{name}_package.py").write_text(code)
-        monkeypatch.setitem(extras.OPTIONAL, f"a_{name}_package", name)
-    assert extras.require("a_chatty_package", "This test").__name__ == "a_chatty_package"
+        monkeypatch.setitem(lazy_imports.OPTIONAL, f"a_{name}_package", name)
+    assert lazy_imports.require("a_chatty_package", "This test").__name__ == "a_chatty_package"
     logging.warning("of another one")
     assert [record.message for record in caplog.records] == ["of another one"]
     with pytest.raises(ModuleNotFoundError, match="nowhere") as raised:
-        extras.require("a_bad_package", "This test")
+        lazy_imports.require("a_bad_package", "This test")
     assert not isinstance(raised.value, InputError)
 
 
@@ -230,20 +230,20 @@ def test_commands_work_in_any_folder(target):
 
 def test_all_imports_are_declared():
     declared = {Requirement(line).name for line in PROJECT["dependencies"]}
-    declared |= set(extras.OPTIONAL.values())
+    declared |= set(lazy_imports.OPTIONAL.values())
     declared = {canonicalize_name(name) for name in declared}
     installed = importlib.metadata.packages_distributions()
     other_environments = "run_old_model.py"  # runs with the packages of the environment in --verify_python
     for path in (source for source in SOURCES if source.name != other_environments):
         for module in {name.partition(".")[0] for name in imports(path)}:
             ours = module in sys.stdlib_module_names or module in ("bert_tf", "data_prep")
-            packages = {extras.OPTIONAL[module]} if module in extras.OPTIONAL else set(installed.get(module, []))
+            packages = {lazy_imports.OPTIONAL[module]} if module in lazy_imports.OPTIONAL else set(installed.get(module, []))
             assert ours or declared & {canonicalize_name(name) for name in packages}, f"{path} imports {module}"
 
 
 def test_extras_bring_the_optional_packages():
     offered = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}
-    assert offered >= set(extras.OPTIONAL.values())
+    assert offered >= set(lazy_imports.OPTIONAL.values())
 
 
 def test_pinned_versions_are_allowed_and_the_same_in_all_files():

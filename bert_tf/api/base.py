@@ -12,7 +12,7 @@ from sklearn.utils import InputTags, Tags, TargetTags
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import OF_MODEL, REFUSED, applied, applied_to_both
-from bert_tf.api.run_folder import RunFolder, finished_run
+from bert_tf.api.recorded_run import RunFolder, finished_run
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -23,7 +23,7 @@ from bert_tf.finetuning.workflow import finetune
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import Settings
-from bert_tf.tasks import architectures
+from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import WeightedExample
 from bert_tf.tasks.registry import build_task
@@ -239,7 +239,7 @@ class Estimator(RunFolder, abc.ABC):
         if does_select and not has_dev:
             raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Pass it to fit().")
         if weights is not None:
-            if self._ARCHITECTURE != architectures.SEQUENCE:
+            if self._ARCHITECTURE != hf_names.SEQUENCE:
                 raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
             weighted = zip(examples["train"], weights, strict=True)
             examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
@@ -342,5 +342,5 @@ class Estimator(RunFolder, abc.ABC):
         if self._tuned_before is None:
             self._check_trained()
         elif not self._trained_checkpoint:
-            problem_type = architectures.PROBLEM_TYPES.get(self._problem)
-            architectures.check(self._tuned_before, self._ARCHITECTURE, problem_type)
+            problem_type = hf_names.PROBLEM_TYPES.get(self._problem)
+            hf_names.check(self._tuned_before, self._ARCHITECTURE, problem_type)

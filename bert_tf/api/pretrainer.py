@@ -4,7 +4,7 @@ import os
 from typing import Any, Self
 
 from bert_tf.api.arguments import applied
-from bert_tf.api.run_folder import RunFolder
+from bert_tf.api.recorded_run import RunFolder
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData

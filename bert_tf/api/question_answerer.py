@@ -8,7 +8,7 @@ from typing import Any
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import architectures, dev_split
+from bert_tf.tasks import hf_names, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
@@ -34,7 +34,7 @@ class QuestionAnswerer(Estimator):
     `from_pretrained` also accepts the settings of `bert_tf.tasks.squad.rules.SquadConfig`.
     """
 
-    _ARCHITECTURE = architectures.SPAN
+    _ARCHITECTURE = hf_names.SPAN
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _OPTIONS = SquadConfig

@@ -7,10 +7,10 @@ import numpy as np
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
-from bert_tf.tasks import architectures
+from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import TEXT, DataConfig
 from bert_tf.tasks.examples import InputExample, whole_number
 from bert_tf.tasks.multiple_choice import ChoiceExample
@@ -74,7 +74,7 @@ class Classifier(Estimator):
     `from_pretrained` also accepts the settings of `ClassifierOptions` and `LongDocuments`.
     """
 
-    _ARCHITECTURE = architectures.SEQUENCE
+    _ARCHITECTURE = hf_names.SEQUENCE
     _OPTIONS = ClassifierOptions
 
     @property
@@ -165,7 +165,7 @@ class Classifier(Estimator):
     def _labels_before(self) -> list[str]:
         if self._labels:
             return list(map(str, self._labels))
-        names = output_layers.recorded_classes(self._tuned_before)
+        names = class_names.recorded_classes(self._tuned_before)
         rows = self._tuned_before.shapes[self._OUTPUT_WEIGHTS][0]
         return list(names or (f"LABEL_{row}" for row in range(rows)))
 
@@ -206,7 +206,7 @@ class Regressor(Estimator):
     `from_pretrained` also accepts the settings of `LongDocuments`.
     """
 
-    _ARCHITECTURE = architectures.SEQUENCE
+    _ARCHITECTURE = hf_names.SEQUENCE
     _problem = "regression"
     _OPTIONS = LongDocuments
     _sklearn_type = "regressor"
@@ -237,7 +237,7 @@ class MultipleChoice(Estimator):
     `prompt`, `ending0`, `ending1`... Labels are indices of endings.
     """
 
-    _ARCHITECTURE = architectures.CHOICE
+    _ARCHITECTURE = hf_names.CHOICE
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
         return DataConfig("multiple_choice")

@@ -7,10 +7,10 @@ import numpy as np
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.tasks import architectures
+from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
@@ -52,7 +52,7 @@ class TokenClassifier(Estimator):
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
     """
 
-    _ARCHITECTURE = architectures.TOKENS
+    _ARCHITECTURE = hf_names.TOKENS
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
@@ -85,8 +85,8 @@ class TokenClassifier(Estimator):
         """The classes of the trained or the initial model, if they are not the IOB2 tags of its types."""
         if self._tuned_before is None or self._scheme == schemes.PLAIN:
             return None
-        classes = _usual(output_layers.recorded_classes(self._tuned_before) or ())
-        has_iob2 = sorted(classes) == sorted(output_layers.tag_classes(_types(classes)))
+        classes = _usual(class_names.recorded_classes(self._tuned_before) or ())
+        has_iob2 = sorted(classes) == sorted(class_names.tag_classes(_types(classes)))
         return classes if classes and not has_iob2 else None
 
     @property
@@ -102,12 +102,12 @@ class TokenClassifier(Estimator):
             return (recorded["flags"] | recorded["resume_settings"]).get("tag_scheme", schemes.AUTO)
         if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
             return self._options.tag_scheme
-        return schemes.detect_scheme([output_layers.recorded_classes(self._tuned_before) or ()])
+        return schemes.detect_scheme([class_names.recorded_classes(self._tuned_before) or ()])
 
     def _labels_before(self) -> list[str]:
         if self._given_types:
             return self._given_types
-        tags = output_layers.recorded_classes(self._tuned_before) or ()
+        tags = class_names.recorded_classes(self._tuned_before) or ()
         if not tags:
             raise InputError(
                 f"from_pretrained(): the output layer of {self._tuned_before.path} does not name its classes. Set "
@@ -118,7 +118,7 @@ class TokenClassifier(Estimator):
     @property
     def labels(self) -> list[str]:
         """The tags, in the order of the columns of `predict_proba`."""
-        default = output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN)
+        default = class_names.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN)
         return list(self._own_classes or default)
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:

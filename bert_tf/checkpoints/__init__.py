@@ -3,7 +3,7 @@
 Imports only from lower layers: `runtime`, `config`, `text`, `model` and `encoder`. `features`,
 `training` and everything above may import it. It offers the functions listed in `__all__`, and:
 
-- `formats`: opens a checkpoint of any supported format.
+- `reading`: opens a checkpoint of any supported format.
 - `restoring`: restores a checkpoint into a model.
 - `download`: finds models by name on the Hugging Face Hub, and in zip files.
 - `variable_names`: translates the variable names of Hugging Face and Model Garden.
@@ -13,7 +13,7 @@ Imports only from lower layers: `runtime`, `config`, `text`, `model` and `encode
 - `pretrained`: `load_model`, which returns an encoder with its tokenizer and config.
 """
 
-from bert_tf.checkpoints.formats import CheckpointSource, find_checkpoint, open_checkpoint
+from bert_tf.checkpoints.reading import CheckpointSource, find_checkpoint, open_checkpoint
 from bert_tf.checkpoints.restoring import (
     POOLER,
     RestoreSummary,

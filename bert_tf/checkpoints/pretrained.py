@@ -11,7 +11,7 @@ import keras
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.download import CONFIG_FILES
-from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
+from bert_tf.checkpoints.class_names import HEAD_VARIABLES
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead

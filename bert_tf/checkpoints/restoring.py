@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import variable_names
-from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
+from bert_tf.checkpoints.reading import CheckpointSource, open_checkpoint
 from bert_tf.checkpoints.saver import Shapes
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import __version__, claims, differences, files, json_files
+from bert_tf.runtime import __version__, locks, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
@@ -77,7 +77,7 @@ def prepare(
     """
     if not output_dir:
         raise InputError("--output_dir is required. Pass it.")
-    claims.require_free(output_dir, "--output_dir")
+    locks.require_free(output_dir, "--output_dir")
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import output_layers, pretrained, run_directory, saver
+from bert_tf.checkpoints import class_names, pretrained, run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
@@ -77,7 +77,7 @@ class FinetuningRun(Run):
         count, layers = self.settings.reinit_layers, self.config.num_hidden_layers
         patterns = ["bert/pooler/.*"] if count else []
         patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - count, layers)]
-        patterns += [output_layers.HEAD_VARIABLES] if self.settings.reset_head else []
+        patterns += [class_names.HEAD_VARIABLES] if self.settings.reset_head else []
         return "|".join(patterns)
 
     def with_settings(

@@ -8,9 +8,9 @@
 May import `distribution` and `runtime` only. `training` uses this package; users import the names below from here.
 """
 
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 
-__getattr__, __dir__, __all__ = extras.when_used(
+__getattr__, __dir__, __all__ = lazy_imports.when_used(
     __name__,
     {
         "bert_tf.optimization.settings": ("CLIPPINGS", "OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),

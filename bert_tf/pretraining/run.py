@@ -15,14 +15,14 @@ from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import devices, strategies
 from bert_tf.pretraining import input_pipeline, packed_examples
-from bert_tf.pretraining.data import ExampleFinder, ExampleSet
+from bert_tf.pretraining.example_sets import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import agreement
+from bert_tf.training import worker_checks
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_data
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, save_best
@@ -263,8 +263,8 @@ class PretrainingRun(Run):
         settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
         run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")
         step = self.restore()
-        agreement.require(
-            self.strategy, lambda: agreement.state(step, checkpoints.named_variables(self.model.variables))
+        worker_checks.require(
+            self.strategy, lambda: worker_checks.state(step, checkpoints.named_variables(self.model.variables))
         )
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         examples = self.phases[-1].examples

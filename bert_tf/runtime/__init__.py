@@ -9,12 +9,12 @@ No module needs TensorFlow; `remote` imports it when it first gets a URL.
 - `files`: reads and writes local and remote files.
 - `first_bytes`: detects compression and text encoding from the first bytes of a file.
 - `json_files`: reads JSON and TOML files, and checks their types.
-- `claims`: prevents two processes from doing the same work in a folder.
+- `locks`: prevents two processes from doing the same work in a folder.
 - `program`: starts and ends a program: flags, messages, exit codes, signals.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.
 - `differences`: lists the settings that differ between runs or workers.
-- `extras`: imports optional packages on first use.
+- `lazy_imports`: imports optional packages on first use.
 """
 
 __version__ = "1.0.0b1"

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 
@@ -77,4 +77,4 @@ class ExportConfig(Settings, frozen=True):
         super().__post_init__()
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
         if self.onnx:
-            extras.require("tf2onnx", "--export_onnx")
+            lazy_imports.require("tf2onnx", "--export_onnx")

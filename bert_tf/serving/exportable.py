@@ -16,7 +16,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.runtime import extras, files
+from bert_tf.runtime import lazy_imports, files
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.lite_model import TextSettings
@@ -202,7 +202,7 @@ def write_onnx(function: PlainFunction, path: str) -> None:
     Raises:
       InputError: if tf2onnx isn't installed.
     """
-    converter = extras.require("tf2onnx", "--export_onnx").convert
+    converter = lazy_imports.require("tf2onnx", "--export_onnx").convert
     model, _ = converter.from_function(tf.function(function, input_signature=_SPECS), _SPECS, opset=_OPSET)
     with files.replacing(path, "wb") as writer:
         writer.write(model.SerializeToString())

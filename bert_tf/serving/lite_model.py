@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from bert_tf.runtime import extras, files, json_files, parallel
+from bert_tf.runtime import lazy_imports, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
@@ -54,7 +54,7 @@ class LiteModel(Predictor):
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
-        interpreter = extras.require("ai_edge_litert.interpreter", "the engine LiteRT")
+        interpreter = lazy_imports.require("ai_edge_litert.interpreter", "the engine LiteRT")
         folder = os.fspath(folder)
         names = (export_config.LITE_INT8_FILE, export_config.LITE_FILE, export_config.LITE_TASK_FILE)
         *paths, task_path = (os.path.join(folder, name) for name in names)

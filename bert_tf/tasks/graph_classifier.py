@@ -7,7 +7,7 @@ import keyword
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.exportable import Exportable, FinishedRun
@@ -181,8 +181,8 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
     model, _ = run.restored(ClassifierModel, len(labels) if labels else 1, problem)
     for name in ("output_weights", "output_bias"):  # the scores are in the units of the training data
         variable = getattr(model.head, name)
-        scale = output_layers.recorded_scale(run.settings)
-        variable.assign(output_layers.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
+        scale = class_names.recorded_scale(run.settings)
+        variable.assign(class_names.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
     names = labels and list(labels)
     settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
     settings |= LongDocuments.from_flags(run.settings).record

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.runtime import extras, files, first_bytes, json_files
+from bert_tf.runtime import lazy_imports, files, first_bytes, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.program import say
@@ -277,7 +277,7 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
       InputError: if PyArrow is not installed, or the file is damaged.
     """
     purpose = f"{path}: {format_name} data"
-    arrow, parquet, ipc = (extras.require(f"pyarrow{part}", purpose) for part in ("", ".parquet", ".ipc"))
+    arrow, parquet, ipc = (lazy_imports.require(f"pyarrow{part}", purpose) for part in ("", ".parquet", ".ipc"))
     data = arrow.BufferReader(files.read_bytes(path, "--data_dir"))
     read = {"Parquet": parquet.read_table, "Arrow": lambda data: ipc.open_file(data).read_all()}
     try:

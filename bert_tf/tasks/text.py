@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
@@ -87,7 +87,7 @@ class TextTask(SentenceTask):
         elif trained_in:
             self.label_threshold = run_directory.label_threshold(trained_in)
         self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
-        self._recorded_scale = None if does_train else output_layers.recorded_scale(run)
+        self._recorded_scale = None if does_train else class_names.recorded_scale(run)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:

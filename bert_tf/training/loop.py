@@ -16,9 +16,9 @@ from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
-from bert_tf.runtime import claims, program
+from bert_tf.runtime import locks, program
 from bert_tf.runtime.program import say
-from bert_tf.training import agreement, micro_batches, resume
+from bert_tf.training import worker_checks, micro_batches, resume
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel, TrainingData
@@ -73,7 +73,7 @@ def train(
             saver.begin(step, trainer.state())
 
     with (
-        claims.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
+        locks.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
         TrainingLog(config, step, is_shown=is_chief) as log,
         program.stop_signals() as stop_signals,
         explain_errors(data, config.output_dir, lambda: trainer.step),
@@ -134,10 +134,10 @@ def _start(
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
     summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
-    agreement.require(
+    worker_checks.require(
         strategy,
         lambda: {
-            **agreement.state(trainer.step, trainer.state()),
+            **worker_checks.state(trainer.step, trainer.state()),
             **config.resume_settings(strategy),
             **config.meeting_settings(),
             "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],

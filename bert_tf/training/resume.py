@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import CheckpointSource, output_layers, saver, variable_names
+from bert_tf.checkpoints import CheckpointSource, class_names, saver, variable_names
 from bert_tf.optimization import OPTIONAL_STATE, SLOTS
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -57,7 +57,7 @@ def restore_or_initialize(
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
-        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
+        source = class_names.with_classes(source, variables, model.classes, scale=model.target_scale)
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         if not checkpoints.has_pooler(source):
             may_be_fresh += f"|{checkpoints.POOLER}.*"
@@ -139,7 +139,7 @@ def restore_for_evaluation(
     source, is_own = evaluated_source(output_dir, init_checkpoint, output_weights)
     if not is_own:
         variables = checkpoints.named_variables(model.variables)
-        source = output_layers.with_classes(source, variables, model.classes, scale=model.target_scale)
+        source = class_names.with_classes(source, variables, model.classes, scale=model.target_scale)
     return restore_weights(model, source)
 
 

@@ -15,7 +15,7 @@ from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import agreement, evaluation, loop, resume
+from bert_tf.training import worker_checks, evaluation, loop, resume
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainableModel, TrainingData
 from bert_tf.training.settings import SecondBatch, Shapes, TrainingConfig
@@ -105,14 +105,14 @@ class Run(abc.ABC):
           **others: further settings to compare.
 
         Raises:
-          WorkersError: if they differ; see `agreement.require`.
+          WorkersError: if they differ; see `worker_checks.require`.
         """
 
         def compared() -> dict[str, Any]:
             found = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
             return found | {"init_checkpoint": None} | others
 
-        agreement.require(self.strategy, compared)
+        worker_checks.require(self.strategy, compared)
 
     def record(self) -> None:
         """Writes the run's config, vocabulary and settings to its directory. See `run_directory.prepare`.

@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.runtime import files, first_bytes, outputs
+from bert_tf.runtime import files, first_bytes, output_checks
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.text.example_format import SIDECAR_SUFFIX, Sidecar
@@ -180,7 +180,7 @@ def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: lis
         path = os.path.join(folder, name)
         if name.startswith("."):
             continue
-        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or outputs.is_unfinished(name)
+        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or output_checks.is_unfinished(name)
         if is_record or _WORK.fullmatch(name) or files.resolved(path) in own:
             left_out.append(path)
         elif not files.is_folder(path):

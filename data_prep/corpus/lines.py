@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.runtime import extras, files, first_bytes
+from bert_tf.runtime import lazy_imports, files, first_bytes
 from bert_tf.runtime.files import InputError
 
 INPUT_FLAG = "--input_file"
@@ -28,7 +28,7 @@ _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "bi
 
 
 def _open_zstandard(raw: BinaryIO) -> Any:
-    arrow = extras.require("pyarrow", f"{INPUT_FLAG} with .zst files")
+    arrow = lazy_imports.require("pyarrow", f"{INPUT_FLAG} with .zst files")
     return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
 
 
@@ -164,8 +164,8 @@ def read_rows(
     Raises:
       InputError: if the file is damaged, or has no such text column.
     """
-    parquet = extras.require("pyarrow.parquet", f"{INPUT_FLAG} with Parquet files")
-    arrow = extras.require("pyarrow", f"{INPUT_FLAG} with Parquet files")
+    parquet = lazy_imports.require("pyarrow.parquet", f"{INPUT_FLAG} with Parquet files")
+    arrow = lazy_imports.require("pyarrow", f"{INPUT_FLAG} with Parquet files")
     try:
         with files.open_file(path, "rb") as raw, parquet.ParquetFile(raw) as table:
             number = _column_of_texts(path, column, table, arrow.types)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import convert_checkpoint, export
 from bert_tf.checkpoints import run_directory
-from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
+from bert_tf.checkpoints.class_names import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError

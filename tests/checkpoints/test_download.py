@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import download, formats, pretrained, run_directory, saver
+from bert_tf.checkpoints import download, reading, pretrained, run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -65,7 +65,7 @@ def hub(model, tmp_path, monkeypatch):
 
 def error(path):
     with pytest.raises(InputError) as raised:
-        formats.find_checkpoint(path)
+        reading.find_checkpoint(path)
     text = str(raised.value)
     assert "\n" not in text
     return text
@@ -86,7 +86,7 @@ def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, r
     assert len(hub.requests) == asked
     go_offline(monkeypatch)
     for name in (NAME, f"hf://{NAME}", f"hf://{NAME}@{hub.commit(NAME)}"):
-        assert formats.find_checkpoint(name) == bert.source.path
+        assert reading.find_checkpoint(name) == bert.source.path
     assert "the Hugging Face Hub can't be reached (OfflineModeIsEnabled" in error("someone/other")
     assert len(hub.requests) == asked
 
@@ -142,7 +142,7 @@ def test_other_weights_are_downloaded_only_without_safetensors(hub, model, relea
     weights = checkpoints.open_checkpoint(str(released))
     writers.write_bin(tmp_path / "weights", {name: weights.read(name) for name in weights.shapes})
     hub.repositories[NAME]["pytorch_model.bin"] = (tmp_path / "weights").read_bytes()
-    assert formats.find_checkpoint(NAME).endswith("model.safetensors")
+    assert reading.find_checkpoint(NAME).endswith("model.safetensors")
     assert not hub.asked("GET", "pytorch_model.bin")
     del hub.repositories[NAME]["model.safetensors"]
     download._snapshot.cache_clear()
@@ -162,7 +162,7 @@ def test_a_transfer_that_breaks_for_good_is_an_error_and_leaves_no_half_file(hub
     assert f"{NAME}: the download failed" in error(NAME)
     assert not list(tmp_path.rglob("model.safetensors"))
     hub.broken.clear()
-    with open(formats.find_checkpoint(NAME), "rb") as reader:
+    with open(reading.find_checkpoint(NAME), "rb") as reader:
         assert reader.read() == model["model.safetensors"]
 
 
@@ -220,7 +220,7 @@ def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
     assert pretrained.find_model(archive, "load()")[-1] is not None
     hub.files["uncased.zip"] = zipped(released, inside)
     url = f"{hub.url}/files/uncased.zip"
-    assert formats.find_checkpoint(url).endswith("/uncased/bert_model.ckpt")
+    assert reading.find_checkpoint(url).endswith("/uncased/bert_model.ckpt")
     go_offline(monkeypatch)
     assert_is_released(url, released)
     assert len(hub.asked("GET", "uncased.zip")) == 1
@@ -228,8 +228,8 @@ def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
 
 
 def test_a_changed_zip_file_is_read_anew(hub, released, write):
-    first = formats.find_checkpoint(write("model.zip", zipped(released)))
-    assert formats.find_checkpoint(write("model.zip", zipped(released, "longer/name/"))) != first
+    first = reading.find_checkpoint(write("model.zip", zipped(released)))
+    assert reading.find_checkpoint(write("model.zip", zipped(released, "longer/name/"))) != first
 
 
 def test_a_damaged_zip_file_is_an_error_and_leaves_nothing(hub, released, write, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import output_layers, pretrained, saver
+from bert_tf.checkpoints import class_names, pretrained, saver
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.text import Tokenizer
@@ -61,7 +61,7 @@ HEADS = {
         "BertForSequenceClassification",
     ),
     "tagger": (
-        lambda: TokenModel(CONFIG, 5, classes=output_layers.tag_classes(TYPES)),
+        lambda: TokenModel(CONFIG, 5, classes=class_names.tag_classes(TYPES)),
         logits,
         {"task": "ner", "labels": list(TYPES)},
         "BertForTokenClassification",
@@ -145,7 +145,7 @@ def test_their_models_are_the_same_here(tmp_path, head):
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path)
     source, variables = checkpoints.open_checkpoint(str(tmp_path)), checkpoints.named_variables(model.variables)
-    checkpoints.restore(variables, output_layers.with_classes(source, variables, model.classes), may_be_fresh="")
+    checkpoints.restore(variables, class_names.with_classes(source, variables, model.classes), may_be_fresh="")
     expected = their_logits(theirs)
     assert_close(our_logits(model), expected[..., ::-1] if model.classes else expected, 1e-4)
 

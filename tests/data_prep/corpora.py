@@ -11,7 +11,7 @@ from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, ShardSet
-from data_prep.local import PreparationConfig, prepare
+from data_prep.one_machine import PreparationConfig, prepare
 
 SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES, *(f"##{s}" for s in SYLLABLES), "."]

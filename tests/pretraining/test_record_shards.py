@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import record_shards
-from bert_tf.pretraining.data import ExampleFinder, PretrainingData
+from bert_tf.pretraining.example_sets import ExampleFinder, PretrainingData
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Sidecar, parse, pretraining_features, serialize
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record

@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
-from bert_tf.pretraining.data import ExampleFinder
+from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.pretraining_config import (
     HeldOutConfig,
     PretrainingConfig,
@@ -23,7 +23,7 @@ from bert_tf.pretraining.pretraining_config import (
 from bert_tf.pretraining.run import PretrainingRun, pretrain
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Feature, parse, pretraining_features, serialize
-from bert_tf.training import agreement, log
+from bert_tf.training import worker_checks, log
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import TrainingData
@@ -192,7 +192,7 @@ def test_workers_compare_settings_and_what_they_have_restored_before_they_train_
     files, tmp_path, monkeypatch
 ):
     compared = []
-    monkeypatch.setattr(agreement, "require", lambda strategy, values: compared.append(values()))
+    monkeypatch.setattr(worker_checks, "require", lambda strategy, values: compared.append(values()))
     settings = make_run(files, tmp_path / "out").settings
     compared.clear()
     settings = settings.replace(do_train=True, do_eval=True, held_out=HeldOutConfig(max_steps=1))

@@ -6,7 +6,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import check_label
-from bert_tf.tasks.original import InputExample, convert_single_example
+from bert_tf.tasks.original_api import InputExample, convert_single_example
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path

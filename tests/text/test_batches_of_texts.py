@@ -4,7 +4,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.original import InputExample, convert_single_example
+from bert_tf.tasks.original_api import InputExample, convert_single_example
 from bert_tf.text import packing
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "whale", "##s", "swim", "."]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, record_shards
-from bert_tf.pretraining.data import ExampleFinder
+from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError

@@ -11,8 +11,8 @@ import numpy as np
 import safetensors.numpy
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import output_layers, run_directory, saver
-from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.checkpoints import class_names, run_directory, saver
+from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.record_reader import RecordReader
@@ -80,7 +80,7 @@ def _text(name: str, content: object, read: Callable[[str], Any]) -> tuple:
 
 
 def _read_hf_config(path: str) -> Any:
-    return output_layers.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
+    return class_names.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
 
 
 def _in_folder(read: Callable[[str], Any]) -> Callable[[str], Any]:

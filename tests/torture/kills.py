@@ -19,7 +19,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.runtime import files
 from bert_tf.serving import line_predictions
 from bert_tf.training.log import MetricsLog, read_metrics
-from data_prep import local
+from data_prep import one_machine
 from data_prep.corpus import files as corpus_files
 from tests.data_prep import corpora
 
@@ -138,7 +138,7 @@ def answer_lines(folder: pathlib.Path) -> None:
 def prepare_data(folder: pathlib.Path) -> None:
     """Divides the text into many parts, which a second run goes on with."""
     corpus_files._SPLIT_BYTES = (700, 700)
-    local._RANGE_EXAMPLES = (60, 60)
+    one_machine._RANGE_EXAMPLES = (60, 60)
     corpora.make(folder, folder / "text.txt", num_shards=2)
     assert corpora.preparation_config(folder, folder / "text.txt", num_shards=2).shards.are_finished()
 

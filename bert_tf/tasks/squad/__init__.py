@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0. The original functions are in `bert_tf.tasks.original`.
+"""SQuAD 1.1 and 2.0. The original functions are in `bert_tf.tasks.original_api`.
 
 From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
 answers -> `evaluate`.
@@ -14,9 +14,9 @@ answers -> `evaluate`.
     typed_questions  answers to typed questions
 """
 
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 
-__getattr__, __dir__, __all__ = extras.when_used(
+__getattr__, __dir__, __all__ = lazy_imports.when_used(
     __name__,
     {
         "bert_tf.tasks.squad.decoding": ["average_distributions", "decode"],

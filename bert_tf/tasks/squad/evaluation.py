@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_tf.runtime import extras
+from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, say_once
 from bert_tf.tasks.squad.predictions import SquadPredictions
@@ -31,7 +31,7 @@ def official_evaluator(version_2_with_negative: bool) -> ModuleType:
       InputError: if tf-models-official is not installed.
     """
     version = "v2_0" if version_2_with_negative else "v1_1"
-    return extras.require(f"official.nlp.tools.squad_evaluate_{version}", "Evaluating answers to SQuAD")
+    return lazy_imports.require(f"official.nlp.tools.squad_evaluate_{version}", "Evaluating answers to SQuAD")
 
 
 def evaluate(

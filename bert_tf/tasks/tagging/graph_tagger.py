@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.checkpoints.output_layers import tag_classes
+from bert_tf.checkpoints.class_names import tag_classes
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.serving.exportable import Exportable, FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts

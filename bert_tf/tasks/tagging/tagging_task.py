@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import output_layers
+from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
@@ -52,7 +52,7 @@ class TaggingTask(ReportingTask):
       output_names: see `ReportingTask`.
     """
 
-    name = output_layers.TAGGING
+    name = class_names.TAGGING
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class TaggingTask(ReportingTask):
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes; see `output_layers.tag_classes`."""
-        return tuple(self._classes or ()) or output_layers.tag_classes(self.labels, self.is_plain)
+        """The model's classes; see `class_names.tag_classes`."""
+        return tuple(self._classes or ()) or class_names.tag_classes(self.labels, self.is_plain)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:

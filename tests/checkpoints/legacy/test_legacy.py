@@ -9,7 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import output_layers, pretrained, run_directory
+from bert_tf.checkpoints import class_names, pretrained, run_directory
 from bert_tf.checkpoints.restoring import restore
 from bert_tf.encoder import BertEncoder
 from tests.checkpoints.legacy import writers
@@ -95,7 +95,7 @@ def test_class_names_and_conversion(tmp_path):
     writers.write_files(tmp_path / "m", architecture="BertForSequenceClassification", **names)
     writers.write_h5(tmp_path / "m/tf_model.h5", weights, "tf_bert_for_sequence_classification/")
     source = checkpoints.open_checkpoint(tmp_path / "m")
-    assert output_layers.recorded_classes(source) == ("w", "x", "y", "z")
+    assert class_names.recorded_classes(source) == ("w", "x", "y", "z")
     for name in ("hf", "tf1"):
         convert_checkpoint.convert(tmp_path / "m", tmp_path / name, name)
         assert_has(tmp_path / name, weights)

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from bert_tf.runtime.claims import claimed
+from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file

@@ -13,7 +13,7 @@ from data_prep.examples import instances
 from data_prep.examples.instances import SegmentRules, plan_examples
 from data_prep.examples.original_order import make_examples, read_documents
 from data_prep.examples.records import ExampleMaker, ExampleOptions
-from data_prep.local import read_tokens
+from data_prep.one_machine import read_tokens
 from tests.data_prep.corpora import write_corpus, write_vocab
 
 LENGTH, PREDICTIONS, SHORT = 32, 5, 0.2

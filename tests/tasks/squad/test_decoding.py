@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad import decoding
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, ScoredText
 from tests.tasks.squad.test_modes import tokenizer
@@ -20,7 +20,7 @@ class Case:
         self.config = squad.SquadConfig(*lengths, answer_text=answer_text)
         self.windows = squad.featurize(self.examples, tokenizer(), self.config, is_training=False)
         self.features = []
-        original.convert_examples_to_features(
+        original_api.convert_examples_to_features(
             self.examples, tokenizer(), *lengths, is_training=False, output_fn=self.features.append
         )
         self.start = np.full([len(self.windows), lengths[0]], -10.0, np.float32)
@@ -120,9 +120,9 @@ def test_padding_takes_places_as_in_the_release():
 def test_unalignable_answers_are_named_on_demand(caplog):
     caplog.set_level("INFO", logger="absl")
     case = Case(squad.make_example("q", "?", "one\u200b two"))
-    assert original.get_final_text("a b", "ab\u200b c", True) == "ab\u200b c"
+    assert original_api.get_final_text("a b", "ab\u200b c", True) == "ab\u200b c"
     answers = case.decode().answers
     assert not caplog.records
-    assert original.get_final_text("a b", "ab\u200b c", True, verbose_logging=True) == "ab\u200b c"
+    assert original_api.get_final_text("a b", "ab\u200b c", True, verbose_logging=True) == "ab\u200b c"
     assert case.decode(verbose_logging=True).answers == answers
     assert all(f"Can't align the prediction {text!r}" in caplog.text for text in ("a b", "one"))

@@ -5,7 +5,7 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad.questions import split_context
 
 CONTEXT = "The Normans came from Norway in 911, and Rollo led them."
@@ -36,7 +36,7 @@ def test_words_end_where_the_release_ends_them():
 
 
 def test_examples_share_the_words_of_their_paragraph(squad_file):
-    first, second = original.read_squad_examples(squad_file(question("a"), question("b", answer="Rollo")), True)
+    first, second = original_api.read_squad_examples(squad_file(question("a"), question("b", answer="Rollo")), True)
     assert first.doc_tokens is second.doc_tokens
     assert (first.start_position, first.end_position, first.orig_answer_text) == (6, 6, "911")
     assert (second.start_position, second.end_position) == (8, 8)
@@ -45,7 +45,7 @@ def test_examples_share_the_words_of_their_paragraph(squad_file):
 
 def test_answers_are_not_read_for_predicting(squad_file):
     path = squad_file(question(answer=None))
-    (example,) = original.read_squad_examples(path, is_training=False)
+    (example,) = original_api.read_squad_examples(path, is_training=False)
     assert (example.orig_answer_text, example.start_position, example.is_impossible) == (None, None, False)
 
 
@@ -171,7 +171,7 @@ VERSION_2 = squad.SquadConfig(version_2_with_negative=True)
 def test_questions_of_both_versions_are_read_together(squad_file, marked):
     impossible = {**question("x", answer=None), "answers": [], **marked}
     path = squad_file(question("a"), impossible, {**question("b"), "is_impossible": False})
-    for read in (squad.read_squad, original.read_squad_examples):
+    for read in (squad.read_squad, original_api.read_squad_examples):
         with pytest.raises(ValueError, match=r"question 'x' is impossible or has no .*--version_2_with_negative=True"):
             read(path, is_training=True)
     as_advised = squad.read_squad(path, is_training=True, config=VERSION_2).examples
@@ -180,7 +180,7 @@ def test_questions_of_both_versions_are_read_together(squad_file, marked):
         ("x", True),
         ("b", False),
     ]
-    assert len(original.read_squad_examples(path, True, version_2_with_negative=True)) == 3
+    assert len(original_api.read_squad_examples(path, True, version_2_with_negative=True)) == 3
     for config in (VERSION_2, squad.SquadConfig()):
         assert len(squad.read_squad(path, is_training=False, config=config).examples) == 3
     assert len(squad.read_squad(squad_file(question()), is_training=True, config=VERSION_2).examples) == 1

@@ -18,7 +18,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import original
+from bert_tf.tasks import original_api
 from bert_tf.tasks.squad import squad_task, typed_questions
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
@@ -137,11 +137,11 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
-    original.convert_examples_to_features(examples, run.tokenizer, LENGTH, 128, 4, False, features.append)
+    original_api.convert_examples_to_features(examples, run.tokenizer, LENGTH, 128, 4, False, features.append)
     columns = windows.unique_ids.tolist(), outputs["start_logits"].tolist(), outputs["end_logits"].tolist()
     files = [str(tmp_path / name) for name in ("released.json", "released_nbest.json")]
-    results = [original.RawResult(*row) for row in zip(*columns, strict=True)]
-    original.write_predictions(examples, features, results, 20, 30, True, *files, "")
+    results = [original_api.RawResult(*row) for row in zip(*columns, strict=True)]
+    original_api.write_predictions(examples, features, results, 20, 30, True, *files, "")
     predict(run)
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import original_api, squad
 from tests.conftest import golden_json, golden_lines, golden_path
 from tests.tasks.squad.test_evaluation import with_threshold
 from tests.tasks.squad.test_modes import tokenizer
@@ -21,7 +21,7 @@ PREDICTIONS = sorted(golden_json("squad/index.json")["predictions"])
 def examples_of(name: str) -> list[squad.SquadExample]:
     case = golden_json("squad/index.json")["cases"][name]
     path = str(golden_path(f"squad/inputs/{case['input']}"))
-    return original.read_squad_examples(path, case["is_training"], case["version_2_with_negative"])
+    return original_api.read_squad_examples(path, case["is_training"], case["version_2_with_negative"])
 
 
 def lengths(case: dict) -> dict:
@@ -29,10 +29,10 @@ def lengths(case: dict) -> dict:
 
 
 @functools.cache
-def features_of(name: str) -> list[original.SquadFeatures]:
+def features_of(name: str) -> list[original_api.SquadFeatures]:
     case = golden_json("squad/index.json")["cases"][name]
-    features: list[original.SquadFeatures] = []
-    original.convert_examples_to_features(
+    features: list[original_api.SquadFeatures] = []
+    original_api.convert_examples_to_features(
         examples=examples_of(name),
         tokenizer=tokenizer(do_lower_case=case["do_lower_case"]),
         output_fn=features.append,
@@ -106,10 +106,10 @@ def test_predictions(name, tmp_path):
     case = settings["features_case"]
     logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
     columns = [logits[key].tolist() for key in ("unique_ids", "start_logits", "end_logits")]
-    results = [original.RawResult(*result) for result in zip(*columns, strict=True)]
+    results = [original_api.RawResult(*result) for result in zip(*columns, strict=True)]
     files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
     for run in settings["runs"]:
-        original.write_predictions(
+        original_api.write_predictions(
             examples_of(case),
             features_of(case),
             results,
@@ -151,4 +151,4 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
 
 def test_get_final_text():
     for row in golden_lines("squad/get_final_text.jsonl"):
-        assert original.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row
+        assert original_api.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row

@@ -1,7 +1,7 @@
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.text import FullTokenizer
 from tests.conftest import golden_path
@@ -26,7 +26,7 @@ def training_example(context, answer, offset=None, qas_id="q"):
 
 def features_of(examples, tokenizer, *lengths, is_training=False):
     features = []
-    original.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
+    original_api.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
     return features
 
 
@@ -96,7 +96,7 @@ def assert_same_windows(some, others):
 
 def test_chunks_and_processes_change_nothing(monkeypatch):
     path = str(golden_path("squad/inputs/v1.1_train.json"))
-    examples = original.read_squad_examples(path, is_training=True)
+    examples = original_api.read_squad_examples(path, is_training=True)
     tokenizer = real_tokenizer()
     whole = windows_of(examples, tokenizer, 64, 16, 12, is_training=True)
     monkeypatch.setattr(windows, "_CHUNK_PARAGRAPHS", 3)

@@ -19,7 +19,7 @@ from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tasks import architectures
+from bert_tf.tasks import hf_names
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.callbacks import checked as checked_callbacks
@@ -147,7 +147,7 @@ def finished_run(
     Args:
       folder: the directory that was passed to `load`.
       name: the estimator's class.
-      architecture: its architecture; see `architectures.of_task`.
+      architecture: its architecture; see `hf_names.of_task`.
       is_regression: whether it predicts numbers.
 
     Raises:
@@ -160,9 +160,9 @@ def finished_run(
         raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
     recorded = run_directory.read(folder)
     run = recorded["resume_settings"]
-    found, problem = architectures.of_task(run.get("task", ""), run.get("problem"))
+    found, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
     if run.get("task") is None or found != architecture or (problem == "regression") != is_regression:
-        other = "Regressor" if problem == "regression" else architectures.CLASSES[found]
+        other = "Regressor" if problem == "regression" else hf_names.CLASSES[found]
         use = f"{other}.load()" if run.get("task") else f"{name}.from_pretrained()"
         raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
     if "feature_layers" in run:

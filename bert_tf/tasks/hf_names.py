@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.checkpoints import output_layers, run_directory
-from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import multiple_choice
 from bert_tf.tasks.data_config import TAGGING
@@ -56,7 +56,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
     is_hf = source.kind == "hf"
     settings = {} if is_hf else run_directory.recorded(source.path)
     if "task" not in settings:
-        config = output_layers.hf_config(source) if is_hf else {}
+        config = class_names.hf_config(source) if is_hf else {}
         found = {name: config[name] for name in _HEAD_KEYS if name in config}
         is_sequence = SEQUENCE in (found.get("architectures") or [SEQUENCE])
         is_binary = found.get("problem_type") == PROBLEM_TYPES["multi_label"]
@@ -68,7 +68,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
     if problem:
         values["problem_type"] = PROBLEM_TYPES[problem]
     has_names = architecture in (SEQUENCE, TOKENS)
-    return values | (named(output_layers.recorded_classes(source) or ["LABEL_0"]) if has_names else {})
+    return values | (named(class_names.recorded_classes(source) or ["LABEL_0"]) if has_names else {})
 
 
 def named(classes: Sequence[str]) -> dict[str, Any]:

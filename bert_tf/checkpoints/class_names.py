@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
-from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import errors, files, outputs
+from bert_tf.runtime import errors, files, output_checks
 from bert_tf.runtime.files import InputError
 
 
@@ -83,11 +83,11 @@ def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypat
         files.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
     path = str(tmp_path / "not" / "yet" / "x")
     files.check_output_files([path], "--output_file")
-    outputs._check_folder.cache_clear()
+    output_checks._check_folder.cache_clear()
     with pytest.raises(InputError, match=r"^--output_file: /proc: no files can be created \(No such file"):
         files.check_output_files(["/proc/x"], "--output_file")
     denied = PermissionError(errno.EACCES, "Permission denied")
-    monkeypatch.setattr(outputs.tempfile, "mkdtemp", mock.Mock(side_effect=denied))
+    monkeypatch.setattr(output_checks.tempfile, "mkdtemp", mock.Mock(side_effect=denied))
     with pytest.raises(InputError, match=r"no files can be created \(Permission denied\)"):
         files.check_output_files([path], "--output_file")
 

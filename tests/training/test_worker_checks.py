@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.distribution import strategies, workers
 from bert_tf.distribution.workers import WorkersError
-from bert_tf.training import agreement
+from bert_tf.training import worker_checks
 from bert_tf.training.run import Run
 from tests.conftest import tiny_config
 
@@ -38,7 +38,7 @@ def outcomes(monkeypatch):
             strategy.extended.worker_devices = [f"/job:worker/replica:0/task:{i}/device:CPU:0"]
             strategy.configure_mock(name=f"worker {i}", num_replicas_in_sync=len(values))
             try:
-                agreement.require(strategy, lambda: values[i])
+                worker_checks.require(strategy, lambda: values[i])
             except WorkersError as error:
                 return str(error)
             return None
@@ -70,7 +70,7 @@ def test_all_workers_are_told_what_differs(outcomes):
 @pytest.mark.parametrize(
     ("module", "name", "values", "message"),
     [
-        (agreement, "_code", ["1", "2"], "code: bert-tf is"),
+        (worker_checks, "_code", ["1", "2"], "code: bert-tf is"),
         (strategies, "devices", ["CPU", "GPU"], "devices: bert-tf is"),
     ],
 )
@@ -82,11 +82,11 @@ def test_other_code_and_other_devices_are_refused(outcomes, monkeypatch, module,
 
 
 def test_one_worker_agrees_with_itself():
-    agreement.require(tf.distribute.OneDeviceStrategy("/cpu:0"), values=None)
+    worker_checks.require(tf.distribute.OneDeviceStrategy("/cpu:0"), values=None)
 
 
 def test_the_path_of_a_checkpoint_may_differ_but_no_setting(outcomes, monkeypatch):
-    monkeypatch.setattr(agreement, "require", lambda strategy, values: compared.append(values()))
+    monkeypatch.setattr(worker_checks, "require", lambda strategy, values: compared.append(values()))
     compared = []
     for path, rate in (("a", 1), ("b", 1), ("b", 2)):
         settings = {"init_checkpoint": path, "rate": rate}
@@ -101,7 +101,7 @@ def test_the_state_is_the_step_and_every_bit_of_every_variable():
 
     def state(**changes):
         variables = {name: tf.Variable(value) for name, value in (values | changes).items()}
-        return agreement.state(5, dict(reversed(variables.items())) if changes else variables)
+        return worker_checks.state(5, dict(reversed(variables.items())) if changes else variables)
 
     assert state() == state(b=np.int64(7)) and state()["step"] == 5
     changed = np.zeros([2, 3], np.float32)

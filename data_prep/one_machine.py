@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.runtime.claims import claimed
+from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.errors import InputError
 from data_prep.corpus.files import FileRange, InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from bert_tf.runtime import claims
+from bert_tf.runtime import locks
 from bert_tf.runtime.files import InputError
 
 OWNER = """
 import sys, time
-from bert_tf.runtime import claims
-with claims.claimed(sys.argv[1], "--output_dir"):
+from bert_tf.runtime import locks
+with locks.claimed(sys.argv[1], "--output_dir"):
     print("claimed", flush=True)
     time.sleep(60)
 """
@@ -25,12 +25,12 @@ def test_a_second_process_is_told_who_has_claimed_the_folder_until_that_one_is_k
         with pytest.raises(
             InputError, match=f"process {owner.pid} on {socket.gethostname()} is training in {folder} at"
         ):
-            claims.require_free(folder, "--output_dir")
+            locks.require_free(folder, "--output_dir")
         owner.send_signal(signal.SIGKILL)
     for _ in range(2):
-        claims.require_free(folder, "--output_dir")
-    with claims.claimed(folder, "--output_dir"), pytest.raises(InputError, match=f"process {os.getpid()} on"):
-        claims.require_free(folder, "--output_dir")
+        locks.require_free(folder, "--output_dir")
+    with locks.claimed(folder, "--output_dir"), pytest.raises(InputError, match=f"process {os.getpid()} on"):
+        locks.require_free(folder, "--output_dir")
     assert os.listdir(folder) == ["run.lock"]
 
 
@@ -41,5 +41,5 @@ def test_a_file_system_without_locks_is_used_without_claims(tmp_path, monkeypatc
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with claims.claimed(str(tmp_path), "--output_dir"):
-        claims.require_free(str(tmp_path), "--output_dir")
+    with locks.claimed(str(tmp_path), "--output_dir"):
+        locks.require_free(str(tmp_path), "--output_dir")

@@ -10,11 +10,11 @@ import re
 import pytest
 
 from bert_tf.pretraining import input_pipeline, record_shards
-from bert_tf.runtime import claims, files
+from bert_tf.runtime import locks, files
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Sidecar
 from bert_tf.text.vocabulary import vocabulary_hash
-from data_prep import local
+from data_prep import one_machine
 from data_prep.corpus import tokens
 from data_prep.examples import instances
 from tests import programs
@@ -40,8 +40,8 @@ def small_pieces(monkeypatch):
     from data_prep.corpus import files
 
     monkeypatch.setattr(files, "_SPLIT_BYTES", (300, 300))
-    monkeypatch.setattr(local, "_RANGE_EXAMPLES", (20, 20))
-    monkeypatch.setattr(local, "_SORTED_EXAMPLES", (50, 50))
+    monkeypatch.setattr(one_machine, "_RANGE_EXAMPLES", (20, 20))
+    monkeypatch.setattr(one_machine, "_SORTED_EXAMPLES", (50, 50))
     monkeypatch.setattr(instances, "_FEW_SENTENCES", 2)
 
 
@@ -141,7 +141,7 @@ def test_a_corpus_without_two_documents_is_refused(tmp_path, write, name, text, 
 
 
 def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
-    with claims.claimed(f"{tmp_path}/out.work", "--work_dir", "work"):
+    with locks.claimed(f"{tmp_path}/out.work", "--work_dir", "work"):
         refused = run_program(tmp_path, "out", expect=1)
     assert re.search(r"error: --work_dir: process .* prepares data in .*out\.work", refused)
     refused = run_program(tmp_path, "out", "--work_dir=/proc/x", expect=1)
@@ -204,11 +204,11 @@ def test_a_finished_set_stays_until_its_successor_is_complete(text, tmp_path, mo
 
     monkeypatch.setattr(files, "move", fill_the_disk)
     with pytest.raises(OSError, match="No space"):
-        local.prepare(config, str(tmp_path / "work"), 1, 400)
+        one_machine.prepare(config, str(tmp_path / "work"), 1, 400)
     assert older.shards.are_finished()
     assert [shard.path for shard in record_shards.find_shards(f"{tmp_path}/out*", 24, 4, len(PIECES))] == list(paths)
     monkeypatch.undo()
-    local.prepare(config, str(tmp_path / "work"), 1, 400)
+    one_machine.prepare(config, str(tmp_path / "work"), 1, 400)
     assert config.shards.are_finished() and not older.shards.are_finished()
     assert not list(tmp_path.glob(".out*"))
 
@@ -220,7 +220,7 @@ def test_text_that_changes_while_it_is_read_is_refused(text, tmp_path, change):
     changed = {"cut": content[:-9], "grown": content + b"ba.\n", "other": content.replace(b"ba", b"co")}[change]
     pathlib.Path(text).write_bytes(changed)
     with pytest.raises(InputError, match=r"text\.txt was changed while it was read"):
-        local.prepare(config, str(tmp_path / "work"), 1, 400)
+        one_machine.prepare(config, str(tmp_path / "work"), 1, 400)
     assert not os.path.exists(config.shards.paths[0])
 
 
@@ -264,7 +264,7 @@ def test_shards_are_put_where_a_url_says(text, tmp_path):
     config = preparation_config(tmp_path, text, num_shards=2)
     urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
     config = dataclasses.replace(config, shards=dataclasses.replace(config.shards, paths=urls))
-    local.prepare(config, str(tmp_path / "work"), 1, 400)
+    one_machine.prepare(config, str(tmp_path / "work"), 1, 400)
     assert config.shards.are_finished()
     expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
     assert [files.open_file(url, "rb").read() for url in urls] == expected
@@ -311,12 +311,12 @@ def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
 
 def test_too_little_memory_is_named(text, tmp_path):
     with pytest.raises(InputError, match="--memory_budget_mb is 400"):
-        local.prepare(preparation_config(tmp_path, text), str(tmp_path / "work"), 4, 400)
+        one_machine.prepare(preparation_config(tmp_path, text), str(tmp_path / "work"), 4, 400)
 
 
 def test_shards_are_those_of_the_ranges():
     for num_shards in (1, 3, 7):
-        ranges = local.key_ranges(5 * num_shards)
+        ranges = one_machine.key_ranges(5 * num_shards)
         assert ranges[0][0] == 0 and ranges[-1][1] == 1 << 64
         for number, (first_key, end_key) in enumerate(ranges):
-            assert {local.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}
+            assert {one_machine.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}

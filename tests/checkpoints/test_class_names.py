@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import output_layers
+from bert_tf.checkpoints import class_names
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import architectures
+from bert_tf.tasks import hf_names
 from bert_tf.training import resume
 from tests.conftest import assert_close, tiny_config
 
@@ -93,7 +93,7 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
     path, model = hugging_face(named(theirs)), model_of(ours)
     with pytest.raises(InputError, match=message):
         started(model, path, tmp_path)
-    summary = started(model, path, tmp_path, output_layers.HEAD_VARIABLES)
+    summary = started(model, path, tmp_path, class_names.HEAD_VARIABLES)
     assert summary.fresh == ("output_weights", "output_bias")
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
 
@@ -111,7 +111,7 @@ def test_the_classes_of_our_own_runs_are_matched_too(tmp_path, their_weights):
     started(model, path, tmp_path)
     assert_close(model.head.output_bias, [3, 2, 1], 0)
     tagger = run_folder(tmp_path, their_weights, {"task": "ner", "labels": ["LOC"]})
-    assert output_layers.recorded_classes(checkpoints.open_checkpoint(tagger)) == ("O", "B-LOC", "I-LOC")
+    assert class_names.recorded_classes(checkpoints.open_checkpoint(tagger)) == ("O", "B-LOC", "I-LOC")
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_one_output_is_a_regression_or_one_of_several_labels(tmp_path, settings,
     else:
         convert_checkpoint.write_hf(str(tmp_path), weights, CONFIG, settings)
     source = checkpoints.open_checkpoint(str(tmp_path))
-    for problem, problem_type in architectures.PROBLEM_TYPES.items():
-        refused = pytest.raises(InputError, match=f"was trained for {architectures.PROBLEM_TYPES[expected]}")
+    for problem, problem_type in hf_names.PROBLEM_TYPES.items():
+        refused = pytest.raises(InputError, match=f"was trained for {hf_names.PROBLEM_TYPES[expected]}")
         with contextlib.nullcontext() if problem == expected else refused:
-            architectures.check(source, architectures.SEQUENCE, problem_type)
+            hf_names.check(source, hf_names.SEQUENCE, problem_type)
 
 
 GENERIC = ["LABEL_0", "LABEL_1", "LABEL_2"]
@@ -161,13 +161,13 @@ def test_hugging_faces_config_says_what_a_run_has_trained(
     tmp_path, their_weights, settings, architecture, names, problem
 ):
     source = checkpoints.open_checkpoint(run_folder(tmp_path, their_weights, settings))
-    convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, architectures.hf_settings(source))
+    convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, hf_names.hf_settings(source))
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["architectures"] == [f"BertFor{architecture}"]
     assert written["id2label"] == named(names)
     assert written["label2id"] == {name: number for number, name in enumerate(names)}
     assert written.get("problem_type") == problem
     # Once more from Hugging Face's format, nothing is lost.
-    again = architectures.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
+    again = hf_names.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
     assert again.items() <= written.items()
     assert {"architectures", "id2label", "label2id"} <= again.keys()
