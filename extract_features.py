@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from bert_tf import program_flags
 from bert_tf.config import POOLINGS, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages, program
 from bert_tf.runtime.settings import Settings, about
 
 
@@ -86,7 +86,7 @@ def main() -> None:
         vectors=vectors,
     )
     features.write_features(config.output_file, lines, len(examples))
-    program.say(f"Wrote {len(examples)} lines to {config.output_file}.")
+    messages.say(f"Wrote {len(examples)} lines to {config.output_file}.")
 
 
 def cli() -> None:

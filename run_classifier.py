@@ -44,10 +44,13 @@ def main() -> None:
         if len(names) > 1:
             glue_benchmark.finetune_tasks(names, data, config, model)
         else:
-            folder = output_dir
+            directory = output_dir
             if not config.do_train:  # the model may come from --init_checkpoint
-                folder = pretrained.find_files(config.model, run_directory.folder_of_model(output_dir)).folder or folder
-            task = registry.build_task(data.replace(task_name=names[0]), folder, config.do_train, feature_based)
+                directory = (
+                    pretrained.find_files(config.model, run_directory.directory_of_model(output_dir)).directory
+                    or directory
+                )
+            task = registry.build_task(data.replace(task_name=names[0]), directory, config.do_train, feature_based)
             finetune(task, config, model)
     if export_config is not None:
         export(names, output_dir, export_config)
@@ -61,24 +64,24 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     program.check_needs()
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
-    files.check_output_folder(config.training.output_dir, "--output_dir")
-    if features.folder:
-        files.check_output_folder(features.folder, "--features_dir")
+    files.check_output_directory(config.training.output_dir, "--output_dir")
+    if features.directory:
+        files.check_output_directory(features.directory, "--features_dir")
     program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
     return config, _DATA.config(), features
 
 
 def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:
-    """Exports the fine-tuned model. The models of several tasks are exported into one folder each."""
+    """Exports the fine-tuned model. The models of several tasks are exported into one directory each."""
     from bert_tf.export import export_run
-    from bert_tf.tasks.glue_benchmark import task_folder
+    from bert_tf.tasks.glue_benchmark import task_directory
 
     if len(names) == 1:
         export_run(output_dir, _EXPORT.export_dir, config)
         return
     for name in names:
-        folders = (task_folder(root, name) for root in (output_dir, _EXPORT.export_dir))
-        export_run(*folders, config)
+        directories = (task_directory(root, name) for root in (output_dir, _EXPORT.export_dir))
+        export_run(*directories, config)
 
 
 def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
@@ -87,7 +90,7 @@ def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model:
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
     encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers")
-    return FeatureBased(encoder, features.combination, config.bilstm_units, features.folder)
+    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory)
 
 
 def cli() -> None:

@@ -29,7 +29,7 @@ def main() -> None:
     program.check_needs()
     program.require_one("do_train", "do_eval", "do_export")
     config = _CONFIG.config(flags=program.flag_values())
-    files.check_output_folder(config.training.output_dir, "--output_dir")
+    files.check_output_directory(config.training.output_dir, "--output_dir")
     program.require_files("vocab_file", "bert_config_file")
     if config.distribution.distribution_strategy != "multi_worker":  # other workers must see the error
         for data in filter(None, [*config.phases, config.held_out_data]):

@@ -1,6 +1,6 @@
 """Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers typed questions, exports.
 
-The folder of a finished run (--output_dir) contains:
+The directory of a finished run (--output_dir) contains:
 
     model.ckpt-STEP.*          the last checkpoints, with the original variable names and `cls/squad/output_weights` and
                                `cls/squad/output_bias`
@@ -51,7 +51,7 @@ def main() -> None:
     if squad_config.verbose_logging:
         logging.set_verbosity(logging.INFO)
     config.distribution.check_tf_config()
-    files.check_output_folder(config.training.output_dir, "--output_dir")
+    files.check_output_directory(config.training.output_dir, "--output_dir")
     read = [_FILES[name] for name in _FILES if program.flag_values()[name]]
     program.require_files(*read, "vocab_file", "bert_config_file", "evaluate_file")
     squad_config.check_lengths()
@@ -61,7 +61,7 @@ def main() -> None:
     from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.finetuning.workflow import finetune
     from bert_tf.tasks.squad import typed_questions
-    from bert_tf.tasks.squad.squad_task import Answerer, SquadTask, evaluate_file
+    from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask, evaluate_file
 
     output_dir = config.training.output_dir
     task = SquadTask(squad_config, step.train_file, step.predict_file, answer_config)
@@ -77,7 +77,7 @@ def main() -> None:
     if config.do_train or config.do_predict:
         finetune(task, config, model)
     if step.interactive:
-        typed_questions.interact(Answerer(FinetuningRun(task, config, model), answer_config))
+        typed_questions.interact(AnswerPredictor(FinetuningRun(task, config, model), answer_config))
     if export_config is not None:
         export_run(output_dir, _EXPORT.export_dir, export_config)
 

@@ -1,11 +1,11 @@
 """Measures how long training waits for a checkpoint that is saved in the background or in the foreground.
 
     python -m benchmarks.checkpoint_saving [--size=base] [--batch_size=8] [--steps=6] [--rounds=5] [--threads=1]
-        [--folder=DIR]
+        [--directory=DIR]
 
 A round consists of several training steps. Three variants alternate: no checkpoint, one that is completed before the
 next step begins, and one that is written during the next steps. The table shows medians. With the default flags the
-benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --folder, which should be on the disk of
+benchmark takes about six minutes on 2 cores, 6 GB of memory, and 4 GB in --directory, which should be on the disk of
 the run directories.
 """
 
@@ -28,7 +28,7 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Examples per step.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
 _STEPS = flags.DEFINE_integer("steps", 6, "Steps per round.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each variant.")
-_FOLDER = flags.DEFINE_string("folder", None, "Folder for checkpoints. Default: the temporary folder.")
+_DIRECTORY = flags.DEFINE_string("directory", None, "Directory for checkpoints. Default: the temporary directory.")
 _THREADS = flags.DEFINE_integer(
     "threads",
     0,
@@ -56,8 +56,8 @@ def main(_):
     def save_in_background(saver):
         saver.begin(trainer.step, trainer.state())
 
-    def measure(save, folder):
-        with CheckpointSaver(folder, keep_checkpoint_max=1) as saver:
+    def measure(save, directory):
+        with CheckpointSaver(directory, keep_checkpoint_max=1) as saver:
             start = time.perf_counter()
             save(saver)
             wait = time.perf_counter() - start
@@ -69,8 +69,8 @@ def main(_):
         "training waits": save_and_wait,
         "in the background": save_in_background,
     }
-    with tempfile.TemporaryDirectory(dir=_FOLDER.value) as folder:
-        rounds = {name: functools.partial(measure, save, folder) for name, save in contenders.items()}
+    with tempfile.TemporaryDirectory(dir=_DIRECTORY.value) as directory:
+        rounds = {name: functools.partial(measure, save, directory) for name, save in contenders.items()}
         measured = medians(rounds, _ROUNDS.value)
     rows = [
         {

@@ -17,26 +17,26 @@ from bert_tf.runtime.errors import InputError
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 
-# The default paths of the data, in the folder of shared data next to the checkout.
+# The default paths of the data, in the directory of shared data next to the checkout.
 SHARED = os.path.join(ROOT, "..", "shared")
 VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"  # the vocabulary of an uncased model
-QNLI_FOLDER = f"{SHARED}/data/glue/QNLI"
-WNLI_FOLDER = f"{SHARED}/data/glue/WNLI"
+QNLI_DIRECTORY = f"{SHARED}/data/glue/QNLI"
+WNLI_DIRECTORY = f"{SHARED}/data/glue/WNLI"
 SQUAD_FILE = f"{SHARED}/data/squad/dev-v1.1.json"
-BOOKS_FOLDER = f"{SHARED}/data/pretrain"
-CODAH_FOLDER = f"{SHARED}/data/codah"
-WNUT_FOLDER = f"{SHARED}/data/ner/wnut17"
+BOOKS_DIRECTORY = f"{SHARED}/data/pretrain"
+CODAH_DIRECTORY = f"{SHARED}/data/codah"
+WNUT_DIRECTORY = f"{SHARED}/data/ner/wnut17"
 
 # The sizes of the 6-layer checkpoint. Speed does not depend on the weights, so most benchmarks use random ones.
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 
 
-def write_split(folder: str, into: str, rows: int | None = None) -> str:
+def write_split(directory: str, into: str, rows: int | None = None) -> str:
     """Copies the dev set and the first `rows` rows of the training set, whose order is random; all rows if None."""
     os.makedirs(into, exist_ok=True)
     for name, count in (("train.tsv", rows), ("dev.tsv", None)):
         with (
-            open(os.path.join(folder, name), encoding="utf-8") as reader,
+            open(os.path.join(directory, name), encoding="utf-8") as reader,
             open(os.path.join(into, name), "w", encoding="utf-8") as writer,
         ):
             writer.writelines(line for i, line in enumerate(reader) if count is None or i <= count)

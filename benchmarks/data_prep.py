@@ -1,6 +1,6 @@
 """Measures the speed and the memory of data preparation, and compares the speed with the original algorithm.
 
-    python -m benchmarks.data_prep [--parts=tokenization,program,...] [--text=FOLDER] [--rounds=3]
+    python -m benchmarks.data_prep [--parts=tokenization,program,...] [--text=DIRECTORY] [--rounds=3]
 
 - tokenization: the CPU seconds from text to ids on one core, compared with the original rules applied to one character
   after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast, warm 10
@@ -36,7 +36,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.common import BOOKS_FOLDER, VOCAB_FILE, answer, command, medians, seconds
+from benchmarks.common import BOOKS_DIRECTORY, VOCAB_FILE, answer, command, medians, seconds
 from benchmarks.watched_process import limited_memory, run_watched
 from bert_tf.runtime import reporting
 
@@ -44,7 +44,7 @@ _PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memo
 _STORE_MEGABYTES = flags.DEFINE_integer("store_megabytes", 2000, "Size of the text for the store part.")
 _STORE_LIMIT_MB = flags.DEFINE_integer("store_limit_mb", 512, "Memory limit in MB in the store part.")
 _SLOPE_MEGABYTES = flags.DEFINE_list("slope_megabytes", ["50", "150"], "Sizes of the texts for the slopes part.")
-_TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books with one paragraph per line.")
+_TEXT = flags.DEFINE_string("text", BOOKS_DIRECTORY, "Directory of books with one paragraph per line.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each variant; the tables show medians.")
 _MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Size of the text for the program part.")
@@ -113,10 +113,10 @@ def add_speedup(rows, column, baseline):
     return [row | {"times as fast": baseline / row[column]} for row in rows]
 
 
-def measure_tokenization(documents, folder):
+def measure_tokenization(documents, directory):
     """Returns the table rows of the two tokenizers."""
     from benchmarks.released_tokenizer import ForgetfulTokenizer
-    from bert_tf.text import FullTokenizer
+    from bert_tf.text import Tokenizer
 
     sentences = [sentence for document in documents for sentence in document]
     megabytes = sum(len(sentence.encode()) for sentence in sentences) / 1e6
@@ -126,7 +126,7 @@ def measure_tokenization(documents, folder):
             encode(sentence)
 
     def measure():
-        released, ours = ForgetfulTokenizer(_VOCAB_FILE.value), FullTokenizer(_VOCAB_FILE.value)
+        released, ours = ForgetfulTokenizer(_VOCAB_FILE.value), Tokenizer(_VOCAB_FILE.value)
         encoders = released.encode, ours.encode_to_bytes, ours.encode_to_bytes
         return [seconds(pass_over_text, encode, clock=time.process_time) for encode in encoders]
 
@@ -136,14 +136,21 @@ def measure_tokenization(documents, folder):
     return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
-def measure_program(documents, folder):
+def measure_program(documents, directory):
     """Returns the table rows of the original algorithm, and of ours in both orders."""
-    text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
-    released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
+    text = write_text(documents, _MEGABYTES.value, f"{directory}/program.txt")
+    released = [
+        sys.executable,
+        "-m",
+        "benchmarks.released_preparation",
+        text,
+        _VOCAB_FILE.value,
+        f"{directory}/released",
+    ]
     numbers = itertools.count()
 
     def ours(**options):
-        return run(preparation(text, f"{folder}/ours-{next(numbers)}", dupe_factor=10, **options))[1]
+        return run(preparation(text, f"{directory}/ours-{next(numbers)}", dupe_factor=10, **options))[1]
 
     contenders = {
         "released algorithm": functools.partial(answer, released),
@@ -154,10 +161,10 @@ def measure_program(documents, folder):
     return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
-def measure_workers(documents, folder):
+def measure_workers(documents, directory):
     """Returns the table rows of one worker and of several."""
-    text = write_text(documents, _WORKERS_MEGABYTES.value, f"{folder}/workers.txt")
-    output = f"{folder}/workers-out"
+    text = write_text(documents, _WORKERS_MEGABYTES.value, f"{directory}/workers.txt")
+    output = f"{directory}/workers-out"
 
     def measure(workers):
         elapsed = run(preparation(text, output, dupe_factor=10, num_workers=workers))[0]
@@ -169,12 +176,12 @@ def measure_workers(documents, folder):
     return add_speedup(rows, "seconds", rows[0]["seconds"])
 
 
-def measure_memory(documents, folder):
+def measure_memory(documents, directory):
     """Returns the table rows of the texts of --memory_megabytes."""
     rows = []
     for megabytes in map(int, _MEMORY_MEGABYTES.value):
-        text = write_text(documents, megabytes, f"{folder}/memory.txt")
-        output = f"{folder}/memory-{megabytes}"
+        text = write_text(documents, megabytes, f"{directory}/memory.txt")
+        output = f"{directory}/memory-{megabytes}"
         needs = run_watched(preparation(text, output, dupe_factor=1, num_workers=_NUM_WORKERS.value))
         rows.append(
             {
@@ -189,14 +196,14 @@ def measure_memory(documents, folder):
     return rows
 
 
-def measure_store(documents, folder):
+def measure_store(documents, directory):
     """Returns the table rows of a preparation without a memory limit and with one."""
-    text = write_text(documents, _STORE_MEGABYTES.value, f"{folder}/store.txt")
-    command = preparation(text, f"{folder}/store-out", dupe_factor=1, num_workers=1)
+    text = write_text(documents, _STORE_MEGABYTES.value, f"{directory}/store.txt")
+    command = preparation(text, f"{directory}/store-out", dupe_factor=1, num_workers=1)
 
     def measure(group):
         needs = run_watched(command, group=group)
-        os.remove(f"{folder}/store-out")
+        os.remove(f"{directory}/store-out")
         return needs.seconds, needs.disk_read / 1e6
 
     with limited_memory(_STORE_LIMIT_MB.value << 20) as group:
@@ -207,31 +214,31 @@ def measure_store(documents, folder):
     return [row | {"times the seconds": row["seconds"] / rows[0]["seconds"]} for row in rows]
 
 
-def measure_slopes(documents, folder):
+def measure_slopes(documents, directory):
     """Returns the table rows of texts of several sizes, of each GB between smallest and largest, and of 20 GB."""
     rows = []
     for megabytes in map(int, _SLOPE_MEGABYTES.value):
-        os.mkdir(f"{folder}/{megabytes}")
-        text = write_text(documents, megabytes, f"{folder}/slope.txt")
-        command = preparation(text, f"{folder}/{megabytes}/out", dupe_factor=1, num_workers=1)
+        os.mkdir(f"{directory}/{megabytes}")
+        text = write_text(documents, megabytes, f"{directory}/slope.txt")
+        command = preparation(text, f"{directory}/{megabytes}/out", dupe_factor=1, num_workers=1)
         before = processor_seconds()
-        needs = run_watched(command, folder=f"{folder}/{megabytes}")
+        needs = run_watched(command, directory=f"{directory}/{megabytes}")
         rows.append(
             {
                 "GB of text": megabytes / 1e3,
                 "CPU seconds": processor_seconds() - before,
                 "thousand reads and writes": needs.calls / 1e3,
-                "GB on the disk": needs.folder / 1e9,
+                "GB on the disk": needs.directory / 1e9,
             }
         )
-        shutil.rmtree(f"{folder}/{megabytes}")
+        shutil.rmtree(f"{directory}/{megabytes}")
     first, last = rows[0], rows[-1]
     slope = {k: (last[k] - first[k]) / (last["GB of text"] - first["GB of text"]) for k in first}
     paper = {name: last[name] + slope[name] * (20 - last["GB of text"]) for name in last}
     return [{"text": "measured", **row} for row in rows] + [{"text": "each GB", **slope}, {"text": "on paper", **paper}]
 
 
-def measure_masking(documents, folder):
+def measure_masking(documents, directory):
     """Returns the table rows of static and dynamic data: the time to read a batch, and the time of a step."""
     from benchmarks.pretraining_step import make_trainer, steps_of
     from bert_tf.config import BertConfig
@@ -240,14 +247,14 @@ def measure_masking(documents, folder):
     from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
     from bert_tf.text.vocabulary import load_vocab
 
-    text = write_text(documents, 2, f"{folder}/masking.txt")
+    text = write_text(documents, 2, f"{directory}/masking.txt")
     batches, megabytes = {}, {}
     for name, options in {
         "static": {"dupe_factor": 10},
         "dynamic": {"masking": "dynamic"},
         "dynamic, whole words": {"masking": "dynamic", "do_whole_word_mask": True},
     }.items():
-        path = f"{folder}/{name.replace(', ', '-').replace(' ', '-')}"
+        path = f"{directory}/{name.replace(', ', '-').replace(' ', '-')}"
         run(preparation(text, path, num_workers=1, **options))
         megabytes[name] = os.path.getsize(path) / 1e6
         shards = record_shards.find_shards(path, LENGTH, PREDICTIONS, 30522)
@@ -302,8 +309,8 @@ def main(_):
     for part in _PARTS.value:
         if part not in PARTS:
             raise app.UsageError(f"--parts: {part!r} is unknown. Use {', '.join(PARTS)}.")
-        with tempfile.TemporaryDirectory() as folder:
-            rows = PARTS[part](documents, folder)
+        with tempfile.TemporaryDirectory() as directory:
+            rows = PARTS[part](documents, directory)
         print(f"\n{part} (load of the machine: {os.getloadavg()[0]:.1f})\n{reporting.table(rows)}", flush=True)
 
 

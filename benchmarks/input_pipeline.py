@@ -37,7 +37,7 @@ LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 _WORKERS = (1, 2, 4, 8, 64)
 
 
-def write_files(folder, features):
+def write_files(directory, features):
     """Writes random examples into four files."""
     rng = np.random.default_rng(0)
     values = {
@@ -45,7 +45,7 @@ def write_files(folder, features):
         for feature in features
     }
     values["masked_lm_weights"] = np.ones(PREDICTIONS)
-    paths = [os.path.join(folder, f"part-{i}.tfrecord") for i in range(4)]
+    paths = [os.path.join(directory, f"part-{i}.tfrecord") for i in range(4)]
     for path in paths:
         with tf.io.TFRecordWriter(path) as writer:
             for _ in range(_RECORDS.value // len(paths)):
@@ -124,15 +124,15 @@ def main(_):
     unmasked = example_format.unmasked_features(LENGTH)
     vocabulary = MaskingVocabulary.of({"[PAD]": 0, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103, "[last]": VOCAB_SIZE - 1})
     masker = BatchMasker(MaskingPolicy(), vocabulary, PREDICTIONS, seed=1)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = write_files(folder, features)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = write_files(directory, features)
         shards = record_shards.find_shards(",".join(paths), LENGTH, PREDICTIONS, VOCAB_SIZE)
         rows = workers_table(shards, features, None)
-        unmasked_folder = os.path.join(folder, "unmasked")
-        os.mkdir(unmasked_folder)
+        unmasked_directory = os.path.join(directory, "unmasked")
+        os.mkdir(unmasked_directory)
         unmasked_shards = [
             dataclasses.replace(shard, path=path)
-            for shard, path in zip(shards, write_files(unmasked_folder, unmasked), strict=True)
+            for shard, path in zip(shards, write_files(unmasked_directory, unmasked), strict=True)
         ]
         rows += workers_table(unmasked_shards, unmasked, masker)
         start, start_bytes = time.process_time(), bytes_read()

@@ -23,7 +23,7 @@ from bert_tf.training import log
 
 _CORPUS = flags.DEFINE_string("corpus", None, "Text to train on.", required=True)
 _HELDOUT = flags.DEFINE_string("heldout", None, "Text to evaluate on.", required=True)
-_WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder of the data and the runs.", required=True)
+_WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory of the data and the runs.", required=True)
 _SIZE = flags.DEFINE_string("model_size", "mini", "Released size of the model; mini has 4 layers.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
 _BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Examples per step of both workers together.")
@@ -35,27 +35,27 @@ _MEASURED = ("loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss
 
 
 def main(_: list[str]) -> None:
-    folder = pathlib.Path(_WORK_DIR.value)
-    folder.mkdir(parents=True, exist_ok=True)
-    make_data(folder)
+    directory = pathlib.Path(_WORK_DIR.value)
+    directory.mkdir(parents=True, exist_ok=True)
+    make_data(directory)
     dice = random.Random(_SEED.value)
     kills = [(step, dice.randrange(2)) for step in sorted(dice.sample(range(1, _STEPS.value), _KILLS.value))]
-    run(folder, "undisturbed", [])
-    run(folder, "killed", kills)
-    runs = [log.read_metrics(str(folder / name)) for name in ("undisturbed", "killed")]
+    run(directory, "undisturbed", [])
+    run(directory, "killed", kills)
+    runs = [log.read_metrics(str(directory / name)) for name in ("undisturbed", "killed")]
     print(f"Worker killed after step: {', '.join(f'{worker} after {step}' for step, worker in kills)}.")
     print(reporting.table(held_out_losses(*runs)))
     print(f"Largest difference of a logged value: {largest_difference(*runs):.2g}.")
 
 
-def make_data(folder: pathlib.Path) -> None:
+def make_data(directory: pathlib.Path) -> None:
     """Makes a vocabulary, and the training and held-out records."""
-    vocab = folder / "vocab.txt"
+    vocab = directory / "vocab.txt"
     if not vocab.exists():
         python("-m", "data_prep.build_vocab", f"--input_file={_CORPUS.value}", f"--output_file={vocab}")
     for text, name in ((_CORPUS.value, "train"), (_HELDOUT.value, "heldout")):
-        records = folder / f"{name}.tfrecord"
-        if not list(folder.glob(f"{name}.tfrecord*")):
+        records = directory / f"{name}.tfrecord"
+        if not list(directory.glob(f"{name}.tfrecord*")):
             python(
                 *("-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--output_file={records}"),
                 *(f"--vocab_file={vocab}", f"--max_seq_length={_LENGTH.value}", "--max_predictions_per_seq=10"),
@@ -68,14 +68,14 @@ def python(*arguments: str) -> None:
     subprocess.run([sys.executable, *arguments], check=True)
 
 
-def run(folder: pathlib.Path, name: str, kills: list[tuple[int, int]]) -> None:
+def run(directory: pathlib.Path, name: str, kills: list[tuple[int, int]]) -> None:
     """Trains with two workers until the last step. Skips kills that an earlier start of the benchmark has reached."""
-    output = folder / name
+    output = directory / name
     ahead = [kill for kill in kills if kill[0] > logged_step(output)]
     for step, victim in (*ahead, (None, None)):
         if logged_step(output) >= _STEPS.value:
             return
-        workers = start(folder, output)
+        workers = start(directory, output)
         if step is None:
             if max(worker.wait() for worker in workers):
                 sys.exit(f"The run {name} failed.")
@@ -97,15 +97,24 @@ def logged_step(output: pathlib.Path) -> int:
     return max((line["step"] for line in log.read_metrics(str(output))), default=0)
 
 
-def start(folder: pathlib.Path, output: pathlib.Path) -> list[subprocess.Popen]:
+def start(directory: pathlib.Path, output: pathlib.Path) -> list[subprocess.Popen]:
     """Starts both workers of a run, on separate cores if there are two."""
     command = [
-        *("run_pretraining.py", f"--input_file={folder / 'train.tfrecord*'}", f"--output_dir={output}", "--do_train"),
-        *(f"--vocab_file={folder / 'vocab.txt'}", f"--model_size={_SIZE.value}", f"--max_seq_length={_LENGTH.value}"),
+        *(
+            "run_pretraining.py",
+            f"--input_file={directory / 'train.tfrecord*'}",
+            f"--output_dir={output}",
+            "--do_train",
+        ),
+        *(
+            f"--vocab_file={directory / 'vocab.txt'}",
+            f"--model_size={_SIZE.value}",
+            f"--max_seq_length={_LENGTH.value}",
+        ),
         *("--max_predictions_per_seq=10", f"--train_batch_size={_BATCH_SIZE.value}", "--learning_rate=5e-4"),
         *(f"--num_train_steps={_STEPS.value}", f"--num_warmup_steps={_STEPS.value // 10}", "--bias_correction"),
         *("--save_checkpoints_steps=50", "--log_steps=10", "--keep_checkpoint_max=2", "--worker_timeout=60"),
-        *(f"--eval_input_file={folder / 'heldout.tfrecord*'}", "--eval_batch_size=64", "--max_eval_steps=20"),
+        *(f"--eval_input_file={directory / 'heldout.tfrecord*'}", "--eval_batch_size=64", "--max_eval_steps=20"),
         *(f"--eval_steps={max(1, _STEPS.value // 10)}", "--distribution_strategy=multi_worker"),
     ]
     cores = sorted(os.sched_getaffinity(0))

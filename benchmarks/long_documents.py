@@ -1,6 +1,7 @@
 """Measures the accuracy of --long_documents=truncate, head_tail and windows on documents of more than 512 tokens.
 
-    python -m benchmarks.long_documents --model=FOLDER [--data=FOLDER] [--documents=60] [--seeds=3] [--dtype=bfloat16]
+    python -m benchmarks.long_documents --model=DIRECTORY [--data=DIRECTORY] [--documents=60] [--seeds=3]
+    [--dtype=bfloat16]
 
 The task is to name the author of a part of a book. A document has whole paragraphs, and at least 513 tokens. Every
 second document is for testing. All settings train for the same number of steps, and on the same number of sequences.
@@ -14,14 +15,16 @@ import statistics
 from absl import app, flags
 
 import bert_tf
-from benchmarks.common import BOOKS_FOLDER
+from benchmarks.common import BOOKS_DIRECTORY
 from bert_tf.runtime import reporting
 from bert_tf.text.long_documents import MODES
 
 AUTHORS = ("austen", "darwin", "gibbon", "melville")
 
-_MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained checkpoint with its config and vocabulary.")
-_DATA = flags.DEFINE_string("data", BOOKS_FOLDER, "Folder of the books: AUTHOR_*.txt with a paragraph on each line.")
+_MODEL = flags.DEFINE_string("model", None, "Directory of a pre-trained checkpoint with its config and vocabulary.")
+_DATA = flags.DEFINE_string(
+    "data", BOOKS_DIRECTORY, "Directory of the books: AUTHOR_*.txt with a paragraph on each line."
+)
 _DOCUMENTS = flags.DEFINE_integer("documents", 60, "Number of documents of each author, for training and testing.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Number of runs with each setting.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Longest sequence, in tokens.")

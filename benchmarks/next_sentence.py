@@ -31,7 +31,7 @@ def main(_):
     bert = bert_tf.load_model(_MODEL.value)
     head = next_sentence_head(bert.config)
     variables = checkpoints.named_variables([head.output_weights, head.output_bias])
-    checkpoints.restore(variables, bert.source, may_be_fresh="", may_be_ignored=".*", flag_name="--model")
+    checkpoints.restore(variables, bert.source, may_be_new="", may_be_ignored=".*", flag_name="--model")
 
     lengths = (_LENGTH.value, _PREDICTIONS.value)
     shards = record_shards.find_shards(_INPUT_FILE.value, *lengths, bert.config.vocab_size)

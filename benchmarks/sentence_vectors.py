@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from benchmarks.common import QNLI_FOLDER, answer
+from benchmarks.common import QNLI_DIRECTORY, answer
 from bert_tf.runtime import files
 
 SENTENCES = 3000
@@ -45,7 +45,7 @@ np.save(vectors, found.float().cpu().numpy())
 
 def sentences() -> list[str]:
     """Returns the questions and sentences of QNLI's training set, in turn."""
-    with open(os.path.join(QNLI_FOLDER, "train.tsv"), encoding="utf-8") as reader:
+    with open(os.path.join(QNLI_DIRECTORY, "train.tsv"), encoding="utf-8") as reader:
         next(reader)
         return [text for line in reader for text in line.split("\t")[1:3]][:SENTENCES]
 
@@ -53,8 +53,8 @@ def sentences() -> list[str]:
 def measure(python: str | None, model: str, dtype: str) -> tuple[dict[str, float], np.ndarray]:
     """Runs sentence-transformers with an interpreter, or this project if it is None. Returns seconds and vectors."""
     program = [sys.executable, "-c", _OURS] if python is None else [python, "-c", _THEIRS]
-    with tempfile.TemporaryDirectory() as folder:
-        texts, vectors = os.path.join(folder, "texts.json"), os.path.join(folder, "vectors.npy")
+    with tempfile.TemporaryDirectory() as directory:
+        texts, vectors = os.path.join(directory, "texts.json"), os.path.join(directory, "vectors.npy")
         files.write_json(texts, sentences())
         start = time.perf_counter()
         encoding = answer([*program, model, dtype, texts, vectors])

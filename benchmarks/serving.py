@@ -28,11 +28,11 @@ import time
 
 from absl import app, flags
 
-from benchmarks.common import PEERS, QNLI_FOLDER, ROOT, VOCAB_FILE, Peer, seconds
+from benchmarks.common import PEERS, QNLI_DIRECTORY, ROOT, VOCAB_FILE, Peer, seconds
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
-_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "File with pairs of mixed lengths.")
+_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_DIRECTORY}/dev.tsv", "File with pairs of mixed lengths.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each contender.")
 _CALLS = flags.DEFINE_integer("calls", 20, "Texts per measurement.")
 _BATCHES = flags.DEFINE_integer("batches", 4, "Batches per measurement.")
@@ -41,14 +41,14 @@ _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Data ty
 _MODEL_SIZE = flags.DEFINE_string("model_size", "base", "Released size of the model.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Python interpreter with transformers and torch.")
 _ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
-_FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
+_DIRECTORY = flags.DEFINE_string("directory", None, "Used by the program itself: the exported model.")
 
 LITE_FILES = {"int8": LITE_INT8_FILE, "float32": LITE_FILE}
 LENGTH = 128
 BATCH = 32
 
 
-def export(folder):
+def export(directory):
     """Exports the classifier that is measured."""
     import keras
 
@@ -59,10 +59,10 @@ def export(folder):
     from bert_tf.serving.inference_encoder import InferenceEncoder
     from bert_tf.serving.lite_model import TextSettings
     from bert_tf.tasks.graph_classifier import ServedClassifier
-    from bert_tf.text import FullTokenizer
+    from bert_tf.text import Tokenizer
 
     keras.utils.set_random_seed(0)
-    tokenizer, labels, inputs = FullTokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
+    tokenizer, labels, inputs = Tokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     # Biases are initially 0 and scales 1. TensorFlow would remove both, so that no operations would be fused.
     for variable in model.encoder.weights:
@@ -71,9 +71,9 @@ def export(folder):
     settings = TextSettings(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
     served = ServedClassifier(encoder, tokenizer, settings)
     exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, settings)
-    exportable.write(folder, ExportConfig())
-    exportable.write(f"{folder}/int8", ExportConfig(quantize="int8"))
-    exportable.write(f"{folder}/float32", ExportConfig(litert=True))
+    exportable.write(directory, ExportConfig())
+    exportable.write(f"{directory}/int8", ExportConfig(quantize="int8"))
+    exportable.write(f"{directory}/float32", ExportConfig(litert=True))
 
 
 def texts_of_length(pairs, tokenizer):
@@ -90,7 +90,7 @@ def texts_of_length(pairs, tokenizer):
     return result
 
 
-def serve(folder):
+def serve(directory):
     """Runs a worker, which loads the model and then measures the batches of each request on standard input."""
     start = time.perf_counter()
     import tensorflow as tf
@@ -102,11 +102,11 @@ def serve(folder):
     from bert_tf.serving.saved_model import ExportedModel
 
     keep_packed_weights()
-    model = ExportedModel(folder)
+    model = ExportedModel(directory)
     loaded = time.perf_counter()
     model(text_a=tf.constant(["a"]), text_b=tf.constant(["b"]))
     answered = time.perf_counter()
-    ids = ExportedModel(folder, "token_ids")
+    ids = ExportedModel(directory, "token_ids")
     times = {"import": imported - start, "load": loaded - imported, "first answer": answered - loaded}
     print(json.dumps(times), flush=True)
 
@@ -121,13 +121,13 @@ def serve(folder):
     answer_requests(lambda request: answer_padded if request["padded"] else answer)
 
 
-def serve_litert(folder):
+def serve_litert(directory):
     """Runs a worker like `serve` with LiteRT."""
     start = time.perf_counter()
     from bert_tf.serving.lite_model import LiteModel
 
     imported = time.perf_counter()
-    model = LiteModel(folder, _THREADS.value)
+    model = LiteModel(directory, _THREADS.value)
     loaded = time.perf_counter()
 
     def answer(pairs):
@@ -174,27 +174,27 @@ def alternate(contenders, batches, per_round):
 
 def main(_):
     if _ROLE.value != "main":
-        {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_FOLDER.value)
+        {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_DIRECTORY.value)
         return
     from bert_tf.config import BertConfig
     from bert_tf.runtime import reporting
-    from bert_tf.text import FullTokenizer
+    from bert_tf.text import Tokenizer
 
     with open(_QNLI_FILE.value, encoding="utf-8", newline="") as reader:
         rows = list(csv.DictReader(reader, delimiter="\t", quoting=csv.QUOTE_NONE))
     pairs = [(row["question"], row["sentence"]) for row in rows]
-    tokenizer = FullTokenizer(_VOCAB_FILE.value)
+    tokenizer = Tokenizer(_VOCAB_FILE.value)
     full = [[pair] for pair in texts_of_length(pairs[: 4 * _CALLS.value], tokenizer)]
     mixed = [pairs[i : i + BATCH] for i in range(0, len(pairs) - BATCH + 1, BATCH)]
     tokens = [min(LENGTH, len(tokenizer.encode(a)) + len(tokenizer.encode(b)) + 3) for batch in mixed for a, b in batch]
 
-    with tempfile.TemporaryDirectory() as folder:
-        own = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], f"--folder={folder}/model"]
+    with tempfile.TemporaryDirectory() as directory:
+        own = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], f"--directory={directory}/model"]
         subprocess.run([*own, "--role=exporter"], cwd=ROOT, check=True)
         contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
         for name in LITE_FILES:
             contenders[f"exported {name}, LiteRT"] = Contender(
-                [*own, f"--folder={folder}/model/{name}", "--role=litert"]
+                [*own, f"--directory={directory}/model/{name}", "--role=litert"]
             )
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
@@ -202,7 +202,15 @@ def main(_):
             config = BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab))
             settings = json.dumps(config.to_hf_dict("BertForSequenceClassification"))
             for kind in ("torch float32", "torch bfloat16", "onnxruntime float32"):
-                command = [_COMPARE_PYTHON.value, peer, kind, settings, _VOCAB_FILE.value, str(_THREADS.value), folder]
+                command = [
+                    _COMPARE_PYTHON.value,
+                    peer,
+                    kind,
+                    settings,
+                    _VOCAB_FILE.value,
+                    str(_THREADS.value),
+                    directory,
+                ]
                 contender = Contender(command)
                 if "missing" in contender.startup:
                     print(f"{kind}: omitted, because {contender.startup['missing']}")

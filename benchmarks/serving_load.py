@@ -234,7 +234,7 @@ def send_load(port: int, inputs: list[str], clients: int, seconds: float, seed: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="folder of an exported model that reads texts")
+    parser.add_argument("--model", required=True, help="directory of an exported model that reads texts")
     parser.add_argument("--minutes", type=float, default=10.0, help="duration of the load")
     parser.add_argument("--clients", type=int, default=32, help="number of clients; each sends one request at a time")
     parser.add_argument("--seed", type=int, default=1, help="seed of the requests")

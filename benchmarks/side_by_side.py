@@ -1,10 +1,10 @@
 """Compares this project with other libraries in one session, and makes one table, as text and CSV.
 
-    python -m benchmarks.side_by_side --model=FOLDER --compare_python=PATH
+    python -m benchmarks.side_by_side --model=DIRECTORY --compare_python=PATH
         [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
         [--rounds=1] [--results=build/side_by_side.csv]
 
-FOLDER is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
+DIRECTORY is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
 interpreter of an environment with torch and transformers, and with sentence-transformers for `vectors`. The contenders
 run one after the other in separate processes, on all cores that the command may use. Each line has a ratio: our seconds
 divided by the other contender's. Less than 1 is faster.
@@ -14,7 +14,7 @@ longest" means the longest sequence of the batch. On a CPU without bfloat16 inst
 instructions. The CSV file has the description of the machine on each line.
 
 qnli-1000, qnli, codah, wnut17: fine-tuning against transformers. `--sizes=base` trains BERT_BASE from random weights
-instead of FOLDER. Both sides train on the same examples in the same batches and order, and evaluate on the same
+instead of DIRECTORY. Both sides train on the same examples in the same batches and order, and evaluate on the same
 examples. "training" is the time of the training loop, including the tracing of graphs. "start to scores" is the time of
 the whole program. The score is the accuracy on the dev set.
 
@@ -44,7 +44,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from benchmarks import machine, sentence_vectors, weak_scaling
-from benchmarks.common import CODAH_FOLDER, PEERS, QNLI_FOLDER, WNUT_FOLDER, answer, finetune, write_split
+from benchmarks.common import CODAH_DIRECTORY, PEERS, QNLI_DIRECTORY, WNUT_DIRECTORY, answer, finetune, write_split
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
@@ -52,7 +52,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.training.log import read_metrics
 from bert_tf.training.settings import TrainingConfig
 
@@ -66,7 +66,7 @@ class Job:
     Attributes:
       kind: the type of the examples for the peer.
       task_name: the value of --task_name.
-      folder: the folder of the data.
+      directory: the directory of the data.
       rows: number of training examples to use; None for all.
       epochs: number of passes over them.
       batch: examples per step.
@@ -74,21 +74,21 @@ class Job:
 
     kind: str
     task_name: str
-    folder: str
+    directory: str
     rows: int | None
     epochs: int
     batch: int = 32
 
 
 JOBS = {
-    "qnli-1000": Job("pairs", "qnli", QNLI_FOLDER, 1000, 3),
-    "qnli": Job("pairs", "qnli", QNLI_FOLDER, None, 1),
-    "codah": Job("choices", "codah", CODAH_FOLDER, None, 1, 16),
-    "wnut17": Job("tags", "ner", WNUT_FOLDER, None, 1),
+    "qnli-1000": Job("pairs", "qnli", QNLI_DIRECTORY, 1000, 3),
+    "qnli": Job("pairs", "qnli", QNLI_DIRECTORY, None, 1),
+    "codah": Job("choices", "codah", CODAH_DIRECTORY, None, 1, 16),
+    "wnut17": Job("tags", "ner", WNUT_DIRECTORY, None, 1),
 }
 TASKS = (*JOBS, "vectors", "workers")
 
-_MODEL = flags.DEFINE_string("model", None, "Folder of a checkpoint in Hugging Face's layout.", required=True)
+_MODEL = flags.DEFINE_string("model", None, "Directory of a checkpoint in Hugging Face's layout.", required=True)
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with the other libraries.", required=True)
 _TASKS = flags.DEFINE_list("tasks", [task for task in TASKS if task != "qnli"], f"Some of {', '.join(TASKS)}.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of matrix multiplications.")
@@ -101,9 +101,9 @@ _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are trun
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
 
 
-def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, float]:
+def ours(job: Job, directory: str, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, float]:
     """Runs run_classifier.py, and returns its seconds and its accuracy."""
-    output = os.path.join(folder, "output")
+    output = os.path.join(directory, "output")
     shutil.rmtree(output, ignore_errors=True)
     arguments = {
         "task_name": job.task_name,
@@ -125,9 +125,9 @@ def ours(job: Job, folder: str, data: str, model: str, has_weights: bool, dtype:
     return {"training": training, "start to scores": seconds, "accuracy": accuracy}
 
 
-def theirs(job: dict[str, Any], folder: str) -> dict[str, float]:
+def theirs(job: dict[str, Any], directory: str) -> dict[str, float]:
     """Runs transformers, and returns its seconds and its accuracy."""
-    path = os.path.join(folder, "job.json")
+    path = os.path.join(directory, "job.json")
     files.write_json(path, job)
     start = time.perf_counter()
     found = answer([_COMPARE_PYTHON.value, os.path.join(PEERS, "transformers_finetuning.py"), path])
@@ -139,7 +139,7 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(_LEARNING_RATE), job.batch, seed=_SEED)
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training, num_train_epochs=job.epochs)
     config = BertConfig.from_json_file(os.path.join(model, "config.json"))
-    tokenizer = FullTokenizer(os.path.join(model, "vocab.txt"), do_lower_case=True)
+    tokenizer = Tokenizer(os.path.join(model, "vocab.txt"), do_lower_case=True)
     task = registry.build_task(DataConfig(job.task_name, data), training.output_dir, True)
     run = FinetuningRun(task, settings, (config, tokenizer))
     sampler = run.batch_sampler(run.data.features("train"))
@@ -181,23 +181,23 @@ def size_of(model: str) -> str:
     return f"{config.num_hidden_layers} x {config.hidden_size}"
 
 
-def base_model(folder: str) -> str:
-    """Returns a folder with the config of BERT_BASE, and the vocabulary of the given model."""
-    os.makedirs(folder, exist_ok=True)
+def base_model(directory: str) -> str:
+    """Returns a directory with the config of BERT_BASE, and the vocabulary of the given model."""
+    os.makedirs(directory, exist_ok=True)
     for name in os.listdir(_MODEL.value):
         if name == "vocab.txt" or name.startswith("tokenizer"):
-            shutil.copy(os.path.join(_MODEL.value, name), folder)
-    with open(os.path.join(folder, "vocab.txt"), encoding="utf-8") as reader:
+            shutil.copy(os.path.join(_MODEL.value, name), directory)
+    with open(os.path.join(directory, "vocab.txt"), encoding="utf-8") as reader:
         config = BertConfig.named("base", vocab_size=sum(1 for _ in reader))
-    files.write_json(os.path.join(folder, "config.json"), config.to_hf_dict("BertForPreTraining"))
-    return folder
+    files.write_json(os.path.join(directory, "config.json"), config.to_hf_dict("BertForPreTraining"))
+    return directory
 
 
-def finetuning(name: str, size: str, dtype: str, peer: str, folder: str) -> Iterator[dict[str, Any]]:
+def finetuning(name: str, size: str, dtype: str, peer: str, directory: str) -> Iterator[dict[str, Any]]:
     """Fine-tunes with both contenders, and yields table rows."""
     job = dataclasses.replace(JOBS[name], epochs=_EPOCHS.value or JOBS[name].epochs)
-    data = write_split(job.folder, os.path.join(folder, name), job.rows) if job.rows else job.folder
-    model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(folder, size))
+    data = write_split(job.directory, os.path.join(directory, name), job.rows) if job.rows else job.directory
+    model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(directory, size))
     given = data, model, size == "given", dtype
     at_peer = peer_job(job, *given)
     padding, grouped = ("packed rows", "yes" if at_peer["grouped"] else "no")
@@ -205,7 +205,7 @@ def finetuning(name: str, size: str, dtype: str, peer: str, folder: str) -> Iter
     total = f"{padding}, dev to a multiple of 8 / to the longest", f"{grouped}, dev yes / {grouped}, dev no"
     labels = {"task": name, "size": size_of(model), "dtype": dtype, "peer": peer}
     measures = {"training": training, "start to scores": total}
-    return compared(labels, measures, lambda: (ours(job, folder, *given), theirs(at_peer, folder)), "accuracy")
+    return compared(labels, measures, lambda: (ours(job, directory, *given), theirs(at_peer, directory)), "accuracy")
 
 
 def vectors(dtype: str, peer: str) -> Iterator[dict[str, Any]]:
@@ -265,7 +265,7 @@ def compared(
         }
 
 
-def rows(peers: dict[str, str], folder: str) -> Iterator[dict[str, Any]]:
+def rows(peers: dict[str, str], directory: str) -> Iterator[dict[str, Any]]:
     """Runs the tasks, and yields the table rows."""
     for name, dtype in itertools.product(_TASKS.value, _DTYPES.value):
         if name == "vectors":
@@ -275,7 +275,7 @@ def rows(peers: dict[str, str], folder: str) -> Iterator[dict[str, Any]]:
                 yield from workers(batch, dtype)
         else:
             for size in _SIZES.value:
-                yield from finetuning(name, size, dtype, f"transformers {peers['transformers']}", folder)
+                yield from finetuning(name, size, dtype, f"transformers {peers['transformers']}", directory)
 
 
 def main(_) -> None:
@@ -289,8 +289,8 @@ def main(_) -> None:
     description, table = machine.describe(peers), []
     tf.config.set_visible_devices([], "GPU")  # this process leaves the memory to the contenders
     os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for row in rows(peers, folder):
+    with tempfile.TemporaryDirectory() as directory:
+        for row in rows(peers, directory):
             print(reporting.table([row]), flush=True)
             table.append(row)
             with files.replacing(_RESULTS.value) as writer:

@@ -1,6 +1,6 @@
 """Measures the time of the parts of a SQuAD prediction, and the gain from padding only to the batch's longest window.
 
-    taskset -c 0,1 python -m benchmarks.squad_predict [--model=FOLDER] [--squad_file=dev-v1.1.json] [--questions=N]
+    taskset -c 0,1 python -m benchmarks.squad_predict [--model=DIRECTORY] [--squad_file=dev-v1.1.json] [--questions=N]
 
 The parts of `run_squad.py --do_predict` are load (the questions and the model), featurise, model, and decode (including
 writing the files). The model is then run again with every window padded to 384, as in the original code. Each row shows
@@ -31,12 +31,12 @@ from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.squad_task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.training.settings import TrainingConfig
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
-_MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained or fine-tuned model with its config.")
+_MODEL = flags.DEFINE_string("model", None, "Directory of a pre-trained or fine-tuned model with its config.")
 _QUESTIONS = flags.DEFINE_integer("questions", 0, "Number of questions to answer; 0 for all.")
 _BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Windows per batch.")
 
@@ -73,7 +73,7 @@ def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
             training=TrainingConfig(tempfile.gettempdir(), pad_to_max_seq_length=pad_to_max_seq_length),
             num_workers=0,
         ),
-        (config, FullTokenizer(_VOCAB_FILE.value)),
+        (config, Tokenizer(_VOCAB_FILE.value)),
     )
 
 
@@ -84,7 +84,7 @@ def load_model(run: FinetuningRun) -> None:
         checkpoints.restore(variables, checkpoints.open_checkpoint(_MODEL.value, "--model"), flag_name="--model")
 
 
-def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[SquadWindows, ModelOutputs]:
+def predict(run: FinetuningRun, stopwatch: Stopwatch, directory: str) -> tuple[SquadWindows, ModelOutputs]:
     """Runs all parts, from reading the file to writing the answers."""
     with stopwatch.part("load"):
         examples = run.task.examples(PREDICT_SPLIT)[: _QUESTIONS.value or None]
@@ -97,7 +97,9 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
     with stopwatch.part("decode"):
         logits = outputs["start_logits"], outputs["end_logits"]
         predictions = decode(examples, windows, *logits, run.task.config)
-        predictions.write(os.path.join(folder, "predictions.json"), os.path.join(folder, "nbest_predictions.json"))
+        predictions.write(
+            os.path.join(directory, "predictions.json"), os.path.join(directory, "nbest_predictions.json")
+        )
     return windows, outputs
 
 
@@ -114,9 +116,9 @@ def main(_) -> None:
     file = pretrained.find_config(_MODEL.value, "--model") if _MODEL.value else None
     config = BertConfig.from_json_file(file) if file else BertConfig(30522, **MINILM)
     shortened, padded = Stopwatch(), Stopwatch()
-    with tempfile.TemporaryDirectory() as folder:
-        windows, outputs = predict(make_run(config, pad_to_max_seq_length=False), shortened, folder)
-        _, outputs_when_padded = predict(make_run(config, pad_to_max_seq_length=True), padded, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        windows, outputs = predict(make_run(config, pad_to_max_seq_length=False), shortened, directory)
+        _, outputs_when_padded = predict(make_run(config, pad_to_max_seq_length=True), padded, directory)
     seconds = shortened.seconds | {"model, padded": padded.seconds["model"]}
     model = seconds["model"]
     rows = [

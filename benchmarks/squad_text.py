@@ -29,7 +29,7 @@ from benchmarks.common import SQUAD_FILE, VOCAB_FILE, medians, seconds
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from bert_tf.runtime import reporting
 from bert_tf.tasks import original_api, squad
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "SQuAD file with the questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
@@ -58,7 +58,7 @@ def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=Fa
 @contextlib.contextmanager
 def slow_decoding():
     """Makes `write_predictions` as slow as the original code."""
-    with mock.patch.object(original, "get_final_text", character_final_text):
+    with mock.patch.object(original_api, "get_final_text", character_final_text):
         yield
 
 
@@ -138,8 +138,8 @@ def measure_features(examples):
     seconds, results = measure(
         {
             "characters": (lambda: (examples, ForgetfulTokenizer(vocab_file)), features_one_by_one),
-            "functions": (lambda: (examples, FullTokenizer(vocab_file)), features_by_question),
-            "files": (lambda: (examples, FullTokenizer(vocab_file)), windows_of_file),
+            "functions": (lambda: (examples, Tokenizer(vocab_file)), features_by_question),
+            "files": (lambda: (examples, Tokenizer(vocab_file)), windows_of_file),
         }
     )
     windows = results["files"]
@@ -150,13 +150,13 @@ def measure_features(examples):
     return row("featurise", seconds), windows, results["functions"]
 
 
-def measure_decoding(examples, windows, features, peaks, folder):
+def measure_decoding(examples, windows, features, peaks, directory):
     """Measures the time from logits to written files."""
     start_logits, end_logits = synthetic_logits(windows, peaks)
     columns = windows.unique_ids.tolist(), start_logits.tolist(), end_logits.tolist()
     results = [original_api.RawResult(*result) for result in zip(*columns, strict=True)]
     files = {
-        name: [os.path.join(folder, f"{name}.{kind}.json") for kind in ("predictions", "nbest")]
+        name: [os.path.join(directory, f"{name}.{kind}.json") for kind in ("predictions", "nbest")]
         for name in ("characters", "functions", "files")
     }
 
@@ -196,9 +196,9 @@ def main(_):
     """Prints the table."""
     examples = squad.read_squad(_SQUAD_FILE.value, is_training=False).examples
     features_row, windows, features = measure_features(examples)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         rows = [features_row] + [
-            measure_decoding(examples, windows, features, peaks, folder) for peaks in (False, True)
+            measure_decoding(examples, windows, features, peaks, directory) for peaks in (False, True)
         ]
     print(f"{len(examples)} questions, {len(windows)} windows; CPU seconds, median of {_ROUNDS.value}")
     print(reporting.table(rows))

@@ -145,8 +145,8 @@ def compile_step(compiler: Peer, stablehlo: bytes, rows: "Rows | None" = None) -
       stablehlo: the step.
       rows: packed rows; None for a padded batch.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "step.mlirbc")
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "step.mlirbc")
         with open(path, "wb") as writer:
             writer.write(stablehlo)
         return compiler.ask([path, *(rows[1:3] if rows else (1, 1))])

@@ -39,7 +39,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks.glue import GlueTask
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
@@ -59,7 +59,7 @@ _WITHOUT_PRODUCTS = flags.DEFINE_bool(
 )
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "Python interpreter with torch and transformers.")
 _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for base, 32 for the others.")
-_DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_FOLDER, "Folder of QNLI.")
+_DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_DIRECTORY, "Directory of QNLI.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", common.VOCAB_FILE, "Vocabulary of an uncased model, for qnli.")
 _FREEZE_LAYERS = flags.DEFINE_list("freeze_layers", ["-1"], "Numbers of frozen layers, for qnli; -1 for none.")
 _JIT = flags.DEFINE_bool("jit_compile", False, "Compile the encoder's blocks of our step with XLA.")
@@ -92,7 +92,7 @@ def finetuning_run(config, batch_size, dtype, freeze_layers):
         freeze_layers=freeze_layers,
     )
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training)
-    return FinetuningRun(GlueTask("qnli", _DATA_DIR.value), settings, (config, FullTokenizer(_VOCAB_FILE.value)))
+    return FinetuningRun(GlueTask("qnli", _DATA_DIR.value), settings, (config, Tokenizer(_VOCAB_FILE.value)))
 
 
 def finetuning_steps(run):
@@ -114,12 +114,12 @@ def finetuning_examples(run):
         yield {"input_ids": ids, "token_type_ids": [0] * first + [1] * (length - first), "labels": label}
 
 
-def start_peer(folder, config, architecture, batch_size, dtype):
-    """Starts transformers in another process, on the model and the examples in a folder."""
-    files.write_json(os.path.join(folder, "config.json"), {**config.to_hf_dict(architecture), "num_labels": 2})
+def start_peer(directory, config, architecture, batch_size, dtype):
+    """Starts transformers in another process, on the model and the examples in a directory."""
+    files.write_json(os.path.join(directory, "config.json"), {**config.to_hf_dict(architecture), "num_labels": 2})
     threads = len(os.sched_getaffinity(0))
     script = os.path.join(common.PEERS, "transformers_training.py")
-    peer = common.Peer([_COMPARE_PYTHON.value, script, folder, dtype, str(batch_size), str(threads)])
+    peer = common.Peer([_COMPARE_PYTHON.value, script, directory, dtype, str(batch_size), str(threads)])
     peer.read()
     return peer
 
@@ -134,7 +134,7 @@ def compare(size, batch_size):
         steps |= {f"ours, {x}": our_step(config, batch, x, jit_compile=_JIT.value) for x in _DTYPES.value}
         examples = pretraining_examples(batch)
     else:
-        config = config_of(size, len(FullTokenizer(_VOCAB_FILE.value).vocab))
+        config = config_of(size, len(Tokenizer(_VOCAB_FILE.value).vocab))
         architecture = "BertForSequenceClassification"
         runs = {}
         for dtype, layers in itertools.product(_DTYPES.value, _FREEZE_LAYERS.value):
@@ -146,11 +146,11 @@ def compare(size, batch_size):
     contenders = {name: functools.partial(common.seconds, function, count) for name, function in steps.items()}
     with contextlib.ExitStack() as context:
         if _COMPARE_PYTHON.value:
-            folder = context.enter_context(tempfile.TemporaryDirectory())
-            with open(os.path.join(folder, "examples.jsonl"), "w", encoding="utf-8") as writer:
+            directory = context.enter_context(tempfile.TemporaryDirectory())
+            with open(os.path.join(directory, "examples.jsonl"), "w", encoding="utf-8") as writer:
                 writer.writelines(json.dumps(example) + "\n" for example in examples)
             for dtype in _DTYPES.value:
-                peer = context.enter_context(start_peer(folder, config, architecture, batch_size, dtype))
+                peer = context.enter_context(start_peer(directory, config, architecture, batch_size, dtype))
                 contenders[f"transformers, {dtype}"] = functools.partial(peer.ask, count)
         if _WITHOUT_PRODUCTS.value:
             context.enter_context(without_products())

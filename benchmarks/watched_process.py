@@ -24,7 +24,7 @@ class Needs:
       processes: the largest number of processes.
       calls: the number of reads and writes.
       disk_read: the number of bytes that were read from a disk; reads from the page cache are not counted.
-      folder: the largest number of bytes in the folder.
+      directory: the largest number of bytes in the directory.
     """
 
     seconds: float = 0.0
@@ -32,16 +32,16 @@ class Needs:
     processes: int = 0
     calls: int = 0
     disk_read: int = 0
-    folder: int = 0
+    directory: int = 0
 
 
-def run_watched(command, folder=None, group=None):
+def run_watched(command, directory=None, group=None):
     """Runs a command and returns its `Needs`.
 
     Args:
       command: a list of arguments.
-      folder: a folder whose size is measured.
-      group: the folder of a control group in which to run the command, see `limited_memory`.
+      directory: a directory whose size is measured.
+      group: the directory of a control group in which to run the command, see `limited_memory`.
     """
     if group is not None:
         command = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
@@ -49,7 +49,7 @@ def run_watched(command, folder=None, group=None):
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         while process.poll() is None:
             _look(psutil.Process(process.pid), needs, calls)
-            needs.folder = max(needs.folder, _folder_size(folder) if folder else 0)
+            needs.directory = max(needs.directory, _directory_size(directory) if directory else 0)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_POLL_SECONDS)
         needs.seconds = time.perf_counter() - start
@@ -73,9 +73,9 @@ def _look(process, needs, calls):
     needs.memory, needs.processes = max(needs.memory, memory), max(needs.processes, processes)
 
 
-def _folder_size(folder):
+def _directory_size(directory):
     size = 0
-    for path, _, names in os.walk(folder):
+    for path, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
                 size += os.path.getsize(os.path.join(path, name))
@@ -84,7 +84,7 @@ def _folder_size(folder):
 
 @contextlib.contextmanager
 def limited_memory(size):
-    """Yields the folder of a control group that can use `size` bytes of memory, page cache included.
+    """Yields the directory of a control group that can use `size` bytes of memory, page cache included.
 
     Raises:
       SystemExit: if this process has no permission to make such a group.
@@ -93,7 +93,7 @@ def limited_memory(size):
     if group is None:
         raise SystemExit(
             "A control group with limited memory is needed, but this process can't make one below /sys/fs/cgroup. Run "
-            "it as root, on a system or in a container where that folder is writable."
+            "it as root, on a system or in a container where that directory is writable."
         )
     try:
         yield group
@@ -108,7 +108,7 @@ def _limited_group(parent, is_version_1, size):
     except OSError:
         return None
     try:
-        # The file exists if the memory of groups in this folder can be limited.
+        # The file exists if the memory of groups in this directory can be limited.
         with open(os.path.join(group, "memory.limit_in_bytes" if is_version_1 else "memory.max"), "r+") as limit:
             limit.write(str(size))
     except OSError:

@@ -27,7 +27,7 @@ def load_model(  # noqa: ANN201 (imported when called)
     """Loads an encoder with its tokenizer and config. For details see `bert_tf.checkpoints.pretrained.load_model`.
 
     Args:
-      path: a folder, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
+      path: a directory, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. Default: the model's own setting.
       dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Default: Keras's global policy.
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
 from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 

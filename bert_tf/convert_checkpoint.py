@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages, program
 from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.text.tokenizer_config import copy_tokenizer
 from bert_tf.text.vocabulary import token_list
@@ -27,11 +27,11 @@ _HF_ARCHITECTURES = {
     "cls.predictions.bias": "BertForMaskedLM",
 }
 
-_INPUT = flags.DEFINE_string("input", None, "Checkpoint to convert: folder, prefix, file, or Hub name (owner/name).")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder to write to.")
+_INPUT = flags.DEFINE_string("input", None, "Checkpoint to convert: directory, prefix, file, or Hub name (owner/name).")
+_OUTPUT = flags.DEFINE_string("output", None, "Directory to write to.")
 _FORMAT = flags.DEFINE_enum("format", None, FORMATS, "Output format. tf1: the original format; hf: Hugging Face's.")
 _BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The model's config. Default: the one in the folder of --input."
+    "bert_config_file", None, "The model's config. Default: the one in the directory of --input."
 )
 
 _ADDED_TOKENS = flags.DEFINE_list(
@@ -46,7 +46,7 @@ _VERIFY_PYTHON = flags.DEFINE_string("verify_python", None, "Python with the old
 
 def convert(
     source_path: str | os.PathLike[str],
-    target_folder: str | os.PathLike[str],
+    target_directory: str | os.PathLike[str],
     target_format: str,
     config_file: str | None = None,
     added_tokens: str | os.PathLike[str] | Sequence[str] = (),
@@ -56,14 +56,14 @@ def convert(
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
-    The folder appears once it is complete.
+    The directory appears once it is complete.
 
     Args:
       source_path: see `checkpoints.open_checkpoint`.
-      target_folder: a folder that doesn't exist yet or is empty. With "tf1" the files are bert_model.ckpt.*,
+      target_directory: a directory that doesn't exist yet or is empty. With "tf1" the files are bert_model.ckpt.*,
         bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
-      config_file: the model's config. Default: the one in the checkpoint's folder.
+      config_file: the model's config. Default: the one in the checkpoint's directory.
       added_tokens: tokens to add to the model, which are never split, or a file with one per line. The embedding table
         grows if necessary.
       new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
@@ -77,10 +77,10 @@ def convert(
     require_choice("--format", target_format, FORMATS)
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     added_tokens = token_list(added_tokens, "--added_tokens")
-    target_folder = os.fspath(target_folder)
-    files.check_new_folder(target_folder, "--output")
+    target_directory = os.fspath(target_directory)
+    files.check_new_directory(target_directory, "--output")
     from bert_tf import checkpoints, sentence_vectors, verification
-    from bert_tf.checkpoints import new_tokens, class_names, pretrained, run_directory, saver
+    from bert_tf.checkpoints import class_names, new_tokens, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import hf_names
 
@@ -89,23 +89,23 @@ def convert(
         raise InputError(
             f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
         )
-    folder = run_directory.folder_of_checkpoint(source.path, "--input")
-    config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
+    directory = run_directory.directory_of_checkpoint(source.path, "--input")
+    config = BertConfig.from_json_file(config_file or find_config(directory, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
     scale = class_names.recorded_scale(run_directory.recorded(source.path))
     for name in {"output_weights", "output_bias"} & weights.keys():
         weights[name] = class_names.rescaled(name, weights[name], scale, (0.0, 1.0))
-    vocab_file = find_vocabulary(folder)
-    tokenizer = tokenizer_of(folder, config, vocab_file) if vocab_file else None
+    vocab_file = find_vocabulary(directory)
+    tokenizer = tokenizer_of(directory, config, vocab_file) if vocab_file else None
     if added_tokens:
         pretrained.required_tokenizer(tokenizer, source.path, "--added_tokens")
-    with files.replacing_folder(target_folder) as new:
+    with files.replacing_directory(target_directory) as new:
         if tokenizer is not None:
             length = config.max_position_embeddings if target_format == "hf" else None
             copy_tokenizer(vocab_file, new, tokenizer.rules, length, added_tokens)
         if added_tokens:
             config = new_tokens.add_embeddings(weights, config, tokenizer, new, new_embeddings)
-        sentence_vectors.copy_settings(folder, new, "--input")
+        sentence_vectors.copy_settings(directory, new, "--input")
         if target_format == "hf":
             write_hf(new, weights, config, hf_names.hf_settings(source))
         else:
@@ -113,28 +113,28 @@ def convert(
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
     if config.mlm_hidden_act or config.mlm_layer_norm_eps is not None:
-        program.say("Warning: other programs don't support mlm_hidden_act and mlm_layer_norm_eps in the config.")
+        messages.say("Warning: other programs don't support mlm_hidden_act and mlm_layer_norm_eps in the config.")
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
-            program.say(
+            messages.say(
                 f"Warning: the original code doesn't support hidden_act={config.hidden_act} and "
                 f"layer_norm_eps={config.layer_norm_eps}."
             )
         if source.kind == "hf" and class_names.recorded_classes(source):
-            program.say("Warning: the original format can't store the names of the classes.")
+            messages.say("Warning: the original format can't store the names of the classes.")
     checked = "" if verify else " Only names and shapes were checked. To compare the outputs, pass --verify."
-    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.{checked}")
+    messages.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_directory}.{checked}")
     if verify:
-        verification.verify(source.path, target_folder, verify, verify_python)
+        verification.verify(source.path, target_directory, verify, verify_python)
 
 
 def write_hf(
-    folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
+    directory: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
 ) -> None:
     """Writes `model.safetensors` and `config.json` for Hugging Face. Each file appears completely or not at all.
 
     Args:
-      folder: the folder; created if it doesn't exist.
+      directory: the directory; created if it doesn't exist.
       tensors: maps released names to float32 arrays.
       config: the model's config.
       settings: see `hf_names.hf_settings`. Missing settings are derived from the tensors.
@@ -142,8 +142,8 @@ def write_hf(
     import safetensors.numpy
 
     from bert_tf.checkpoints import variable_names
-    from bert_tf.checkpoints.reading import SAFETENSORS_FILE, with_checksum
     from bert_tf.checkpoints.class_names import HF_CONFIG_FILE
+    from bert_tf.checkpoints.reading import SAFETENSORS_FILE, with_checksum
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
     from bert_tf.tasks import hf_names
 
@@ -161,9 +161,9 @@ def write_hf(
     if "classifier.weight" in stored:
         values["classifier_dropout"] = CLASSIFIER_DROPOUT
         values |= hf_names.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
-    with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
+    with files.replacing(os.path.join(directory, SAFETENSORS_FILE), "wb") as writer:
         writer.write(with_checksum(safetensors.numpy.save(stored, metadata={"format": "pt", "crc32": "00000000"})))
-    files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))
+    files.write_json(os.path.join(directory, HF_CONFIG_FILE), values | dict(settings or {}))
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
     python -m bert_tf.export --model_dir=runs/qnli --export_dir=exported/qnli
 
 The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
-folder also contains the vocabulary, the tokenizer's settings and the labels, for callers that pass ids. See the method
-`signatures` of the served model for the inputs and outputs: in `tasks.graph_classifier`, `tasks.tagging.graph_tagger`,
-`tasks.squad.graph_answerer` or, for a pre-trained model, `serving.pretrained_encoder`.
+directory also contains the vocabulary, the tokenizer's settings and the labels, for callers that pass ids. See the
+method `signatures` of the served model for the inputs and outputs: in `tasks.graph_classifier`,
+`tasks.tagging.graph_tagger`, `tasks.squad.graph_predictor` or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
 import os
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import lazy_imports, files, program
+from bert_tf.runtime import files, lazy_imports, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.output_checks import is_unfinished
-from bert_tf.runtime.program import say
 from bert_tf.serving.answering import Predictor
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __getattr__, *_ = lazy_imports.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
 
 
-def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:
+def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:
     """Loads an exported model.
 
     Args:
-      folder: the folder of the export.
+      directory: the directory of the export.
       signature: the name of the signature to call.
       engine: "tensorflow" or "litert". LiteRT does not need TensorFlow. It runs models that answer texts, pairs or
         choices and were exported for LiteRT.
@@ -43,19 +43,19 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
     Raises:
       InputError: if there is no such model, signature or engine.
     """
-    folder = os.fspath(folder)
+    directory = os.fspath(directory)
     require_choice("engine", engine, ENGINES)
-    if is_unfinished(folder):
-        raise InputError(f"{folder} is an incomplete export. Delete it and run the export again.")
+    if is_unfinished(directory):
+        raise InputError(f"{directory} is an incomplete export. Delete it and run the export again.")
     if engine == "litert":
         from bert_tf.serving.lite_model import LiteModel
 
         if signature != SERVING_DEFAULT:
             raise InputError(f"engine='litert' has no signature {signature!r}. Use engine='tensorflow'.")
-        return LiteModel(folder)
+        return LiteModel(directory)
     from bert_tf.serving.saved_model import ExportedModel
 
-    return ExportedModel(folder, signature)
+    return ExportedModel(directory, signature)
 
 
 def export_run(
@@ -66,7 +66,7 @@ def export_run(
     Args:
       model_dir: the model's directory, or a name that `bert_tf.load_model` accepts. If a run has several trials, the
         best one is exported.
-      export_dir: a folder that doesn't exist yet or is empty.
+      export_dir: a directory that doesn't exist yet or is empty.
       config: the settings; None for the defaults.
 
     Raises:
@@ -74,10 +74,10 @@ def export_run(
     """
     config = config or ExportConfig()
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
-    files.check_new_folder(export_dir, "--export_dir")
+    files.check_new_directory(export_dir, "--export_dir")
     model = build(model_dir, config)
-    with files.replacing_folder(export_dir) as folder:
-        signatures = model.write(folder, config)
+    with files.replacing_directory(export_dir) as directory:
+        signatures = model.write(directory, config)
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
 
 
@@ -94,15 +94,15 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
 
     model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
-        raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")
-    if "task" in run_directory.recorded(run_directory.folder_of_model(model_dir)):
+        raise InputError(f"--model_dir: there is no directory {model_dir!r}. Check the path.")
+    if "task" in run_directory.recorded(run_directory.directory_of_model(model_dir)):
         return registry.exportable(FinishedRun.read(model_dir, config))
     return pretrained_encoder.exportable_encoder(model_dir, config)
 
 
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that imports `load` may have the same flags."""
-    model_dir = flags.DEFINE_string("model_dir", None, "Folder or name of a finished run or a pre-trained model.")
+    model_dir = flags.DEFINE_string("model_dir", None, "Directory or name of a finished run or a pre-trained model.")
     max_seq_length = flags.DEFINE_integer(
         "max_seq_length",
         None,

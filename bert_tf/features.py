@@ -20,7 +20,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files, first_bytes, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.sentence_vectors import VectorConfig, check_layers
 from bert_tf.text import Tokenizer, packing
 

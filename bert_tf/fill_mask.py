@@ -11,7 +11,7 @@ from typing import Self, overload
 
 from absl import flags
 
-from bert_tf.runtime import program
+from bert_tf.runtime import messages, program
 from bert_tf.runtime.errors import InputError, require_whole, spelled
 from bert_tf.text import packing
 from bert_tf.text.vocabulary import MASK, UNK
@@ -29,7 +29,7 @@ class FillMask:
     """Predicts masked tokens.
 
     Args:
-      path: see `bert_tf.load_model`. The checkpoint needs a masked-LM head, and its folder a vocab.txt.
+      path: see `bert_tf.load_model`. The checkpoint needs a masked-LM head, and its directory a vocab.txt.
       do_lower_case: see `bert_tf.load_model`.
 
     Raises:
@@ -127,7 +127,7 @@ class FillMask:
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that uses `FillMask` may have the same flags."""
     model = flags.DEFINE_string(
-        "model", None, "Folder, checkpoint or Hub name (owner/name) of a model with a masked-LM head."
+        "model", None, "Directory, checkpoint or Hub name (owner/name) of a model with a masked-LM head."
     )
     texts = flags.DEFINE_multi_string(
         "text",
@@ -147,7 +147,7 @@ def cli() -> None:
                 found = filler(text, top.value, targets.value)
             except InputError as error:
                 refused += 1
-                program.say(f"error: {error}")
+                messages.say(f"error: {error}")
                 continue
             for guesses in found:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))

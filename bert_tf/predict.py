@@ -18,7 +18,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, keep_packed_weights
 
-_MODEL = flags.DEFINE_string("model", None, "Folder of an exported model.")
+_MODEL = flags.DEFINE_string("model", None, "Directory of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "File of JSON lines. Default: standard input.")
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",

@@ -95,7 +95,7 @@ class ModelSizeFlags:
         Args:
           config_file: the config that was given.
           vocab_file: the vocabulary; the size flags need its size.
-          found: the config in the model's folder, used if neither a config nor a size is given.
+          found: the config in the model's directory, used if neither a config nor a size is given.
 
         Raises:
           InputError: if both a config and a size are given, or neither, or the vocabulary is missing.
@@ -124,7 +124,7 @@ class ExportFlags:
             text = "Export a SavedModel, which takes raw strings, to --export_dir."
             self._do_export = flags.DEFINE_bool("do_export", False, text)
             program.needs("export_dir", ExportConfig.needs)
-        self._export_dir = flags.DEFINE_string("export_dir", None, "New folder for the exported model.")
+        self._export_dir = flags.DEFINE_string("export_dir", None, "New directory for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
 
     @property
@@ -134,14 +134,14 @@ class ExportFlags:
 
     @property
     def export_dir(self) -> str:
-        """The folder of the exported model."""
+        """The directory of the exported model."""
         return self._export_dir.value
 
     def config(self, **more: Any) -> ExportConfig:
         """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
 
         Raises:
-          InputError: if the folder is not given or not new.
+          InputError: if the directory is not given or not new.
         """
-        files.check_new_folder(self.export_dir, "--export_dir")
+        files.check_new_directory(self.export_dir, "--export_dir")
         return self._settings.config(**more)

@@ -159,8 +159,8 @@ def find(path: str, flag_name: str) -> SentenceModel:
     Raises:
       InputError: if the vectors need a module that this project does not have; the message names it.
     """
-    folder = download.local_path(path, flag_name)
-    modules = _modules(folder, flag_name)
+    directory = download.local_path(path, flag_name)
+    modules = _modules(directory, flag_name)
     if not modules:
         return SentenceModel(path, VectorConfig(), None)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
@@ -168,13 +168,13 @@ def find(path: str, flag_name: str) -> SentenceModel:
         expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
             f"the modules are {', '.join(kinds)}. Use a model with {expected}.",
-            f"{flag_name}: {os.path.join(folder, _MODULES_FILE)}",
+            f"{flag_name}: {os.path.join(directory, _MODULES_FILE)}",
         )
-    encoder, pooling_folder = (os.path.join(folder, _path(module)).rstrip("/") for module in modules[:2])
+    encoder, pooling_directory = (os.path.join(directory, _path(module)).rstrip("/") for module in modules[:2])
     lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
-    settings = _settings(os.path.join(folder, _PROMPTS_FILE), flag_name)
-    prompts = check(settings.get("prompts") or {}, dict[str, str], f"{flag_name}: {folder}/{_PROMPTS_FILE}")
-    pooling, include_prompt = _pooling(os.path.join(pooling_folder, "config.json"), flag_name)
+    settings = _settings(os.path.join(directory, _PROMPTS_FILE), flag_name)
+    prompts = check(settings.get("prompts") or {}, dict[str, str], f"{flag_name}: {directory}/{_PROMPTS_FILE}")
+    pooling, include_prompt = _pooling(os.path.join(pooling_directory, "config.json"), flag_name)
     config = VectorConfig(
         pooling,
         "Normalize" in kinds,
@@ -189,27 +189,27 @@ def find(path: str, flag_name: str) -> SentenceModel:
     return SentenceModel(encoder, config, longest and int(longest))
 
 
-def copy_settings(folder: str, target: str, flag_name: str) -> None:
+def copy_settings(directory: str, target: str, flag_name: str) -> None:
     """Copies the settings of sentence-transformers, if a model's directory has any, to another directory."""
-    modules = _modules(folder, flag_name)
+    modules = _modules(directory, flag_name)
     if not modules:
         return
-    folders = filter(None, (os.path.basename(_path(module)) for module in modules))
-    for name in (*_FILES, *(os.path.join(name, "config.json") for name in folders)):
-        if files.exists(os.path.join(folder, name)):
-            files.make_folder(os.path.dirname(os.path.join(target, name)))
-            files.copy(os.path.join(folder, name), os.path.join(target, name))
+    directories = filter(None, (os.path.basename(_path(module)) for module in modules))
+    for name in (*_FILES, *(os.path.join(name, "config.json") for name in directories)):
+        if files.exists(os.path.join(directory, name)):
+            files.make_directory(os.path.dirname(os.path.join(target, name)))
+            files.copy(os.path.join(directory, name), os.path.join(target, name))
 
 
-def _modules(folder: str, flag_name: str) -> list[dict[str, Any]]:
+def _modules(directory: str, flag_name: str) -> list[dict[str, Any]]:
     """Reads the modules of a directory of sentence-transformers; of other models there are none."""
-    path = os.path.join(folder, _MODULES_FILE)
-    has_file = files.is_folder(folder) and files.exists(path)
+    path = os.path.join(directory, _MODULES_FILE)
+    has_file = files.is_directory(directory) and files.exists(path)
     return json_files.read(path, flag_name, list[dict[str, Any]]) if has_file else []
 
 
 def _path(module: dict[str, Any]) -> str:
-    """Returns the folder of a module in the directory."""
+    """Returns the directory of a module in the directory."""
     return str(module.get("path", "")).rstrip("/")
 
 

@@ -23,7 +23,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.legacy import run_old_model, saved_model
 from bert_tf.runtime import __version__, files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say, verbosity
+from bert_tf.runtime.messages import say, verbosity
 
 VERIFICATION_FILE = "verification.json"
 _MAX_LENGTH = 128
@@ -77,8 +77,8 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
 
 def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tuple[dict[str, np.ndarray], Any]:
     """Returns the outputs of the original model by name, and the versions of its software."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [os.path.join(folder, name) for name in ("inputs.npz", "outputs.npz")]
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [os.path.join(directory, name) for name in ("inputs.npz", "outputs.npz")]
         np.savez(paths[0], **inputs)
         command = [python or sys.executable, "-", source, *paths]
         script = f"{inspect.getsource(run_old_model)}\nmain(*sys.argv[1:])\n"
@@ -130,10 +130,10 @@ def _compared(old: np.ndarray, new: Mapping[str, np.ndarray], mask: np.ndarray) 
     return min(results, key=lambda result: result["largest_difference"], default={})
 
 
-def _digest(folder: str) -> str:
+def _digest(directory: str) -> str:
     """Returns the SHA-256 of all files in a directory, in the order of their names."""
     digest = hashlib.sha256()
-    for path in sorted(filter(os.path.isfile, glob.glob(os.path.join(glob.escape(folder), "**"), recursive=True))):
+    for path in sorted(filter(os.path.isfile, glob.glob(os.path.join(glob.escape(directory), "**"), recursive=True))):
         with open(path, "rb") as reader:
             digest.update(hashlib.file_digest(reader, "sha256").digest())
     return digest.hexdigest()

@@ -24,7 +24,7 @@ def build_vocab(
     """Learns a vocabulary. See `data_prep.build_vocab`.
 
     Args:
-      texts: files, glob patterns and folders, separated by commas; or texts themselves.
+      texts: files, glob patterns and directories, separated by commas; or texts themselves.
       output_file: the vocabulary to write.
       vocab_size: the number of tokens, including special ones.
       flags: other flags of the program.
@@ -44,8 +44,8 @@ def create_pretraining_data(
     """Makes TFRecords of masked sentence pairs. See `data_prep.create_pretraining_data`.
 
     Args:
-      texts: files, glob patterns and folders, separated by commas, with one sentence per line; or texts themselves, one
-        per document. Texts are split into sentences, or into lines with `split_sentences=False`.
+      texts: files, glob patterns and directories, separated by commas, with one sentence per line; or texts themselves,
+        one per document. Texts are split into sentences, or into lines with `split_sentences=False`.
       output_file: the TFRecords to write.
       vocab_file: the vocabulary.
       flags: other flags of the program.
@@ -78,8 +78,8 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
         return
     if is_no_list(texts):
         raise InputError(f"texts is a {type(texts).__name__}. Pass a list of texts, such as one column of a table.")
-    with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
-        path = os.path.join(folder, "texts.jsonl")
+    with tempfile.TemporaryDirectory(prefix="data_prep-") as directory:
+        path = os.path.join(directory, "texts.jsonl")
         with files.replacing(path, "wb") as writer:
             for number, text in enumerate(texts):
                 if not isinstance(text, str):

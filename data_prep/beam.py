@@ -22,7 +22,7 @@ from bert_tf.runtime import files
 from bert_tf.text.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.corpus.tokens import TokenizedText, TokenizerOptions
+from data_prep.corpus.tokens import CorpusTokenizer, TokenizerOptions
 from data_prep.examples.instances import (
     EXAMPLE,
     SegmentRules,
@@ -155,7 +155,7 @@ class Tokenize(beam.DoFn):
     def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[tuple[tuple[int, int], Document]]:
         """Tokenizes a split."""
         split, pieces = numbered
-        text = TokenizedText(self._corpus, self._tokenizer)
+        text = CorpusTokenizer(self._corpus, self._tokenizer)
         sentences: list[bytes] = []
         for ids in text.sentences(pieces):
             if ids is not None:

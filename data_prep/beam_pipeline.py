@@ -4,7 +4,7 @@
         -- --runner=FlinkRunner --flink_master=...
 
 The arguments after "--" are Beam's. Flags and files are the same as in create_pretraining_data. All machines need
-this package, and access to the input and the output (a shared folder, or gs://...). One machine sorts a shard in
+this package, and access to the input and the output (a shared directory, or gs://...). One machine sorts a shard in
 memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip install '.[beam]'`.
 """
 

@@ -10,10 +10,10 @@ import tempfile
 
 from bert_tf import program_flags
 from bert_tf.runtime import files, program
-from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.locks import claimed
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
-from bert_tf.runtime.program import say
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
 from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
@@ -50,7 +50,7 @@ def _write_rules(options: VocabularyOptions, first: list[str]) -> None:
 def _first_tokens(options: VocabularyOptions) -> list[str]:
     if files.exists(options.config_file) and not files.exists(options.output_file):
         raise InputError(
-            f"--output_file: {options.config_file} has the rules of another vocabulary. Use another folder."
+            f"--output_file: {options.config_file} has the rules of another vocabulary. Use another directory."
         )
     first = [*SPECIAL_TOKENS, *options.kept_tokens, *(f"[unused{i}]" for i in range(options.num_unused))]
     for token in first:
@@ -72,7 +72,7 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     files.check_output_files([options.output_file], "--output_file", {"--input_file": [file.path for file in inputs]})
     # The processes share files on the local disk.
     work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"
-    folder = os.path.join(work_dir, "counts")
+    directory = os.path.join(work_dir, "counts")
     splits = cut_into_splits(inputs, "record")
     rules = {**options.rules, "kept_tokens": options.kept_tokens}
     jobs = [(pieces, corpus, rules, options.max_words) for pieces in splits]
@@ -80,8 +80,8 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
         claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
         Workers(options.num_workers or available_cores()) as workers,
     ):
-        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may contain counts of other text
-        parts = list(workers.map("words", count_words, folder, jobs, corpus_bytes(inputs), "B"))
+        shutil.rmtree(directory, ignore_errors=True)  # after a crash, it may contain counts of other text
+        parts = list(workers.map("words", count_words, directory, jobs, corpus_bytes(inputs), "B"))
         for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
             say(message)
         counter = add_up(parts, options.max_words)

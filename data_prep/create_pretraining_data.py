@@ -10,9 +10,9 @@ from typing import Any
 from bert_tf import program_flags
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
-from bert_tf.runtime.program import say
-from data_prep.examples.original_order import write_reference_examples
+from data_prep.examples.original_order import write_original_examples
 from data_prep.examples.records import ShardSet
 from data_prep.one_machine import PreparationConfig, prepare
 from data_prep.options import DataOptions, LocalOptions, preparation_config
@@ -61,14 +61,14 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
     if local.original_order:
         tokenizer = config.tokenizer.make()
         paths = [file.path for file in config.inputs]
-        counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
+        counts = write_original_examples(paths, tokenizer, config.rules, config.examples, config.shards)
     elif say_if_finished(config):
         return
     else:
         work_dir = local.work_dir or f"{config.shards.paths[0]}.work"
         if files.is_remote(work_dir):
-            raise InputError(f"--work_dir: {work_dir} is not a local folder. Use a local or mounted folder.")
-        files.check_output_folder(work_dir, "--work_dir")
+            raise InputError(f"--work_dir: {work_dir} is not a local directory. Use a local or mounted directory.")
+        files.check_output_directory(work_dir, "--work_dir")
         num_workers = local.num_workers or available_cores()
         memory_mb = local.memory_budget_mb or _DEFAULT_WORKER_MB * num_workers
         counts = prepare(config, work_dir, num_workers, memory_mb, keeps_tokens=bool(local.work_dir))

@@ -16,7 +16,7 @@ from absl import flags
 
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import NOT_RECORDS, Sidecar, record_offsets
+from bert_tf.text.example_format import NOT_RECORDS, Metadata, record_offsets
 from bert_tf.text.vocabulary import CONTINUATION, fits_record, load_vocab
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary of the examples. Default: vocab.txt next to FILE.")
@@ -44,7 +44,7 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
     counts = collections.Counter(files=len(paths))
     for path in paths:
         num_records = len(record_offsets(files.require_file(path, "FILE", may_be_empty=True), "FILE")) - 1
-        metadata = Sidecar.read(path, "FILE")
+        metadata = Metadata.read(path, "FILE")
         if metadata and files.size(path) != metadata.file_size:
             raise InputError(
                 f"FILE: {path} has {files.size(path)} bytes, but its metadata file says {metadata.file_size}. "

@@ -8,9 +8,9 @@
 
 Keys are hashes, so the order of the examples is random over the whole corpus and all shards.
 
-The work folder has the token store in a folder named after the fingerprint of its settings (text, vocabulary, casing),
-so a preparation with other settings can reuse it. The results of the later passes are in a folder named after the
-fingerprint of all settings. After a crash, the next run reuses the finished jobs.
+The work directory has the token store in a directory named after the fingerprint of its settings (text, vocabulary,
+casing), so a preparation with other settings can reuse it. The results of the later passes are in a directory named
+after the fingerprint of all settings. After a crash, the next run reuses the finished jobs.
 """
 
 import collections
@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.locks import claimed
 from data_prep.corpus.files import FileRange, InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
-from data_prep.corpus.tokens import Part, TokenizedText, TokenizerOptions, TokenStore, write_part
+from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part
 from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples, fingerprint
 from data_prep.workers import Advance, Workers
@@ -91,7 +91,7 @@ def prepare(
 
     Args:
       config: all settings that determine the examples.
-      work_dir: a local folder for intermediate results.
+      work_dir: a local directory for intermediate results.
       num_workers: the number of processes.
       memory_budget_mb: the memory of all processes together, in MB.
       keeps_tokens: whether to keep the tokenized text in `work_dir`; otherwise `work_dir` is removed at the end.
@@ -114,15 +114,15 @@ def prepare(
     contents = [[piece.content for piece in split] for split in splits]
     tokens_name = fingerprint(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
     examples_name = fingerprint(tokens_name, config.rules, config.examples, len(config.shards.paths))
-    tokens_folder = os.path.join(work_dir, f"tokens-{tokens_name}")
-    folder = os.path.join(work_dir, f"examples-{examples_name}")
+    tokens_directory = os.path.join(work_dir, f"tokens-{tokens_name}")
+    directory = os.path.join(work_dir, f"examples-{examples_name}")
     with (
         claimed(work_dir, "--work_dir", "work", doing="prepares data", advice="; or set another --work_dir"),
         Workers(num_workers) as workers,
     ):
         size = corpus_bytes(config.inputs)
         jobs = [(split, config.corpus, config.tokenizer) for split in splits]
-        tokenized = list(workers.map("tokens", _tokenize, tokens_folder, jobs, size, "B"))
+        tokenized = list(workers.map("tokens", _tokenize, tokens_directory, jobs, size, "B"))
         bad_lines = bad_line_messages(counts["bad_lines"] for _, counts in tokenized)
         parts = [Part(path, c["documents"], c["sentences"], c["tokens"]) for path, c in tokenized]
         check_documents(sum(part.documents for part in parts), bad_lines)
@@ -130,7 +130,7 @@ def prepare(
         id_dtype = config.tokenizer.id_dtype
         jobs = [(number, parts, id_dtype, config.rules, sorted_examples) for number in range(len(parts))]
         sentences = sum(part.sentences for part in parts)
-        planned = list(workers.map("plan", _plan, os.path.join(folder, "plan"), jobs, sentences, "sentence"))
+        planned = list(workers.map("plan", _plan, os.path.join(directory, "plan"), jobs, sentences, "sentence"))
         plans = [Plan(path, counts["runs"]) for path, counts in planned]
 
         examples = sum(map(sum, (plan.runs for plan in plans)))
@@ -139,25 +139,25 @@ def prepare(
         ranges_per_shard = max(1, round(examples / num_shards / range_examples))
         ranges = key_ranges(num_shards * ranges_per_shard)
         jobs = [(keys, plans, parts, config.examples, config.tokenizer) for keys in ranges]
-        ranges_folder = os.path.join(folder, f"ranges-{len(ranges)}")
-        written = workers.map("examples", _write, ranges_folder, jobs, examples, "example")
+        ranges_directory = os.path.join(directory, f"ranges-{len(ranges)}")
+        written = workers.map("examples", _write, ranges_directory, jobs, examples, "example")
         totals = _totals([*tokenized, *planned])
         with contextlib.closing(written):
             for shard in range(num_shards):
-                growing = os.path.join(folder, f"shard-{shard:05d}")
+                growing = os.path.join(directory, f"shard-{shard:05d}")
                 counts = _join(itertools.islice(written, ranges_per_shard), growing)
                 totals.update(counts)
                 size = counts.pop("file_size")
                 if files.exists(growing) or not config.shards.is_staged(shard):
                     if not files.exists(growing) or files.size(growing) != size:
                         raise InputError(
-                            f"{growing} is incomplete, because files were lost. Remove {folder} and run the same "
+                            f"{growing} is incomplete, because files were lost. Remove {directory} and run the same "
                             "command again.",
                             "--work_dir",
                         )
                     config.shards.stage(shard, growing, counts)
         config.shards.publish()
-        shutil.rmtree(folder if keeps_tokens else work_dir)
+        shutil.rmtree(directory if keeps_tokens else work_dir)
     del totals["file_size"]
     return {**totals, "bad_lines": bad_lines}
 
@@ -166,7 +166,7 @@ def _tokenize(
     path: str, pieces: Sequence[FileRange], corpus: CorpusOptions, tokenizer: TokenizerOptions, advance: Advance
 ) -> dict[str, Any]:
     """Tokenizes a split of the corpus to a part of the token store."""
-    text = TokenizedText(corpus, tokenizer)
+    text = CorpusTokenizer(corpus, tokenizer)
     write_part(path, text, pieces, advance)
     return {**text.counts, "bad_lines": text.bad_lines}
 

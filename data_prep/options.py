@@ -7,10 +7,10 @@ from msgspec import Meta
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.text import BasicTokenizer
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.masking import MaskingPolicy
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
 from bert_tf.text.vocabulary import check_vocab_file, token_list, vocabulary_hash
@@ -35,7 +35,8 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     """
 
     input_file: Annotated[
-        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Text and vocabulary")
+        str,
+        about("Text files: names, glob patterns and directories, separated by commas.", group="Text and vocabulary"),
     ]
     output_file: Annotated[str, about("Vocabulary file to write, one token per line.")]
     vocab_size: Annotated[int, about("Number of tokens, including special ones.")] = 30522
@@ -76,7 +77,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     """
 
     input_file: Annotated[
-        str, about("Text files: names, glob patterns and folders, separated by commas.", group="Files and examples")
+        str, about("Text files: names, glob patterns and directories, separated by commas.", group="Files and examples")
     ]
     output_file: Annotated[str, about("TFRecord file to write, or several separated by commas.")]
     num_shards: Annotated[int, about("Number of files OUTPUT_FILE-00000-of-... to write.", ge=0)] = 0
@@ -184,7 +185,7 @@ class LocalOptions(Settings, frozen=True):
     ] = 0
     memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
     work_dir: Annotated[
-        str, about("Folder for unfinished work and tokenized text. Default: a temporary one next to the output.")
+        str, about("Directory for unfinished work and tokenized text. Default: a temporary one next to the output.")
     ] = ""
 
 
@@ -199,7 +200,7 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
     inputs = find_input_files(
         options.input_file,
         options.input_format,
-        as_released=original_order,
+        as_original=original_order,
         may_be_empty=corpus.keeps_going,
         no_text=[options.vocab_file],
     )
@@ -224,6 +225,6 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
     }
     paths = options.output_paths()
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [options.vocab_file]}
-    files.check_output_files([*paths, *map(Sidecar.path_of, paths)], "--output_file", read)
+    files.check_output_files([*paths, *map(Metadata.path_of, paths)], "--output_file", read)
     shards = ShardSet(paths, examples.features, vocabulary_hash(options.vocab_file), settings)
     return PreparationConfig(inputs, corpus, tokenizer, rules, examples, shards)

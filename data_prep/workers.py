@@ -56,14 +56,14 @@ class Workers:
         return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
 
     def map(
-        self, label: str, function: Job, folder: str, jobs: Sequence[tuple[Any, ...]], total: int, unit: str
+        self, label: str, function: Job, directory: str, jobs: Sequence[tuple[Any, ...]], total: int, unit: str
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Calls `function(path, *job, advance)` for each job, and yields its path and counts, in order.
 
         Args:
           label: the name of the pass, for the progress bar.
           function: writes the result of a job to `path` and returns its counts. It calls `advance` with its progress.
-          folder: the folder of the results. Jobs whose counts are there from an earlier run are not repeated.
+          directory: the directory of the results. Jobs whose counts are there from an earlier run are not repeated.
           jobs: the arguments of each job.
           total: the sum of the progress of all jobs, for the progress bar.
           unit: the unit of the progress, for the progress bar.
@@ -71,9 +71,9 @@ class Workers:
         Raises:
           InputError: if a job raises it, or if a worker was killed, most likely because memory ran out.
         """
-        files.make_folder(folder)
-        there = set(os.listdir(folder))
-        paths = [os.path.join(folder, f"{number:06d}") for number in range(len(jobs))]
+        files.make_directory(directory)
+        there = set(os.listdir(directory))
+        paths = [os.path.join(directory, f"{number:06d}") for number in range(len(jobs))]
         waiting = {path: job for path, job in zip(paths, jobs, strict=True) if f"{path[-6:]}.json" not in there}
         is_parallel = min(self._num_workers, len(waiting)) > 1
         with progress_bar(total, label, unit=unit) as bar:

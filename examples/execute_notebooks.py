@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 
-FOLDER = pathlib.Path(__file__).resolve().parent / "notebooks"
+DIRECTORY = pathlib.Path(__file__).resolve().parent / "notebooks"
 # The first one makes the model that the second one serves.
 NAMES = ("pretraining", "serving", "movie_reviews", "squad", "ner")
 
@@ -22,10 +22,10 @@ def execute(name: str) -> None:
     from nbclient import NotebookClient
 
     # If a notebook resumed an earlier run, it would have fewer outputs.
-    shutil.rmtree(FOLDER.parent.parent / "build" / "notebooks" / name, ignore_errors=True)
-    path = FOLDER / f"{name}.ipynb"
+    shutil.rmtree(DIRECTORY.parent.parent / "build" / "notebooks" / name, ignore_errors=True)
+    path = DIRECTORY / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    context = {"metadata": {"path": str(FOLDER)}}
+    context = {"metadata": {"path": str(DIRECTORY)}}
     start = time.monotonic()
     NotebookClient(notebook, timeout=None, record_timing=False, resources=context).execute()
     for cell in notebook.cells:
@@ -36,6 +36,6 @@ def execute(name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONPATH"] = str(FOLDER.parent.parent)  # for the notebooks, which run in their own folder
+    os.environ["PYTHONPATH"] = str(DIRECTORY.parent.parent)  # for the notebooks, which run in their own directory
     for name in sys.argv[1:] or NAMES:
         execute(name)

@@ -48,18 +48,18 @@ def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 
 def main(source: str, target: str, model_name: str = "en_core_web_sm") -> None:
-    """Writes train.txt, dev.txt and test.txt to the folder `target`."""
+    """Writes train.txt, dev.txt and test.txt to the directory `target`."""
     import spacy  # imported here, because tests import this module without spaCy
 
     model = spacy.load(model_name)
-    folder = pathlib.Path(target)
-    folder.mkdir(parents=True, exist_ok=True)
+    directory = pathlib.Path(target)
+    directory.mkdir(parents=True, exist_ok=True)
     for split, (part, chosen) in SPLITS.items():
         articles = read_articles(pathlib.Path(source) / f"wikitext2_{part}.txt")[chosen]
         # The text is already divided into words.
         documents = ([spacy.tokens.Doc(model.vocab, words=text.split()) for text in article] for article in articles)
         lines = list(conll_lines(map(model.pipe, documents)))
-        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (directory / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(f"{split}: {len(articles)} articles, {lines.count('') - len(articles):,} sentences")
 
 

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.text import BasicTokenizer
 
 _TRIVIAQA_FILE = flags.DEFINE_string("triviaqa_file", None, "TriviaQA's qa/wikipedia-train.json (or -dev).")
-_EVIDENCE_DIR = flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder evidence/wikipedia.")
+_EVIDENCE_DIR = flags.DEFINE_string("evidence_dir", None, "TriviaQA's directory evidence/wikipedia.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "SQuAD-format JSON file to write.")
 _MAX_NUM_TOKENS = flags.DEFINE_integer("max_num_tokens", 400, "Number of tokens in a paragraph.", lower_bound=1)
 
@@ -184,7 +184,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
 
 def main() -> None:
     """Converts the files and prints the counts."""
-    program.say(convert(_TRIVIAQA_FILE.value, _EVIDENCE_DIR.value, _OUTPUT_FILE.value, _MAX_NUM_TOKENS.value))
+    messages.say(convert(_TRIVIAQA_FILE.value, _EVIDENCE_DIR.value, _OUTPUT_FILE.value, _MAX_NUM_TOKENS.value))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from experiments.assembly import Assembly
 from experiments.runs import check_data
 
 _SCALE = flags.DEFINE_enum("scale", "smoke", schema.SCALES, "smoke: minutes; tiny: hours; paper: as published.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data. Default for smoke: this repository.")
-_WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "Folder of all runs and tables.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Directory of the data. Default for smoke: this repository.")
+_WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "Directory of all runs and tables.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
     "init_checkpoint", "", "Pre-trained model for rows that do not change pre-training."
 )
@@ -35,9 +35,9 @@ def main(*names: str) -> None:
         raise InputError(f"No table or figure is given. Pass one of {', '.join(schema.NAMES)}.")
     scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
     if data_dir is None and _SCALE.value != "smoke":
-        raise InputError(f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass their folder as --data_dir.")
+        raise InputError(f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass their directory as --data_dir.")
     programs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
-    given = data_dir or str(schema.FOLDER.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
+    given = data_dir or str(schema.DIRECTORY.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
     tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}
     runs = [run for table in tables.values() for run in table.runs]
     if _LIST.value:  # works without the data

@@ -33,9 +33,9 @@ class Assembly:
     Args:
       experiment: The table.
       scale: The scale.
-      data_dir: The folder of the data.
-      work_dir: The folder of the runs.
-      init_checkpoint: The folder of a finished model. It replaces pre-training in the rows that do not change it.
+      data_dir: The directory of the data.
+      work_dir: The directory of the runs.
+      init_checkpoint: The directory of a finished model. It replaces pre-training in the rows that do not change it.
       only: The rows and columns to include. Without a row, all rows are included; likewise for columns.
 
     Attributes:
@@ -71,12 +71,12 @@ class Assembly:
             has = f"the rows {sorted(names[0])} and the columns {sorted(names[1])}"
             raise InputError(f"--only: {experiment.title} has {has} at this scale. Pass some of them.")
 
-    def _new_source(self, name: str, fetch: str, folder: str | None = None) -> File:
-        path = os.path.join(self._data_dir if folder is None else folder, name)
+    def _new_source(self, name: str, fetch: str, directory: str | None = None) -> File:
+        path = os.path.join(self._data_dir if directory is None else directory, name)
         return File(f"{name} ({differences.fingerprint(path)})", path, fetch=fetch)
 
     def _output(self, run: Run, name: str, file: str = "") -> File:
-        """Returns a file or a folder that a run writes. `file` is not a part of the settings of its reader."""
+        """Returns a file or a directory that a run writes. `file` is not a part of the settings of its reader."""
         return File(f"{run.name}/{name}", os.path.join(self._work_dir, "runs", run.name, name + file), run)
 
     def _columns(self) -> list[tuple[str, str, str]]:
@@ -157,13 +157,13 @@ class Assembly:
             return {"init_checkpoint": self._output(run, *(("", file) if row.checkpoint == 1 else (file,)))}
         if not self._init_checkpoint:
             return {"vocab_file": self._vocabulary, "bert_config_file": _of_this(_CONFIG)}
-        folder, name = os.path.split(self._init_checkpoint)
+        directory, name = os.path.split(self._init_checkpoint)
         fetch = "a finished model (--init_checkpoint)"
         if row.pretraining is not False:
-            return {"init_checkpoint": self._new_source(name, fetch, folder)}
+            return {"init_checkpoint": self._new_source(name, fetch, directory)}
         config = _CONFIG if exists(os.path.join(self._init_checkpoint, _CONFIG)) else "config.json"
         files = {"vocab_file": _VOCAB, "bert_config_file": config}
-        return {flag: self._new_source(os.path.join(name, file), fetch, folder) for flag, file in files.items()}
+        return {flag: self._new_source(os.path.join(name, file), fetch, directory) for flag, file in files.items()}
 
     def _ensemble(self, runs: list[Run], task: Task) -> Run:
         flags = {name: value for name, value in runs[0].flags.items() if name not in _FOR_TRAINING}

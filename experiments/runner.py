@@ -15,7 +15,7 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages, signals
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import flags_of
 from bert_tf.text.vocabulary import load_vocab
@@ -31,7 +31,7 @@ class Runner:
     """Runs the programs of unfinished runs.
 
     Args:
-      work_dir: The folder of all runs and tables.
+      work_dir: The directory of all runs and tables.
       device_flags: Additional flags for training, which select devices and do not change results.
       launcher: The command that starts a program; its module and its flags are appended.
 
@@ -53,8 +53,8 @@ class Runner:
 
     def command(self, run: Run) -> list[str]:
         """Returns the module of a run and its arguments."""
-        folder = f"{self._work_dir}/runs/{run.name}"
-        command = [run.module, *(argument.replace(THIS, folder) for argument in run.arguments)]
+        directory = f"{self._work_dir}/runs/{run.name}"
+        command = [run.module, *(argument.replace(THIS, directory) for argument in run.arguments)]
         if "feature_layers" in run.flags:
             command.append(f"--features_dir={self._work_dir}/features")
         return command + (self._device_flags if run.kind in ("pretraining", "finetuning") else [])
@@ -93,34 +93,34 @@ class Runner:
                 if not self.done(run):
                     self._run(run)
             except InputError as error:
-                program.say(f"error: {error}")
+                messages.say(f"error: {error}")
                 failed[run.name] = str(error)
         advice = ["Finished runs are kept. Run the command again to continue."]
         return "\n".join([*failed.values(), *advice] if failed else [])
 
     def _run(self, run: Run) -> None:
-        folder, command, start = self._work_dir / "runs" / run.name, self.command(run), time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
+        directory, command, start = self._work_dir / "runs" / run.name, self.command(run), time.monotonic()
+        directory.mkdir(parents=True, exist_ok=True)
         if run.model is not None:
             vocab = load_vocab(run.flags["vocab_file"].path)
             config = BertConfig.named(**{"vocab_size": len(vocab), **run.model})
-            files.write_json(str(folder / "bert_config.json"), config.to_dict())
-        log = folder / "log.txt"
+            files.write_json(str(directory / "bert_config.json"), config.to_dict())
+        log = directory / "log.txt"
         resumed = log.exists()
-        program.say(f"{'Resuming' if resumed else 'Running'} {run}: {command[0]} (see {log})")
-        program.call([*self._launcher, *command], str(log), str(run))
+        messages.say(f"{'Resuming' if resumed else 'Running'} {run}: {command[0]} (see {log})")
+        signals.call([*self._launcher, *command], str(log), str(run))
         done = {"used_for": run.used_for, "settings": run.settings, "resumed": resumed}
-        done |= {"seconds": round(time.monotonic() - start, 1), "scores": scores(folder, run.kind)}
-        files.write_json(str(folder / "done.json"), done)
+        done |= {"seconds": round(time.monotonic() - start, 1), "scores": scores(directory, run.kind)}
+        files.write_json(str(directory / "done.json"), done)
 
 
-def scores(folder: pathlib.Path, kind: str) -> dict[str, int | float]:
+def scores(directory: pathlib.Path, kind: str) -> dict[str, int | float]:
     """Returns the scores that a program has written to metrics.jsonl (pre-training) or eval_results* (others)."""
     if kind == "pretraining":
-        lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        lines = map(json.loads, (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
         sets = {"": [line for line in lines if line["kind"] == "eval"][-1]}
     else:
-        paths = {prefix: folder / f"eval_results{suffix}.json" for suffix, prefix in _SPLITS.items()}
+        paths = {prefix: directory / f"eval_results{suffix}.json" for suffix, prefix in _SPLITS.items()}
         sets = {prefix: json.loads(path.read_text()) for prefix, path in paths.items() if path.exists()}
     found = {prefix + name: value for prefix, of_set in sets.items() for name, value in of_set.items()}
     return {name: value for name, value in found.items() if isinstance(value, int | float)}

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-THIS = "{this}"  # the folder of the run itself, in the value of a flag
+THIS = "{this}"  # the directory of the run itself, in the value of a flag
 
 
 class File(NamedTuple):
-    """A flag value that is a file, a folder or a glob pattern."""
+    """A flag value that is a file, a directory or a glob pattern."""
 
     identity: str  # the value in the settings
     path: str  # the value in the command
@@ -41,7 +41,7 @@ class Run:
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of the run's folder. Runs with the same settings have the same name."""
+        """The name of the run's directory. Runs with the same settings have the same name."""
         text = json.dumps(self.settings, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

@@ -19,9 +19,9 @@ from bert_tf.tasks.data_config import DataConfig, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
 from data_prep.options import NOT_IN_BUILD_VOCAB, DataOptions, LocalOptions, VocabularyOptions
 
-FOLDER = pathlib.Path(__file__).parent
+DIRECTORY = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
-NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))  # of all tables and figures
+NAMES = sorted(path.stem for path in DIRECTORY.glob("*.toml"))  # of all tables and figures
 
 Flags = dict[str, bool | int | float | str]  # the values of a program's flags, or of a model's config, by name
 
@@ -162,13 +162,13 @@ def load_experiment(name: str, scale: str) -> Experiment:
     """Reads a table at a scale, and checks it at all scales.
 
     Args:
-      name: the name of a file in this folder, or a path that ends in `.toml`.
+      name: the name of a file in this directory, or a path that ends in `.toml`.
       scale: the scale.
 
     Raises:
       InputError: if there is no such file, or if its content is invalid.
     """
-    path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    path = pathlib.Path(name) if name.endswith(".toml") else DIRECTORY / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(NAMES)}.")
     values = json_files.read_toml(str(path), path.name)
@@ -195,7 +195,7 @@ def _experiment(values: dict[str, Any], file: str, scale: str) -> Experiment:
 
 def load_scale(name: str) -> Scale:
     """Reads a scale."""
-    path = FOLDER / "scales" / f"{name}.toml"
+    path = DIRECTORY / "scales" / f"{name}.toml"
     values = json_files.read_toml(str(path), path.name)
     scale = check(_at_scale(values, name, path.name), Scale, path.name)
     _check_tables(scale, path.name)

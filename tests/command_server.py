@@ -1,7 +1,7 @@
 """Runs Python programs in forks of one process that has imported TensorFlow already, so none of them waits for that.
 
-`CommandServer.environment` puts a `python` on the PATH that sends its arguments, folder, environment and open files to
-the server. There the program runs as if `python` had started it, and the caller gets its exit status. The signals
+`CommandServer.environment` puts a `python` on the PATH that sends its arguments, directory, environment and open files
+to the server. There the program runs as if `python` had started it, and the caller gets its exit status. The signals
 SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, which nobody can pass on, and if the caller
 is killed, the program is killed too. So whole shell scripts can be run as they are written.
 
@@ -40,7 +40,7 @@ _CLIENT = f"""#!{sys.executable} -SE
 import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.environ["COMMAND_SERVER"])
-request = {{"arguments": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ)}}
+request = {{"arguments": sys.argv, "directory": os.getcwd(), "environment": dict(os.environ)}}
 socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT):
     signal.signal(number, lambda number, _: server.sendall(bytes([number])))
@@ -53,9 +53,9 @@ class CommandServer:
     """The server's process, which ends with this one; `running` gives the one that tests share."""
 
     def __init__(self) -> None:
-        folder = pathlib.Path(tempfile.mkdtemp())
-        self._socket = folder / "socket"
-        self._programs = folder / "bin"
+        directory = pathlib.Path(tempfile.mkdtemp())
+        self._socket = directory / "socket"
+        self._programs = directory / "bin"
         self._programs.mkdir()
         for name in ("python", *CONSOLE_SCRIPTS):
             program = self._programs / name
@@ -151,7 +151,7 @@ def _answer(connection: socket.socket) -> None:
 def _become(request: dict, open_files: list[int]) -> None:
     for standard, number in enumerate(open_files):
         os.dup2(number, standard)
-    os.chdir(request["folder"])
+    os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
     faulthandler.dump_traceback_later(900, exit=True)  # a program that hangs shows where

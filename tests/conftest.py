@@ -1,7 +1,8 @@
 """The places of the reference data, and functions that several tests use.
 
 The golden data are outputs of the original code. `tests/golden` contains a small part of them. A larger set with the
-same layout is used instead if the environment variable BERT_GOLDEN names its folder, or if it is beside the checkout.
+same layout is used instead if the environment variable BERT_GOLDEN names its directory, or if it is beside the
+checkout.
 """
 
 import contextlib
@@ -50,18 +51,18 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
 
 
-def _golden_folder() -> pathlib.Path:
+def _golden_directory() -> pathlib.Path:
     if "BERT_GOLDEN" in os.environ:
         return pathlib.Path(os.environ["BERT_GOLDEN"])
     beside = SHARED / "golden"
     return beside if beside.is_dir() else ROOT / "tests" / "golden"
 
 
-GOLDEN = _golden_folder()
+GOLDEN = _golden_directory()
 
 
 def golden_path(name: str) -> pathlib.Path:
-    """A file or folder of the golden data; the test is skipped if the small part of them doesn't contain it."""
+    """A file or directory of the golden data; the test is skipped if the small part of them doesn't contain it."""
     path = GOLDEN / name
     if not path.exists():
         pytest.skip(f"{GOLDEN} has no {name}")
@@ -69,7 +70,7 @@ def golden_path(name: str) -> pathlib.Path:
 
 
 def golden_names(pattern: str) -> list:
-    """The folders that `*` stands for in the paths of golden files."""
+    """The directories that `*` stands for in the paths of golden files."""
     return sorted(path.relative_to(GOLDEN).parts[pattern.split("/").index("*")] for path in GOLDEN.glob(pattern))
 
 
@@ -99,7 +100,7 @@ def int32(arrays) -> dict:
 
 
 def data_path(name: str) -> pathlib.Path:
-    """A file or folder of the real data sets beside the checkout; the test is skipped if it doesn't exist."""
+    """A file or directory of the real data sets beside the checkout; the test is skipped if it doesn't exist."""
     path = SHARED / "data" / name
     if not path.exists():
         pytest.skip(f"the real data sets are not beside this checkout ({path})")

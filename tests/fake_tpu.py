@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--hosts", type=int, default=1)
-    parser.add_argument("--folder", default=".", help="where the program runs")
+    parser.add_argument("--directory", default=".", help="where the program runs")
     parser.add_argument(
         "--graphs", type=pathlib.Path, required=True, help="the file for the descriptions of the graphs"
     )
@@ -185,7 +185,7 @@ def main() -> None:
     own, arguments = parser.parse_known_args()
     install(own.cores, own.hosts)
     trace_only(own.graphs.absolute(), own.export)
-    os.chdir(own.folder)
+    os.chdir(own.directory)
     sys.argv = [own.program, *arguments]
     runpy.run_path(own.program, run_name="__main__")
 

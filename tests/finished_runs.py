@@ -1,4 +1,4 @@
-"""Folders of finished runs of a tiny model, as the programs leave them."""
+"""Directories of finished runs of a tiny model, as the programs leave them."""
 
 import numpy as np
 
@@ -8,16 +8,16 @@ from tests.conftest import tiny_config
 from tests.programs import PIECES, write_model_files
 
 
-def write_run(folder, model, flags=None, **resume_settings):
-    """Writes the files that a training program writes into its folder."""
-    folder.mkdir(parents=True)
-    _, vocab_file = write_model_files(folder)
+def write_run(directory, model, flags=None, **resume_settings):
+    """Writes the files that a training program writes into its directory."""
+    directory.mkdir(parents=True)
+    _, vocab_file = write_model_files(directory)
     resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}
-    run_directory.prepare(str(folder), config(), vocab_file, flags or {}, resume_settings)
+    run_directory.prepare(str(directory), config(), vocab_file, flags or {}, resume_settings)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
-    saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
-    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    return str(folder)
+    saver.write_checkpoint(str(directory / "model.ckpt-7"), tensors)
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    return str(directory)
 
 
 def config():

@@ -1,6 +1,6 @@
-"""Runs a program on URLs: copies a folder to `ram://files`, and brings back what the program has written there.
+"""Runs a program on URLs: copies a directory to `ram://files`, and brings back what the program has written there.
 
-    python tests/in_ram.py FOLDER PROGRAM [FLAGS]     PROGRAM is a file, or the name of a module
+    python tests/in_ram.py DIRECTORY PROGRAM [FLAGS]     PROGRAM is a file, or the name of a module
 
 `ram://` is TensorFlow's file system in the memory of a process, used here instead of `gs://`.
 """
@@ -15,9 +15,9 @@ URL = "ram://files"
 
 
 def is_listed(url: str) -> bool:
-    """Whether a name exists. `ram://` itself also reports the beginnings of names as folders."""
-    folder, _, name = url.rstrip("/").rpartition("/")
-    return name in ("", "files") or name in (x.rstrip("/") for x in tf.io.gfile.listdir(folder))
+    """Whether a name exists. `ram://` itself also reports the beginnings of names as directories."""
+    directory, _, name = url.rstrip("/").rpartition("/")
+    return name in ("", "files") or name in (x.rstrip("/") for x in tf.io.gfile.listdir(directory))
 
 
 def answers_for_listed_names(function):
@@ -31,30 +31,30 @@ def answers_for_listed_names(function):
 
 
 def copy(source: str, target: str) -> None:
-    """Copies the files of a folder."""
-    for folder, _, names in tf.io.gfile.walk(source):
-        inside = target + folder.rstrip("/").removeprefix(source)
+    """Copies the files of a directory."""
+    for directory, _, names in tf.io.gfile.walk(source):
+        inside = target + directory.rstrip("/").removeprefix(source)
         tf.io.gfile.makedirs(inside)
         for name in names:
-            path = f"{folder.rstrip('/')}/{name}"
+            path = f"{directory.rstrip('/')}/{name}"
             if tf.io.gfile.exists(path):
                 with tf.io.gfile.GFile(path, "rb") as reader, tf.io.gfile.GFile(f"{inside}/{name}", "wb") as writer:
                     writer.write(reader.read())
 
 
-def main(folder: str, program: str, *arguments: str) -> None:
+def main(directory: str, program: str, *arguments: str) -> None:
     for name in ("exists", "isdir"):
         setattr(tf.io.gfile, name, answers_for_listed_names(getattr(tf.io.gfile, name)))
-    copy(folder, URL)
+    copy(directory, URL)
     sys.argv = [program, *arguments]
-    sys.path[0] = os.getcwd()  # instead of the folder of this file
+    sys.path[0] = os.getcwd()  # instead of the directory of this file
     try:
         if program.endswith(".py"):
             runpy.run_path(program, run_name="__main__")
         else:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
     finally:
-        copy(URL, folder)
+        copy(URL, directory)
 
 
 main(*sys.argv[1:])

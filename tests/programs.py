@@ -21,13 +21,13 @@ PIECES = [
 ]
 
 
-def write_model_files(folder, **changes):
+def write_model_files(directory, **changes):
     """Writes a tiny config and a vocabulary with the right size; returns their paths."""
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    config = folder / "config.json"
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    config = directory / "config.json"
     sizes = {"vocab_size": len(PIECES), "num_hidden_layers": 1} | changes
     config.write_text(tiny_config(**sizes).to_json_string())
-    return str(config), str(folder / "vocab.txt")
+    return str(config), str(directory / "vocab.txt")
 
 
 def write_pretraining_data(path, records=40, seed=0, length=LENGTH):

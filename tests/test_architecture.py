@@ -9,7 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Folders and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower ones.
+# Directories and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower
+# ones.
 LAYERS = [
     names.split()
     for names in (
@@ -39,13 +40,15 @@ USED_BY_DATA_PREPARATION = [
         f"runtime.{name}"
         for name in (
             "errors",
-            "claims",
+            "locks",
             "files",
             "first_bytes",
-            "outputs",
+            "output_checks",
             "json_files",
-            "extras",
+            "lazy_imports",
+            "messages",
             "program",
+            "signals",
             "parallel",
             "reporting",
         )
@@ -72,7 +75,7 @@ WITHOUT_TENSORFLOW = [
         "pretraining.pretraining_config",
         "pretraining.recipes",
     ),
-    *(f"{folder}.settings" for folder in ("optimization", "training")),
+    *(f"{directory}.settings" for directory in ("optimization", "training")),
     *(f"serving.{name}" for name in ("answering", "export_config", "line_predictions", "lite_model")),
     "distribution.devices",
     "runtime.differences",
@@ -91,8 +94,8 @@ def imports(path, top_level_only=False):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def modules(folder):
-    return sorted(p for p in (ROOT / folder).rglob("*.py") if p.name != "__init__.py")
+def modules(directory):
+    return sorted(p for p in (ROOT / directory).rglob("*.py") if p.name != "__init__.py")
 
 
 def name_of(path):
@@ -127,8 +130,8 @@ def imported_modules(path):
 
 
 def test_no_modules_import_one_another():
-    folders = ("bert_tf", "data_prep", "experiments")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    directories = ("bert_tf", "data_prep", "experiments")
+    files = [path for directory in directories for path in (ROOT / directory).rglob("*.py")]
     # `prepare` raises a CycleError that names the modules.
     graphlib.TopologicalSorter({path: set(imported_modules(path)) - {path} for path in files}).prepare()
 
@@ -138,13 +141,13 @@ def test_every_module_has_a_layer():
     assert found == set(RANK)
 
 
-@pytest.mark.parametrize("folder", ["squad", "tagging"])
-def test_tasks_do_not_import_one_another(folder):
-    for path in modules(f"bert_tf/tasks/{folder}"):
+@pytest.mark.parametrize("directory", ["squad", "tagging"])
+def test_tasks_do_not_import_one_another(directory):
+    for path in modules(f"bert_tf/tasks/{directory}"):
         for name in imports(path):
             parts = name.split(".")
             other_task = parts[:2] == ["bert_tf", "tasks"] and parts[2] in ("squad", "tagging", "glue", "text")
-            assert not other_task or parts[2] == folder, f"{path.name} imports {name}"
+            assert not other_task or parts[2] == directory, f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("path", modules("data_prep") + modules("experiments"), ids=name_of)

@@ -12,7 +12,7 @@ from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file, vocabulary_text
 from bert_tf.training import log
@@ -25,7 +25,7 @@ def hf_classes(path):
     return class_names.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
 
 
-def sidecar(**changes):
+def metadata(**changes):
     features = ["input_ids", "input_mask", "segment_ids", "next_sentence_labels"]
     values = {"records": 2, "file_size": 99, "max_seq_length": 8, "max_predictions_per_seq": 2, "vocab_sha256": ""}
     return json.dumps(values | {"settings": {}, "features": features, "counts": {}, "format_version": 1} | changes)
@@ -41,7 +41,7 @@ READERS = {
     "model.safetensors.index.json": checkpoints.open_checkpoint,
     "metrics.jsonl": lambda path: log.read_metrics(os.path.dirname(path)),
     "trials.jsonl": lambda path: TrialTable(os.path.dirname(path), "accuracy").rows(),
-    "x.meta.json": lambda path: Sidecar.read(path.removesuffix(".meta.json")),
+    "x.meta.json": lambda path: Metadata.read(path.removesuffix(".meta.json")),
 }
 
 
@@ -70,11 +70,11 @@ def test_damage_is_one_message(name, damage, write):
         ("bert_config.json", '{"vocab_size": 1000000000000}', "vocab_size: .*<= "),
         ("bert_config.json", '{"vocab_size": 999999999, "hidden_size": 12000}', r"would have 1.2e\+13 weights"),
         ("bert_config.json", '{"vocab_size": 9, "model_type": "bert", "hidden_act": ["gelu"]}', "at hidden_act"),
-        ("x.meta.json", sidecar(records=-1), "at records"),
-        ("x.meta.json", sidecar(records="2"), "at records: .*int"),
-        ("x.meta.json", sidecar(settings=None), "at settings: .*object"),
-        ("x.meta.json", sidecar(features=[]), "at features"),
-        ("x.meta.json", sidecar(format_version=2), "not a metadata file of format 1"),
+        ("x.meta.json", metadata(records=-1), "at records"),
+        ("x.meta.json", metadata(records="2"), "at records: .*int"),
+        ("x.meta.json", metadata(settings=None), "at settings: .*object"),
+        ("x.meta.json", metadata(features=[]), "at features"),
+        ("x.meta.json", metadata(format_version=2), "not a metadata file of format 1"),
         ("trials.jsonl", '{"trial": "a", "settings": "b", "accuracy": NaN}\n', "the trial a has no accuracy"),
     ],
 )  # fmt: skip
@@ -83,8 +83,8 @@ def test_other_content_is_named(name, text, message, write):
         READERS[name](write(name, text))
 
 
-def test_a_sidecar_that_fits_is_read(write):
-    assert Sidecar.read(write("x.meta.json", sidecar()).removesuffix(".meta.json")).records == 2
+def test_a_metadata_file_that_fits_is_read(write):
+    assert Metadata.read(write("x.meta.json", metadata()).removesuffix(".meta.json")).records == 2
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_pieces_that_no_text_has_are_refused(piece, message, write):
         check_vocab_file(write("vocab.txt", "\n".join([*SPECIAL_TOKENS, piece])))
 
 
-def test_a_vocabulary_that_is_a_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"is a folder\. Pass a file"):
+def test_a_vocabulary_that_is_a_directory_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"is a directory\. Pass a file"):
         check_vocab_file(str(tmp_path))
 
 

@@ -83,8 +83,8 @@ OTHER_PROGRAMS_FLAGS = {
     *("location", "spot", "version", "zone"),  # gcloud
 }
 # Flags of the programs that aren't installed, as their sources define them.
-for folder in ("benchmarks", "examples", "experiments", "tests/torture"):
-    for source in (pages.ROOT / folder).glob("*.py"):
+for directory in ("benchmarks", "examples", "experiments", "tests/torture"):
+    for source in (pages.ROOT / directory).glob("*.py"):
         defined = re.findall(r'(?:DEFINE_\w+\(|add_argument\(\s*"--)\s*"?(\w+)"', source.read_text(encoding="utf-8"))
         OTHER_PROGRAMS_FLAGS.update(defined)
 
@@ -111,19 +111,19 @@ def programs():
 
 @pytest.fixture(scope="module")
 def small_files(tmp_path_factory):
-    """A folder with all files that the documentation's commands read."""
-    folder = tmp_path_factory.mktemp("files")
-    small_data.write_files(folder)
-    run_script(folder, small_data.commands())
-    return folder
+    """A directory with all files that the documentation's commands read."""
+    directory = tmp_path_factory.mktemp("files")
+    small_data.write_files(directory)
+    run_script(directory, small_data.commands())
+    return directory
 
 
-def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
+def run_script(directory: pathlib.Path, script: str, **variables: str) -> None:
     """Runs a shell script; its first command that fails, fails the test."""
     environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", "RUN_EAGERLY": "1", **variables}
     finished = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
+        cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -133,22 +133,22 @@ def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
     assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-6000:]
 
 
-def script_of(block: Block, number: int, folder: pathlib.Path) -> str:
+def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
     """A block as a part of its page's script, which prints the place of the block first."""
     heading = f"echo '>>> {block.page}, line {block.line}'\n"
     if block.language == "bash":
         return heading + block.code
-    (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+    (directory / f"block_{number}.py").write_text(block.code, encoding="utf-8")
     return f"{heading}python block_{number}.py\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_blocks_run(page, small_files, tmp_path):
-    """The blocks of a page, in their order, in one folder."""
-    folder = tmp_path / "work"
-    shutil.copytree(small_files, folder, symlinks=True)
+    """The blocks of a page, in their order, in one directory."""
+    directory = tmp_path / "work"
+    shutil.copytree(small_files, directory, symlinks=True)
     blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
-    run_script(folder, "".join(script_of(block, i, folder) for i, block in enumerate(blocks)))
+    run_script(directory, "".join(script_of(block, i, directory) for i, block in enumerate(blocks)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
@@ -265,10 +265,10 @@ def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
                 assert re.search(rf"^(\w+, )*{name}\b.* = ", script, re.MULTILINE), f"{name} is no parameter"
                 script += f"{name} = {value!r}\n"
     shutil.copytree(small_files, tmp_path / "work", symlinks=True)
-    folder = tmp_path / "work" / "examples" / "notebooks"
-    folder.mkdir()
-    (folder / "cells.py").write_text(script, encoding="utf-8")
-    run_script(folder, "python cells.py")
+    directory = tmp_path / "work" / "examples" / "notebooks"
+    directory.mkdir()
+    (directory / "cells.py").write_text(script, encoding="utf-8")
+    run_script(directory, "python cells.py")
 
 
 def test_notebooks_were_executed_from_top_to_bottom():

@@ -14,15 +14,15 @@ IDS = np.arange(1, 11).reshape(1, 10)
 @pytest.mark.golden
 @pytest.mark.parametrize("name", golden_names("model/*/outputs.npz"))
 def test_variables_and_outputs_equal_the_original_code(name):
-    folder = golden_path(f"model/{name}")
-    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    inputs, expected = np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")
+    directory = golden_path(f"model/{name}")
+    config = BertConfig.from_json_file(str(directory / "bert_config.json"))
+    inputs, expected = np.load(directory / "inputs.npz"), np.load(directory / "outputs.npz")
     batch = inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
     encoder, one_hot = (
-        restored(BertEncoder(config, use_one_hot_embeddings=one_hot), folder / "bert_model.ckpt")
+        restored(BertEncoder(config, use_one_hot_embeddings=one_hot), directory / "bert_model.ckpt")
         for one_hot in (False, True)
     )
-    released = json.loads((folder / "variables.json").read_text())
+    released = json.loads((directory / "variables.json").read_text())
     ours = [[variable.path, list(variable.shape)] for variable in encoder.weights]
     assert ours == [entry for entry in released if entry[0].startswith("bert/")]
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from benchmarks import serving_load
 from bert_tf import checkpoints, export
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.runtime import json_files
@@ -28,7 +28,7 @@ from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
+from bert_tf.tasks.squad.graph_predictor import ServedPredictor
 from bert_tf.tasks.squad.squad_task import describe_model
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.text import Tokenizer
@@ -40,18 +40,18 @@ from tests.programs import PIECES, write_model_files
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
+def finished_run(tmp_path_factory):
     model = with_large_head(ClassifierModel(config(), 3))
-    folder = tmp_path_factory.mktemp("runs") / "own"
+    directory = tmp_path_factory.mktemp("runs") / "own"
     recorded = {"task": "text", "problem": "classification", "labels": ["x", "ý", "z"]}
-    return write_run(folder, model, text_b_column="other", **recorded)
+    return write_run(directory, model, text_b_column="other", **recorded)
 
 
 @pytest.fixture(scope="module")
-def exported(run_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exported") / "model"
-    export.export_run(run_folder, str(folder))
-    return str(folder)
+def exported(finished_run, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("exported") / "model"
+    export.export_run(finished_run, str(directory))
+    return str(directory)
 
 
 loaded = functools.cache(export.load)
@@ -62,7 +62,7 @@ def model(exported):
     return loaded(exported, "serving_default")
 
 
-def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, run_folder):
+def test_the_directory_is_complete_and_contains_no_path_of_this_machine(exported, finished_run):
     assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
     assert {"saved_model.pb", "variables"} <= set(os.listdir(exported))
     with open(f"{exported}/vocab.txt", encoding="utf-8") as reader:
@@ -72,7 +72,7 @@ def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, r
     assert (settings["do_lower_case"], settings["model_max_length"]) == (True, 12)
     with open(f"{exported}/saved_model.pb", "rb") as reader:
         graph = reader.read()
-    assert os.path.dirname(run_folder).encode() not in graph
+    assert os.path.dirname(finished_run).encode() not in graph
     assert os.path.dirname(export.__file__).encode() not in graph
 
 
@@ -96,8 +96,8 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     settings = {"task": "text", "problem": "classification", "labels": ["x", "y"]}
 
     def served(name, text, second=""):
-        folder = write_run(tmp_path / name, model, text_column=text, text_b_column=second, **settings)
-        return export.build(folder, ExportConfig())
+        directory = write_run(tmp_path / name, model, text_column=text, text_b_column=second, **settings)
+        return export.build(directory, ExportConfig())
 
     for name, columns, expected in (
         ("one", ["text"], ["text"]),
@@ -305,10 +305,10 @@ def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documen
 
 
 @pytest.fixture(scope="module")
-def without_text(run_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("without_text") / "token_ids"
-    export.export_run(run_folder, str(folder), ExportConfig(text=False))
-    return folder
+def without_text(finished_run, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("without_text") / "token_ids"
+    export.export_run(finished_run, str(directory), ExportConfig(text=False))
+    return directory
 
 
 def test_a_model_without_text_needs_no_operation_of_tensorflow_text(without_text):
@@ -316,10 +316,10 @@ def test_a_model_without_text_needs_no_operation_of_tensorflow_text(without_text
     assert b"Wordpiece" not in (without_text / "saved_model.pb").read_bytes()
 
 
-def test_onnx_gives_the_same(run_folder, tmp_path):
+def test_onnx_gives_the_same(finished_run, tmp_path):
     if importlib.util.find_spec("tf2onnx") is None:
         with pytest.raises(InputError, match="--export_onnx: tf2onnx"):
-            export.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
+            export.export_run(finished_run, str(tmp_path / "out"), ExportConfig(onnx=True))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
     model = with_large_head(ClassifierModel(config().replace(hidden_act="gelu_erf"), 3))
@@ -330,23 +330,23 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
     assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
 
 
-def test_no_incomplete_folder_is_left(run_folder, tmp_path, monkeypatch):
-    def fail_half_way(model, folder, **options):
-        os.makedirs(f"{folder}/variables")
+def test_no_incomplete_directory_is_left(finished_run, tmp_path, monkeypatch):
+    def fail_half_way(model, directory, **options):
+        os.makedirs(f"{directory}/variables")
         raise OSError("disk full")
 
     monkeypatch.setattr(tf.saved_model, "save", fail_half_way)
     with pytest.raises(OSError, match="disk full"):
-        export.export_run(run_folder, str(tmp_path / "out"))
+        export.export_run(finished_run, str(tmp_path / "out"))
     assert os.listdir(tmp_path) == []
 
 
-def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path):
+def test_wrong_directories_and_signatures_are_refused(finished_run, exported, tmp_path):
     left = shutil.copytree(exported, tmp_path / "model.tmp-0")
     for call, message in (
-        (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} already exists"),
+        (lambda: export.export_run(finished_run, exported), f"--export_dir: {exported} already exists"),
         (
-            lambda: export.export_run(run_folder, f"{exported}/labels.json/1"),
+            lambda: export.export_run(finished_run, f"{exported}/labels.json/1"),
             "--export_dir: .*labels.json is not a directory",
         ),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
@@ -361,11 +361,11 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
             call()
 
 
-def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
+def test_the_served_model_is_chosen_by_the_run_s_task(finished_run, tmp_path):
     def built(name, model, **settings):
         return export.build(write_run(tmp_path / name, model, **settings), ExportConfig()).served
 
-    classifier = export.build(run_folder, ExportConfig(dtype="bfloat16")).served
+    classifier = export.build(finished_run, ExportConfig(dtype="bfloat16")).served
     assert isinstance(classifier, ServedClassifier)
     assert tf.bfloat16 in {variable.dtype for variable in classifier.variables}
     single = built("cola", ClassifierModel(config(), 2), task="cola", labels=["0", "1"])
@@ -384,12 +384,12 @@ def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
     ],
 )
 def test_models_with_a_bilstm_are_refused(tmp_path, model, settings):
-    folder = write_run(tmp_path / "run", model, **settings)
-    with pytest.raises(InputError, match=f"--model_dir: {folder}: .* BiLSTM"):
-        export.export_run(folder, tmp_path / "exported")
+    directory = write_run(tmp_path / "run", model, **settings)
+    with pytest.raises(InputError, match=f"--model_dir: {directory}: .* BiLSTM"):
+        export.export_run(directory, tmp_path / "exported")
 
 
-def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
+def test_pre_trained_models_are_exported_from_any_directory(tmp_path):
     model = with_large_head(SpanModel(config()))
     write_model_files(tmp_path)
     (tmp_path / "config.json").write_text(model.config.to_json_string())
@@ -414,29 +414,29 @@ def test_an_exported_vocabulary_keeps_the_rules_of_its_tokenizer(write, tmp_path
 def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp_path):
     model = with_large_head(SpanModel(config()))
     recorded = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
-    folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **recorded)
+    directory = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **recorded)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
-    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned))
-    served = export.build(folder, ExportConfig()).served
-    assert isinstance(served, ServedAnswerer)
+    (tmp_path / "run" / finished_run.TUNED_FILE).write_text(json.dumps(tuned))
+    served = export.build(directory, ExportConfig()).served
+    assert isinstance(served, ServedPredictor)
     settings = served.config
     assert (settings.max_seq_length, settings.doc_stride, settings.max_query_length) == (12, 3, 4)
     assert (settings.n_best_size, settings.max_answer_length, served.null_score_diff_threshold) == (6, 5, -1.5)
     changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
-    served = export.build(folder, changed).served
+    served = export.build(directory, changed).served
     assert (served.config.max_answer_length, served.null_score_diff_threshold) == (9, 2.0)
-    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
-    assert export.build(folder, ExportConfig()).served.null_score_diff_threshold == 0.0
+    (tmp_path / "run" / finished_run.TUNED_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
+    assert export.build(directory, ExportConfig()).served.null_score_diff_threshold == 0.0
 
 
 def test_a_vocabulary_of_another_model_is_not_exported(tmp_path):
-    folder = write_run(
+    directory = write_run(
         tmp_path / "run", ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
     )
     vocab_file = tmp_path / "run" / "vocab.txt"
     vocab_file.write_text("\n".join([*PIECES[:-2], *reversed(PIECES[-2:])]))
     with pytest.raises(InputError, match=r"recorded in .*run\.json"):
-        export.export_run(folder, str(tmp_path / "exported"))
+        export.export_run(directory, str(tmp_path / "exported"))
 
 
 @pytest.mark.parametrize(
@@ -455,13 +455,13 @@ def test_a_damaged_model_is_named(without_text, tmp_path, name, damage):
     assert "\n" not in str(error.value)
 
 
-def test_folders_may_have_any_name(tmp_path):
+def test_directories_may_have_any_name(tmp_path):
     name = "a[1]b\\c*?"
-    folder = write_run(
+    directory = write_run(
         tmp_path / name, ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
     )
-    assert saver.latest_checkpoint(folder) == f"{folder}/model.ckpt-7"
+    assert saver.latest_checkpoint(directory) == f"{directory}/model.ckpt-7"
     (tmp_path / name / "checkpoint").unlink()
-    export.export_run(folder, str(tmp_path / "export" / name), ExportConfig(text=False))
+    export.export_run(directory, str(tmp_path / "export" / name), ExportConfig(text=False))
     loaded = export.load(str(tmp_path / "export" / name), "token_ids")
     assert loaded.inputs == ["input_ids", "input_mask", "segment_ids"]

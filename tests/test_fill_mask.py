@@ -16,20 +16,20 @@ PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("model")
     config = tiny_config(vocab_size=len(PIECES), max_position_embeddings=8)
     model = PretrainingModel(config)
     bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
     bias.assign(np.linspace(0, 70, len(PIECES)))  # makes the order of the guesses known
-    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
-    (folder / "bert_config.json").write_text(config.to_json_string())
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    return folder
+    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
+    (directory / "bert_config.json").write_text(config.to_json_string())
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return directory
 
 
-def test_guesses_for_each_mask_are_sorted(folder):
-    filler = FillMask(str(folder))
+def test_guesses_for_each_mask_are_sorted(directory):
+    filler = FillMask(str(directory))
     guesses = filler("a [MASK] B[MASK]", top=3)
     assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
     assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
@@ -42,18 +42,18 @@ def test_guesses_for_each_mask_are_sorted(folder):
     for target in ("ab", "x", "", 5):
         with pytest.raises(InputError, match=f"^targets: {target!r} is not a single token"):
             filler("[MASK]", targets=[target])
-    assert repr(filler) == f"FillMask({str(folder / 'bert_model.ckpt')!r})"
+    assert repr(filler) == f"FillMask({str(directory / 'bert_model.ckpt')!r})"
 
 
-def test_fillings_are_printed(folder):
-    flags = [f"--model={folder}", "--text=[MASK] b [MASK]", "--top=2", "--targets=a,b"]
+def test_fillings_are_printed(directory):
+    flags = [f"--model={directory}", "--text=[MASK] b [MASK]", "--top=2", "--targets=a,b"]
     shown = programs.run("-m", "bert_tf.fill_mask", *flags)
     assert re.search(r"^\[MASK\] b \[MASK\]\n(   b [0-9.]+%   a [0-9.]+%\n){2}", shown, re.MULTILINE), shown
 
 
-def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
-    for name in ("bert_config.json", *(path.name for path in folder.glob("bert_model.ckpt*"))):
-        (tmp_path / name).symlink_to(folder / name)
+def test_an_embedding_without_a_piece_is_guessed_as_unk(directory, tmp_path):
+    for name in ("bert_config.json", *(path.name for path in directory.glob("bert_model.ckpt*"))):
+        (tmp_path / name).symlink_to(directory / name)
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES[:-1]))
     [guesses] = FillMask(str(tmp_path))("a [MASK]", top=2)
     assert [guess.token for guess in guesses] == ["[UNK]", "b"]
@@ -70,13 +70,13 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
         ("a [MASK]", 0, "top is 0"),
     ],
 )
-def test_bad_texts_are_refused(folder, text, top, message):
+def test_bad_texts_are_refused(directory, text, top, message):
     with pytest.raises(InputError, match=message):
-        FillMask(str(folder))(text, top)
+        FillMask(str(directory))(text, top)
 
 
-def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(folder):
-    shown = programs.run("-m", "bert_tf.fill_mask", f"--model={folder}", typed="[MASK]\n\na b\nb [MASK]\n", expect=1)
+def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(directory):
+    shown = programs.run("-m", "bert_tf.fill_mask", f"--model={directory}", typed="[MASK]\n\na b\nb [MASK]\n", expect=1)
     assert shown.index("[MASK]\n   ##c") < shown.index("'a b' has no [MASK]") < shown.index("b [MASK]\n   ##c")
     assert "error: 1 of the texts could not be filled in" in shown
 

@@ -84,9 +84,9 @@ def error(function, *arguments):
     except InputError as error:
         return str(error)
 
-folder = tempfile.mkdtemp()
+directory = tempfile.mkdtemp()
 for name, content in (("a.zst", b"(\\xb5/\\xfd"), ("a.parquet", b"")):
-    with open(f"{folder}/{name}", "wb") as writer:
+    with open(f"{directory}/{name}", "wb") as writer:
         writer.write(content)
 print(json.dumps({
     "file": bert_tf.__file__,
@@ -98,8 +98,8 @@ print(json.dumps({
     "tf2onnx": [error(lazy_imports.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [
-        error(lambda: list(lines.read_lines(f"{folder}/a.zst"))),
-        error(lambda: list(lines.read_rows(f"{folder}/a.parquet", "text", 0, 1))),
+        error(lambda: list(lines.read_lines(f"{directory}/a.zst"))),
+        error(lambda: list(lines.read_rows(f"{directory}/a.parquet", "text", 0, 1))),
     ],
 }))
 """
@@ -136,21 +136,22 @@ def outside(target, *command):
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A folder with the installed wheel, inside the checkout of another project."""
-    folder = tmp_path_factory.mktemp("package")
+    """A directory with the installed wheel, inside the checkout of another project."""
+    directory = tmp_path_factory.mktemp("package")
     not_copied = shutil.ignore_patterns(".*", "build", "dist", "runs", "golden", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, folder / "source", ignore=not_copied)
+    shutil.copytree(ROOT, directory / "source", ignore=not_copied)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-deps", "--no-index"]
     subprocess.run(
-        [*pip, "wheel", *offline, "--no-build-isolation", f"--wheel-dir={folder}", str(folder / "source")], check=True
+        [*pip, "wheel", *offline, "--no-build-isolation", f"--wheel-dir={directory}", str(directory / "source")],
+        check=True,
     )
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "install", *offline, f"--target={folder / 'site'}", str(wheel)], check=True)
-    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a"]
+    (wheel,) = directory.glob("*.whl")
+    subprocess.run([*pip, "install", *offline, f"--target={directory / 'site'}", str(wheel)], check=True)
+    git = ["git", "-C", str(directory), "-c", "user.name=a", "-c", "user.email=a"]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message=another project"], check=True)
-    return folder / "site"
+    return directory / "site"
 
 
 @pytest.fixture(scope="module")
@@ -217,14 +218,14 @@ def test_an_optional_package_is_imported_without_its_warnings_and_its_faults_are
     assert not isinstance(raised.value, InputError)
 
 
-def test_commands_work_in_any_folder(target):
-    folder = target.parent
-    (folder / "text.txt").write_text(TEXT)
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+def test_commands_work_in_any_directory(target):
+    directory = target.parent
+    (directory / "text.txt").write_text(TEXT)
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     sizes = ("--max_seq_length=32", "--max_predictions_per_seq=3", "--num_workers=1")
     files = ("--input_file=text.txt", "--vocab_file=vocab.txt", "--output_file=out.tfrecord")
     outside(target, str(target / "bin" / "bert-data"), *files, *sizes)
-    shown = programs.run("-m", "data_prep.inspect", folder / "out.tfrecord", "--num_examples=1")
+    shown = programs.run("-m", "data_prep.inspect", directory / "out.tfrecord", "--num_examples=1")
     assert re.search(r"out\.tfrecord, example 1: \d+ tokens, \d+ to predict; B ", shown)
 
 
@@ -237,7 +238,9 @@ def test_all_imports_are_declared():
     for path in (source for source in SOURCES if source.name != other_environments):
         for module in {name.partition(".")[0] for name in imports(path)}:
             ours = module in sys.stdlib_module_names or module in ("bert_tf", "data_prep")
-            packages = {lazy_imports.OPTIONAL[module]} if module in lazy_imports.OPTIONAL else set(installed.get(module, []))
+            packages = (
+                {lazy_imports.OPTIONAL[module]} if module in lazy_imports.OPTIONAL else set(installed.get(module, []))
+            )
             assert ours or declared & {canonicalize_name(name) for name in packages}, f"{path} imports {module}"
 
 

@@ -68,18 +68,18 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
         pretrained.read_model(ModelFiles())
     config = tiny_config(vocab_size=7)
     path = write("run/bert_config.json", config.to_json_string())
-    folder = path.removesuffix("/bert_config.json")
-    with pytest.raises(InputError, match=f"--vocab_file is missing: there is no such file in {folder}"):
-        pretrained.read_model(ModelFiles(), folder)
+    directory = path.removesuffix("/bert_config.json")
+    with pytest.raises(InputError, match=f"--vocab_file is missing: there is no such file in {directory}"):
+        pretrained.read_model(ModelFiles(), directory)
     for piece, lower in (("a", True), ("A", False)):
         write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")
-        read, tokenizer = pretrained.read_model(ModelFiles(), folder)
+        read, tokenizer = pretrained.read_model(ModelFiles(), directory)
         assert read == config and tokenizer.do_lower_case == lower
         model = ModelFiles(do_lower_case=not lower)
-        assert pretrained.read_model(model, folder)[1].do_lower_case != lower
+        assert pretrained.read_model(model, directory)[1].do_lower_case != lower
     other = write("other.json", tiny_config(vocab_size=6).to_json_string())
     with pytest.raises(InputError, match="vocab_size is 6"):
-        pretrained.read_model(ModelFiles(bert_config_file=other), folder)
+        pretrained.read_model(ModelFiles(bert_config_file=other), directory)
 
 
 SETTINGS = [ModelFiles, DistributionConfig, OptimizerConfig, TrainingConfig, FinetuningConfig, ExportConfig]

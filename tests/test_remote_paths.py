@@ -22,60 +22,60 @@ SQUAD = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    programs.write_model_files(folder)
-    (folder / "text").mkdir()
-    (folder / "text" / "a.txt").write_text("\n".join(f"a b c {letter} e f\n" for letter in "abcdefgh"))
-    (folder / "table").mkdir()
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("files")
+    programs.write_model_files(directory)
+    (directory / "text").mkdir()
+    (directory / "text" / "a.txt").write_text("\n".join(f"a b c {letter} e f\n" for letter in "abcdefgh"))
+    (directory / "table").mkdir()
     for name in ("train", "dev"):
-        (folder / "table" / f"{name}.tsv").write_text("text\tlabel\n" + "a b\tx\nc d\ty\n" * 2)
-    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": [SQUAD]}))
-    (folder / "lines.jsonl").write_text('"a b"\n"c d"\n')
-    (folder / "lines.txt").write_text("a b\nc d\n")
-    return folder
+        (directory / "table" / f"{name}.tsv").write_text("text\tlabel\n" + "a b\tx\nc d\ty\n" * 2)
+    (directory / "squad.json").write_text(json.dumps({"version": "1.1", "data": [SQUAD]}))
+    (directory / "lines.jsonl").write_text('"a b"\n"c d"\n')
+    (directory / "lines.txt").write_text("a b\nc d\n")
+    return directory
 
 
-def run(folder, program, *flags):
-    programs.run("tests/in_ram.py", folder, program, *flags)
+def run(directory, program, *flags):
+    programs.run("tests/in_ram.py", directory, program, *flags)
     assert not (ROOT / "ram:").exists()
 
 
-def test_programs_read_and_write_urls(folder):
-    run(folder, "data_prep.build_vocab", f"--input_file={U}/text/*.txt", f"--output_file={U}/words.txt")
-    assert "[MASK]" in (folder / "words.txt").read_text().splitlines()
+def test_programs_read_and_write_urls(directory):
+    run(directory, "data_prep.build_vocab", f"--input_file={U}/text/*.txt", f"--output_file={U}/words.txt")
+    assert "[MASK]" in (directory / "words.txt").read_text().splitlines()
     run(
-        *(folder, "data_prep.create_pretraining_data", f"--input_file={U}/text", f"--vocab_file={U}/vocab.txt"),
-        *(f"--output_file={U}/train.tfrecord", f"--work_dir={folder}/work", "--num_workers=1", *LENGTHS),
+        *(directory, "data_prep.create_pretraining_data", f"--input_file={U}/text", f"--vocab_file={U}/vocab.txt"),
+        *(f"--output_file={U}/train.tfrecord", f"--work_dir={directory}/work", "--num_workers=1", *LENGTHS),
     )
     pretrain = (f"--input_file={U}/train.tfrecord*", *MODEL, *LENGTHS, "--train_batch_size=4", "--num_warmup_steps=1")
     pretrain = ("run_pretraining.py", "--do_train", f"--output_dir={U}/run", *pretrain)
-    run(folder, *pretrain, "--num_train_steps=1")
-    run(folder, *pretrain, "--num_train_steps=2", "--allow_changed_settings")
-    records = map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())
+    run(directory, *pretrain, "--num_train_steps=1")
+    run(directory, *pretrain, "--num_train_steps=2", "--allow_changed_settings")
+    records = map(json.loads, (directory / "run" / "metrics.jsonl").read_text().splitlines())
     assert [record["step"] for record in records] == [1, 2]
-    run(folder, "bert_tf.convert_checkpoint", f"--input={U}/run", f"--output={U}/hf", "--format=hf")
+    run(directory, "bert_tf.convert_checkpoint", f"--input={U}/run", f"--output={U}/hf", "--format=hf")
     run(
-        *(folder, "run_classifier.py", "--task_name=text", f"--data_dir={U}/table", f"--output_dir={U}/texts"),
+        *(directory, "run_classifier.py", "--task_name=text", f"--data_dir={U}/table", f"--output_dir={U}/texts"),
         *(f"--init_checkpoint={U}/hf", "--do_train", "--do_eval", "--do_export", f"--export_dir={U}/exported"),
         *("--max_seq_length=12", "--train_batch_size=4", "--num_train_epochs=1"),
     )
     run(
-        *(folder, "bert_tf.predict", f"--model={U}/exported", f"--input_file={U}/lines.jsonl"),
+        *(directory, "bert_tf.predict", f"--model={U}/exported", f"--input_file={U}/lines.jsonl"),
         f"--output_file={U}/answers.jsonl",
     )
-    assert len((folder / "answers.jsonl").read_text().splitlines()) == 2
+    assert len((directory / "answers.jsonl").read_text().splitlines()) == 2
     run(
-        *(folder, "run_squad.py", "--do_train", "--do_predict", f"--train_file={U}/squad.json"),
+        *(directory, "run_squad.py", "--do_train", "--do_predict", f"--train_file={U}/squad.json"),
         *(f"--predict_file={U}/squad.json", f"--output_dir={U}/answers", f"--init_checkpoint={U}/hf"),
         *("--max_seq_length=12", "--max_query_length=4", "--train_batch_size=1", "--num_train_epochs=1"),
     )
-    assert json.loads((folder / "answers" / "predictions.json").read_text()).keys() == {"1"}
+    assert json.loads((directory / "answers" / "predictions.json").read_text()).keys() == {"1"}
     run(
-        *(folder, "extract_features.py", f"--input_file={U}/lines.txt", f"--output_file={U}/features.jsonl"),
+        *(directory, "extract_features.py", f"--input_file={U}/lines.txt", f"--output_file={U}/features.jsonl"),
         *(f"--init_checkpoint={U}/hf", "--layers=-1", "--max_seq_length=12"),
     )
-    assert len((folder / "features.jsonl").read_text().splitlines()) == 2
+    assert len((directory / "features.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_remote_file_has_the_methods_of_a_local_one():
@@ -94,10 +94,10 @@ def test_a_remote_file_has_the_methods_of_a_local_one():
         assert reader.readinto(target) == 2 and bytes(target) == b"\xa4\n"
 
 
-def test_a_remote_folder_is_moved_with_all_its_files():
-    with files.replacing_folder("ram://moved/to/") as name:
+def test_a_remote_directory_is_moved_with_all_its_files():
+    with files.replacing_directory("ram://moved/to/") as name:
         for path in (f"{name}/a", f"{name}/inner/b"):
-            files.make_folder(path.rpartition("/")[0])
+            files.make_directory(path.rpartition("/")[0])
             with files.replacing(path) as writer:
                 writer.write(path[-1])
     assert files.find("ram://moved/to/*") == ["ram://moved/to/a", "ram://moved/to/inner"]

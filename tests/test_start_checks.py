@@ -35,10 +35,10 @@ OUT = "--output_dir={new}"
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory):
-    """A folder in which a module `tensorflow` ends the program."""
-    folder = tmp_path_factory.mktemp("stub")
-    (folder / "tensorflow.py").write_text("raise SystemExit('TensorFlow is imported')\n")
-    return str(folder)
+    """A directory in which a module `tensorflow` ends the program."""
+    directory = tmp_path_factory.mktemp("stub")
+    (directory / "tensorflow.py").write_text("raise SystemExit('TensorFlow is imported')\n")
+    return str(directory)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokeniz
 def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
     checkpoint = pretrained_model(tmp_path)
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
-    for folder, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
-        made = run(do_train=False, output_dir=str(tmp_path / folder), init_checkpoint=checkpoint)
+    for directory, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
+        made = run(do_train=False, output_dir=str(tmp_path / directory), init_checkpoint=checkpoint)
         message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
         with pytest.raises(InputError, match=message):
             workflow.finetune(made.task, made.settings, run=made)
@@ -244,12 +244,12 @@ def test_python_s_messages_name_arguments(tmp_path, settings, fit, message):
     assert "--" not in str(raised.value)
 
 
-def pretrained_model(folder):
-    config, _ = programs.write_model_files(folder)
+def pretrained_model(directory):
+    config, _ = programs.write_model_files(directory)
     encoder = BertEncoder(BertConfig.from_json_file(config))
     weights = {variable.path: np.array(variable) for variable in encoder.weights}
-    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
-    return str(folder)
+    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
+    return str(directory)
 
 
 def test_python_s_messages_name_changed_arguments(tmp_path):
@@ -268,21 +268,21 @@ def test_python_s_messages_name_changed_arguments(tmp_path):
 
 
 def test_python_s_messages_name_the_right_call(tmp_path, capsys):
-    folder = pretrained_model(tmp_path)
+    directory = pretrained_model(tmp_path)
     with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):
         bert_tf.Classifier.load(tmp_path / "nope")
     for load, name in ((bert_tf.load_model, "load_model"), (bert_tf.FillMask, "FillMask")):
         with pytest.raises(InputError, match=rf"^{name}\(\): there is no checkpoint 'nope'"):
             load("nope")
     with pytest.raises(TypeError, match="omit num_labels"):
-        bert_tf.Classifier.from_pretrained(folder, num_labels=2)
+        bert_tf.Classifier.from_pretrained(directory, num_labels=2)
     with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
-        bert_tf.Classifier.from_pretrained(folder).predict(["a"])
-    bert_tf.Classifier.from_pretrained(folder, max_seq_length=8, learning_rate=3.5)
+        bert_tf.Classifier.from_pretrained(directory).predict(["a"])
+    bert_tf.Classifier.from_pretrained(directory, max_seq_length=8, learning_rate=3.5)
     assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=8)
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=8)
     with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
-        bert_tf.SentenceEncoder.from_pretrained(folder, max_seq_length=5000)
+        bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=5000)
     vectors = encoder.encode(["a b", "c"])
     assert encoder.encode("a b").tolist() == vectors[0].tolist()
     assert encoder.encode([]).shape == (0, vectors.shape[1])

@@ -14,8 +14,8 @@ def test_a_broken_promise_is_reported_with_the_command_that_repeats_it():
 import json, sys
 from tests.torture import __main__, kills
 
-def write_in_place(folder):
-    path = folder / "x.json"
+def write_in_place(directory):
+    path = directory / "x.json"
     if path.exists():
         json.loads(path.read_text())
     with open(path, "w") as writer:

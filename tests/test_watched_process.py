@@ -16,9 +16,9 @@ time.sleep(1)
 
 
 def test_what_a_command_needs_is_watched(tmp_path):
-    needs = run_watched([sys.executable, "-c", WRITE_AND_WAIT, str(tmp_path)], folder=str(tmp_path))
+    needs = run_watched([sys.executable, "-c", WRITE_AND_WAIT, str(tmp_path)], directory=str(tmp_path))
     assert needs.seconds > 1 and needs.processes == 1 and needs.calls > 10
-    assert needs.folder == 10_000 and 30 << 20 < needs.memory < 200 << 20
+    assert needs.directory == 10_000 and 30 << 20 < needs.memory < 200 << 20
     with pytest.raises(RuntimeError, match="nothing to see"):
         run_watched([sys.executable, "-c", "raise ValueError('nothing to see')"])
 
@@ -32,7 +32,7 @@ def test_memory_that_cannot_be_limited_is_told(tmp_path, monkeypatch):
 
 
 def test_memory_is_limited(tmp_path, monkeypatch):
-    """A group of the second version, played by a folder."""
+    """A group of the second version, played by a directory."""
     mkdir = watched_process.os.mkdir
 
     def make_group(path):

@@ -2,7 +2,7 @@
 
 benchmarks/serving.py runs this script with another Python interpreter, which does not need this project:
 
-    python benchmarks/peers/serving_requests.py KIND CONFIG_JSON VOCAB_FILE THREADS FOLDER
+    python benchmarks/peers/serving_requests.py KIND CONFIG_JSON VOCAB_FILE THREADS DIRECTORY
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ LENGTH = 128
 
 
 def main():
-    kind, settings, vocab_file, threads, folder = sys.argv[1:]
+    kind, settings, vocab_file, threads, directory = sys.argv[1:]
     runtime, dtype = kind.split()
     missing = [name for name in NEEDED[runtime] if importlib.util.find_spec(name) is None]
     if missing:
@@ -32,7 +32,7 @@ def main():
     config = BertConfig(**json.loads(settings), num_labels=2)
     model = BertForSequenceClassification(config).eval().to(getattr(torch, dtype))
     if runtime == "onnxruntime":
-        predict = onnx_session(model, int(threads), f"{folder}/model.onnx")
+        predict = onnx_session(model, int(threads), f"{directory}/model.onnx")
     else:
 
         def predict(inputs):

@@ -3,7 +3,7 @@
     python transformers_finetuning.py JOB.json
 
 It runs in another interpreter, because this project requires neither library. The job file contains the type of
-the task (pairs, choices or tags), the folder of the model, and the examples for training and evaluation. It also has
+the task (pairs, choices or tags), the directory of the model, and the examples for training and evaluation. It also has
 the batches as indices of examples, and the type of matrix multiplications. The script prints the seconds of training
 and the accuracy. Batches are padded to their longest sequence; optimizer, precision and clipping are the defaults of
 transformers' own training loop. The tokenizer is the fast one. A GPU is used if PyTorch finds one.

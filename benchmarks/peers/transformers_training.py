@@ -1,9 +1,9 @@
 """Trains with PyTorch and transformers, a requested number of steps at a time; see benchmarks/train_step.py.
 
-    python transformers_training.py FOLDER dtype batch_size threads
+    python transformers_training.py DIRECTORY dtype batch_size threads
 
-It runs in another interpreter, because this project requires neither library. FOLDER contains the model's config, with
-the class of the model, and examples.jsonl. For each number on standard input it runs that many training steps and
+It runs in another interpreter, because this project requires neither library. DIRECTORY contains the model's config,
+with the class of the model, and examples.jsonl. For each number on standard input it runs that many training steps and
 prints their seconds. Batches, padding, optimizer and precision are the defaults of transformers' own training loop
 (with --bf16). The model trains on the GPU if PyTorch finds one. Other scripts use the optimizer and the step.
 """
@@ -68,13 +68,13 @@ def padded(value, length):
 
 
 def main():
-    folder, dtype, batch_size, threads = sys.argv[1:]
+    directory, dtype, batch_size, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     torch.manual_seed(1)
     random.seed(1)
-    with open(os.path.join(folder, "examples.jsonl"), encoding="utf-8") as reader:
+    with open(os.path.join(directory, "examples.jsonl"), encoding="utf-8") as reader:
         data = batches([json.loads(line) for line in reader], int(batch_size))
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(directory)
     optimizer = Optimizer(getattr(transformers, config.architectures[0])(config), 5e-5, 100, 10000, dtype)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:

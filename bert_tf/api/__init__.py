@@ -1,7 +1,7 @@
 """The Python API: training and using BERT on data in memory.
 
 - `arguments`: converts keyword arguments to settings.
-- `run_folder`: run directories, `history`, `save` and `export` of everything that trains.
+- `run_directory`: run directories, `history`, `save` and `export` of everything that trains.
 - `base`: the base of all estimators: `from_pretrained`, `load`, `fit`, `evaluate`, `score`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.

@@ -34,7 +34,7 @@ _ARGUMENTS = _NAMES_IN_KERAS | {
     "dev_fraction": "validation_split",
     "do_train": "fit()",
     "init_checkpoint": "path",
-    "export_dir": "folder",
+    "export_dir": "directory",
 }
 
 Config = TypeVar("Config", bound=Settings)

@@ -12,7 +12,7 @@ from sklearn.utils import InputTags, Tags, TargetTags
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import OF_MODEL, REFUSED, applied, applied_to_both
-from bert_tf.api.recorded_run import RunFolder, finished_run
+from bert_tf.api.recorded_run import RecordedRun, finished_run
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -33,11 +33,11 @@ from bert_tf.text import Tokenizer
 Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
 
 
-class Estimator(RunFolder, abc.ABC):
+class Estimator(RecordedRun, abc.ABC):
     """A pre-trained model with an output layer for a task. Use `from_pretrained` or `load` to create one.
 
     Args:
-      output_dir: see `RunFolder`.
+      output_dir: see `RecordedRun`.
       start: the model to start from; None if the task has a frozen model.
       model: the encoder's config and the tokenizer.
       labels: the classes; None to use the classes of the data.
@@ -45,7 +45,7 @@ class Estimator(RunFolder, abc.ABC):
       options: the settings of the class.
 
     Attributes:
-      output_dir: see `RunFolder`.
+      output_dir: see `RecordedRun`.
       config: the encoder's `BertConfig`.
       tokenizer: the model's tokenizer.
 
@@ -82,7 +82,7 @@ class Estimator(RunFolder, abc.ABC):
         self._first_start = start
 
     def __repr__(self) -> str:
-        start = self._folder if self._trained_checkpoint else self._start
+        start = self._directory if self._trained_checkpoint else self._start
         labels = f", labels={self._labels!r}" if self._labels else ""
         return f"{type(self).__name__}({start!r}{labels}, max_seq_length={self._settings.max_seq_length})"
 
@@ -143,34 +143,34 @@ class Estimator(RunFolder, abc.ABC):
 
     @classmethod
     def load(
-        cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device", tpu_name: str = ""
+        cls, directory: str | os.PathLike[str], distribution_strategy: str = "one_device", tpu_name: str = ""
     ) -> Self:
         """Returns an estimator from a directory written by `save` or by a program.
 
         `fit` continues training in a temporary directory and leaves this one unchanged.
 
         Args:
-          folder: the run directory.
+          directory: the run directory.
           distribution_strategy: see `from_pretrained`.
           tpu_name: see `from_pretrained`.
 
         Raises:
           InputError: if the directory has no finished run of this type of task.
         """
-        folder, run, flags = finished_run(folder, cls.__name__, cls._ARCHITECTURE, cls._problem == "regression")
-        _, bert_config, tokenizer = pretrained.find_model(folder, "load()", run["do_lower_case"])
+        directory, run, flags = finished_run(directory, cls.__name__, cls._ARCHITECTURE, cls._problem == "regression")
+        _, bert_config, tokenizer = pretrained.find_model(directory, "load()", run["do_lower_case"])
         given = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
         given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
         config = applied(FinetuningConfig(), given, "load()")
         # Programs record this setting of a `Classifier` as the problem.
         options = cls._OPTIONS.from_flags(flags | {"multi_label": run.get("problem") == "multi_label"})
-        loaded = cls(None, folder, (bert_config, tokenizer), run.get("labels"), config, options)
-        loaded._folder = folder
+        loaded = cls(None, directory, (bert_config, tokenizer), run.get("labels"), config, options)
+        loaded._directory = directory
         return loaded
 
     def _run(self, task: Task) -> FinetuningRun:
         """Returns a run that evaluates and predicts, after checking that its settings match the trained model."""
-        config = self._settings.in_folder(self._folder).replace(model=ModelFiles(self._start))
+        config = self._settings.in_directory(self._directory).replace(model=ModelFiles(self._start))
         run = FinetuningRun(task, config, (self.config, self.tokenizer))
         if self._trained_checkpoint:
             run.check_reading()
@@ -243,11 +243,11 @@ class Estimator(RunFolder, abc.ABC):
                 raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
             weighted = zip(examples["train"], weights, strict=True)
             examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
-        with self._next_run(verbose, callbacks) as (folder, checked):
+        with self._next_run(verbose, callbacks) as (directory, checked):
             task = self._task(examples, does_train=True, dev_fraction=validation_split, selection_metric=metric)
-            config = config.in_folder(folder).replace(model=ModelFiles(self._start))
+            config = config.in_directory(directory).replace(model=ModelFiles(self._start))
             if self._fits:
-                config = config.starting_from(self._start, folder)
+                config = config.starting_from(self._start, directory)
             flags = self._options.to_dict() | self._learned_settings(labels)
             config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
@@ -295,7 +295,7 @@ class Estimator(RunFolder, abc.ABC):
         config = self._data_config(examples).replace(**data)
         if not (does_train or config.labels or self._trained_checkpoint):
             config = config.replace(labels=self._labels_before())
-        return build_task(config, self._folder, does_train, examples=examples)
+        return build_task(config, self._directory, does_train, examples=examples)
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the properties of the training data to record."""
@@ -309,7 +309,7 @@ class Estimator(RunFolder, abc.ABC):
         """Returns the classes of the model, or of the initial model if it has not been trained."""
         self._check_usable()
         trained = self._trained_checkpoint
-        return (run_directory.recorded_labels(self._folder) or self._labels) if trained else self._labels_before()
+        return (run_directory.recorded_labels(self._directory) or self._labels) if trained else self._labels_before()
 
     def _outputs(self, split: str, given: Sequence[Any], batch_size: int) -> Outputs:
         """Returns the outputs for examples of a split."""

@@ -4,7 +4,7 @@ import os
 from typing import Any, Self
 
 from bert_tf.api.arguments import applied
-from bert_tf.api.recorded_run import RunFolder
+from bert_tf.api.recorded_run import RecordedRun
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
@@ -25,7 +25,7 @@ _OF_MODEL = frozenset(("objective", "dtype", "distribution"))
 _OF_FIT = frozenset(("held_out", "num_train_steps", "num_train_epochs"))
 
 
-class Pretrainer(RunFolder):
+class Pretrainer(RecordedRun):
     """Pre-trains an encoder: masked LM and next sentence prediction, or one of the paper's ablations.
 
     It runs the code of `run_pretraining.py`: the same data, settings and seed produce the same weights.
@@ -94,7 +94,7 @@ class Pretrainer(RunFolder):
         callbacks: Any = None,
         **settings: Any,
     ) -> dict[str, float]:
-        """Trains the encoder. See `RunFolder` for further calls.
+        """Trains the encoder. See `RecordedRun` for further calls.
 
         Args:
           records: TFRecord files made by `data_prep`: names and glob patterns, separated by commas.
@@ -112,7 +112,7 @@ class Pretrainer(RunFolder):
           The mean metrics of the last training steps. `history` has the metrics of all steps and the evaluations.
 
         Raises:
-          InputError: if the data can't be used, or the folder contains a run with other data or settings.
+          InputError: if the data can't be used, or the directory contains a run with other data or settings.
           KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
@@ -128,8 +128,8 @@ class Pretrainer(RunFolder):
             held_out=HeldOutConfig(validation_data and os.fspath(validation_data), steps=evaluate_every),
         )
         config = applied(config, settings, "Pretrainer.fit()", _REFUSED | _OF_MODEL)
-        with self._next_run(verbose, callbacks) as (folder, checked):
-            training = config.training.replace(output_dir=folder)
+        with self._next_run(verbose, callbacks) as (directory, checked):
+            training = config.training.replace(output_dir=directory)
             held_out = config.held_out.replace(batch_size=training.train_batch_size)
             config = config.replace(training=training, held_out=held_out)
             return pretrain(config, self.config, self.vocab_file, checked)[1]

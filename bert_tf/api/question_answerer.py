@@ -8,12 +8,12 @@ from typing import Any
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import hf_names, dev_split
+from bert_tf.tasks import dev_split, hf_names
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
+from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
 
 
 class QuestionAnswerer(Estimator):
@@ -112,11 +112,11 @@ class QuestionAnswerer(Estimator):
             raise InputError("x has no examples. Give some.", "x")
         task = SquadTask(self._squad_config, predict_file=examples)
         windows = task.featurize(task.examples(PREDICT_SPLIT), self.tokenizer, self._settings.max_seq_length)
-        return self._answerer.answer(examples, windows, shown=False)
+        return self._predictor.answer(examples, windows, shown=False)
 
     @property
-    def _answerer(self) -> Answerer:
-        self._predicting = self._predicting or Answerer(self._run(SquadTask(self._squad_config)), AnswerConfig())
+    def _predictor(self) -> AnswerPredictor:
+        self._predicting = self._predicting or AnswerPredictor(self._run(SquadTask(self._squad_config)), AnswerConfig())
         return self._predicting
 
     @property

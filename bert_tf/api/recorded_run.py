@@ -16,7 +16,7 @@ from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import hf_names
@@ -26,7 +26,7 @@ from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
 
 
-class RunFolder(NamesArguments):
+class RecordedRun(NamesArguments):
     """A sequence of training runs from Python.
 
     Each call of `fit` starts a new run from the weights of the previous one. The first run is in `output_dir`, the
@@ -48,16 +48,16 @@ class RunFolder(NamesArguments):
     )
 
     def __init__(self, output_dir: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None) -> None:
-        self.output_dir = os.fspath(output_dir or self._temporary_folder())
+        self.output_dir = os.fspath(output_dir or self._temporary_directory())
         self._start = start and os.fspath(start)
         self._fits = 0
         # The directory of the newest run, which may be another process's.
-        self._folder = run_directory.folder_of_model(self.output_dir)
+        self._directory = run_directory.directory_of_model(self.output_dir)
 
-    def _temporary_folder(self) -> str:
-        folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
-        weakref.finalize(self, folder.cleanup)
-        return folder.name
+    def _temporary_directory(self) -> str:
+        directory = tempfile.TemporaryDirectory(prefix="bert_tf-")
+        weakref.finalize(self, directory.cleanup)
+        return directory.name
 
     def __getstate__(self) -> NoReturn:
         """Refuses pickling and copying."""
@@ -73,59 +73,59 @@ class RunFolder(NamesArguments):
         """
         check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
         checked = checked_callbacks(callbacks, verbose)
-        folder = run_directory.fit_folder(self.output_dir, self._fits + 1)
-        files.check_output_files([os.path.join(folder, run_directory.RUN_FILE)], "output_dir")
+        directory = run_directory.fit_directory(self.output_dir, self._fits + 1)
+        files.check_output_files([os.path.join(directory, run_directory.RUN_FILE)], "output_dir")
         try:
-            with program.verbosity(verbose):
-                yield folder, checked
+            with messages.verbosity(verbose):
+                yield directory, checked
         except Preempted as stop:
             if stop.by_keyboard:
                 message = f"Training was stopped after step {stop.step}, which is saved. Call fit() again to resume."
                 raise KeyboardInterrupt(message) from None
             raise
         self._fits += 1
-        self._folder = self._start = folder
+        self._directory = self._start = directory
 
     def history(self) -> list[dict[str, Any]]:
         """Returns the lines of metrics.jsonl: the metrics of the last training run, with step and time."""
-        return log.read_metrics(self._folder)
+        return log.read_metrics(self._directory)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes the trained model to a new directory, completely or not at all. `load` and all programs can read it.
 
         Args:
-          folder: the new directory.
+          directory: the new directory.
 
         Raises:
           InputError: if nothing has been trained yet, or the directory is not new.
         """
-        trained, folder = self._check_trained(), require_path("save()", folder)
-        files.check_new_folder(folder, "save()")
+        trained, directory = self._check_trained(), require_path("save()", directory)
+        files.check_new_directory(directory, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
-        with files.replacing_folder(folder) as new:
-            for name in filter(lambda name: files.exists(os.path.join(self._folder, name)), self._SAVED_FILES):
-                files.copy(os.path.join(self._folder, name), os.path.join(new, name))
+        with files.replacing_directory(directory) as new:
+            for name in filter(lambda name: files.exists(os.path.join(self._directory, name)), self._SAVED_FILES):
+                files.copy(os.path.join(self._directory, name), os.path.join(new, name))
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
-    def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
+    def export(self, directory: str | os.PathLike[str], **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts. See `bert_tf.export.export_run`.
 
         Args:
-          folder: a new directory.
+          directory: a new directory.
           options: fields of `bert_tf.serving.export_config.ExportConfig`.
 
         Raises:
           InputError: if nothing has been trained yet, the directory is not new, or an option is invalid.
         """
         self._check_trained()
-        export_run(self._folder, require_path("export()", folder), ExportConfig(**options))
+        export_run(self._directory, require_path("export()", directory), ExportConfig(**options))
 
     @property
     def _trained_checkpoint(self) -> str | None:
         """The checkpoint to evaluate; None if there is none yet."""
-        return saver.latest_checkpoint(run_directory.evaluated_folder(self._folder))
+        return saver.latest_checkpoint(run_directory.evaluated_directory(self._directory))
 
     def _check_trained(self) -> str:
         """Returns `_trained_checkpoint`.
@@ -140,12 +140,12 @@ class RunFolder(NamesArguments):
 
 
 def finished_run(
-    folder: str | os.PathLike[str], name: str, architecture: str, is_regression: bool
+    directory: str | os.PathLike[str], name: str, architecture: str, is_regression: bool
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Returns the directory of a finished run, its resume settings and its flags.
 
     Args:
-      folder: the directory that was passed to `load`.
+      directory: the directory that was passed to `load`.
       name: the estimator's class.
       architecture: its architecture; see `hf_names.of_task`.
       is_regression: whether it predicts numbers.
@@ -153,18 +153,18 @@ def finished_run(
     Raises:
       InputError: if the directory has no finished run for this estimator.
     """
-    folder = run_directory.folder_of_model(require_path("load()", folder))
-    if not files.is_folder(folder):
-        raise InputError(f"load(): there is no directory {folder!r}. Check the path.")
-    if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-        raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
-    recorded = run_directory.read(folder)
+    directory = run_directory.directory_of_model(require_path("load()", directory))
+    if not files.is_directory(directory):
+        raise InputError(f"load(): there is no directory {directory!r}. Check the path.")
+    if not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
+        raise InputError(f"load(): {directory} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
+    recorded = run_directory.read(directory)
     run = recorded["resume_settings"]
     found, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
     if run.get("task") is None or found != architecture or (problem == "regression") != is_regression:
         other = "Regressor" if problem == "regression" else hf_names.CLASSES[found]
         use = f"{other}.load()" if run.get("task") else f"{name}.from_pretrained()"
-        raise InputError(f"load(): {folder} has a run of {run.get('task')!r}. Use {use}.")
+        raise InputError(f"load(): {directory} has a run of {run.get('task')!r}. Use {use}.")
     if "feature_layers" in run:
-        raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
-    return folder, run, recorded.get("flags", {})
+        raise InputError(f"load(): {directory} has a run with feature_layers. Use run_classifier.py.")
+    return directory, run, recorded.get("flags", {})

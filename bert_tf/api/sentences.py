@@ -91,7 +91,9 @@ class Classifier(Estimator):
             weights = {self._class_name(label, ""): weight for label, weight in weights.items()}
         threshold = str(self._options.label_threshold)
         if not threshold and self._options.multi_label and not self._trained_checkpoint and self._tuned_before:
-            threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
+            threshold = str(
+                run_directory.label_threshold(run_directory.directory_of_checkpoint(self._tuned_before.path))
+            )
         return DataConfig(
             TEXT,
             problem=self._problem,
@@ -151,8 +153,8 @@ class Classifier(Estimator):
         """The classes in their original type, in the order of the columns of `predict_proba`."""
         names = self._labels_now()
         source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
-        folder = run_directory.folder_of_checkpoint(source)
-        flags = run_directory.read(folder)["flags"] if run_directory.recorded(folder) else {}
+        directory = run_directory.directory_of_checkpoint(source)
+        flags = run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}
         # Class names are recorded as text, and their type next to them. Runs of programs have no other types.
         kind = flags.get("label_type") or in_memory.type_of(self._labels or ())
         return [{"int": int, "bool": "True".__eq__, "str": str}[kind](name) for name in names]

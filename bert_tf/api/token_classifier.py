@@ -98,7 +98,7 @@ class TokenClassifier(Estimator):
     def _scheme(self) -> str:
         """The tagging scheme of the trained model or, before training, of the initial model's classes."""
         if self._trained_checkpoint:
-            recorded = run_directory.read(self._folder)
+            recorded = run_directory.read(self._directory)
             return (recorded["flags"] | recorded["resume_settings"]).get("tag_scheme", schemes.AUTO)
         if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
             return self._options.tag_scheme

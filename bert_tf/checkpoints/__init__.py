@@ -9,7 +9,7 @@ Imports only from lower layers: `runtime`, `config`, `text`, `model` and `encode
 - `variable_names`: translates the variable names of Hugging Face and Model Garden.
 - `legacy`: reads the files of PyTorch, Keras 2, TensorFlow Hub and KerasHub.
 - `saver`: writes checkpoints in the original format, finds the newest complete one, and removes old ones.
-- `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
+- `run_directory`: writes and reads the settings of a run, and finds the directory of its best checkpoint.
 - `pretrained`: `load_model`, which returns an encoder with its tokenizer and config.
 """
 

@@ -17,7 +17,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 
 # The variables of a fine-tuned output layer. SQuAD's have a different path.
 HEAD_VARIABLES = r"(cls/squad/|heads/.*/)?output_(weights|bias)"
@@ -70,7 +70,7 @@ def rescaled(name: str, array: np.ndarray, before: tuple[float, float], after: t
 
 def hf_config(source: CheckpointSource) -> dict[str, Any]:
     """Returns the content of Hugging Face's `config.json` next to a checkpoint; empty if there is none."""
-    path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
+    path = os.path.join(run_directory.directory_of_checkpoint(source.path), HF_CONFIG_FILE)
     return json_files.read(path, "--init_checkpoint", _HfConfig) if files.exists(path) else {}
 
 

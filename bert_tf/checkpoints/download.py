@@ -18,7 +18,7 @@ import zlib
 
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 
 SAFETENSORS_FILE = "model.safetensors"
 # The files of weights in Hugging Face's format. Only the first one that a repository has is downloaded.
@@ -74,7 +74,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
                 f"{flag_name}: {path!r} is not a Hub name. Use hf://owner/name or hf://owner/name@revision."
             )
         return _snapshot(name, revision or None, flag_name)
-    if path.endswith(".zip") and files.exists(path) and not files.is_folder(path):
+    if path.endswith(".zip") and files.exists(path) and not files.is_directory(path):
         return _unpacked(path, f"{files.resolved(path)} {files.stamp(path)}", flag_name)
     if files.is_remote(path):
         return path
@@ -93,11 +93,11 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
         stem, suffix = os.path.splitext(whole)
         patterns = [*_DOWNLOADED, whole, f"{whole}.index.json", f"{stem}-*-of-*{suffix}"]
         try:
-            folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
+            directory = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns)
         except Exception as error:  # the errors of connections, servers and disks have no common class
             raise InputError(f"{where}: {_reason(error)}") from None
-        if any(os.path.exists(os.path.join(folder, weights)) for weights in WEIGHTS_FILES):
-            return folder
+        if any(os.path.exists(os.path.join(directory, weights)) for weights in WEIGHTS_FILES):
+            return directory
     raise InputError(f"{where}: the repository has none of {', '.join(WEIGHTS_FILES)}. Use another one.")
 
 
@@ -117,7 +117,7 @@ def _reason(error: Exception) -> str:
 
 
 def _unpacked(path: str, identity: str, flag_name: str) -> str:
-    """Returns the folder with the model of a zip file. Downloads and unpacks the file if it is not in the cache.
+    """Returns the directory with the model of a zip file. Downloads and unpacks the file if it is not in the cache.
 
     Args:
       path: the file or its URL.
@@ -136,20 +136,20 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
         if is_web and constants.HF_HUB_OFFLINE:
             raise InputError(f"{where}: not in the cache. Unset HF_HUB_OFFLINE to download it.")
         try:
-            with files.replacing_folder(target) as folder:
-                archive = _fetch(path, folder, where) if is_web else path
+            with files.replacing_directory(target) as directory:
+                archive = _fetch(path, directory, where) if is_web else path
                 with files.open_file(archive, "rb") as file, zipfile.ZipFile(file) as reader:
-                    reader.extractall(folder, _members(reader, where))  # checks checksums
+                    reader.extractall(directory, _members(reader, where))  # checks checksums
                 if archive != path:
                     files.remove(archive)
-                _folder_with_config(folder, where)
+                _directory_with_config(directory, where)
         # Passwords and unknown compressions are RuntimeErrors.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise InputError(f"{where}: damaged, or not a zip file ({error}). Download it again.") from None
         except OSError:
             if not os.path.exists(target):  # otherwise another process was faster
                 raise
-    return _folder_with_config(target, where)
+    return _directory_with_config(target, where)
 
 
 def _members(archive: zipfile.ZipFile, where: str) -> list[zipfile.ZipInfo]:
@@ -170,9 +170,9 @@ def _members(archive: zipfile.ZipFile, where: str) -> list[zipfile.ZipInfo]:
     return members
 
 
-def _fetch(url: str, folder: str, where: str) -> str:
-    """Downloads a file into a folder, and returns its path."""
-    target = os.path.join(folder, "downloaded.zip")
+def _fetch(url: str, directory: str, where: str) -> str:
+    """Downloads a file into a directory, and returns its path."""
+    target = os.path.join(directory, "downloaded.zip")
     try:
         with (
             urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response,
@@ -189,14 +189,14 @@ def _fetch(url: str, folder: str, where: str) -> str:
     return target
 
 
-def _folder_with_config(root: str, where: str) -> str:
-    """Returns the folder below `root` that contains the config of a model.
+def _directory_with_config(root: str, where: str) -> str:
+    """Returns the directory below `root` that contains the config of a model.
 
     Raises:
       InputError: if there is none, or more than one.
     """
-    found = [folder for folder, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
+    found = [directory for directory, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
     if len(found) != 1:
-        inside = ", ".join(sorted(os.path.relpath(folder, root) for folder in found)) or "no folder"
+        inside = ", ".join(sorted(os.path.relpath(directory, root) for directory in found)) or "no directory"
         raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. {_UNPACK}")
     return found[0]

@@ -12,7 +12,7 @@ _TABLE, _BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
 def add_embeddings(
-    weights: dict[str, np.ndarray], config: BertConfig, tokenizer: Tokenizer, folder: str, method: str
+    weights: dict[str, np.ndarray], config: BertConfig, tokenizer: Tokenizer, directory: str, method: str
 ) -> BertConfig:
     """Adds the embeddings of new tokens to the weights of a model, and their biases in the masked-LM head.
 
@@ -22,13 +22,13 @@ def add_embeddings(
       weights: maps released names to arrays; changed in place.
       config: the model's config.
       tokenizer: the model's tokenizer, without the new tokens.
-      folder: the folder with the vocabulary and the settings of the new tokenizer.
+      directory: the directory with the vocabulary and the settings of the new tokenizer.
       method: "mean" of the embeddings of the tokens that a new token's text was split into, or "random".
 
     Returns:
       The model's config with the new tokens.
     """
-    vocab = Tokenizer(os.path.join(folder, VOCAB_FILE), **tokenizer.rules).vocab
+    vocab = Tokenizer(os.path.join(directory, VOCAB_FILE), **tokenizer.rules).vocab
     size = max(config.vocab_size, len(vocab))
     generator = np.random.default_rng(0)
     new = [(token, number) for token, number in vocab.items() if token not in tokenizer.vocab]

@@ -10,14 +10,14 @@ import keras
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.checkpoints.class_names import HEAD_VARIABLES
+from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.text import Tokenizer
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
@@ -29,7 +29,7 @@ class LoadedBert:
 
     Attributes:
       encoder: takes input_ids [B, T] (and input_mask, segment_ids) as arrays or tensors; see `BertEncoder`.
-      tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's folder.
+      tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's directory.
       config: the encoder's config.
       source: the checkpoint, which may contain more than the encoder.
     """
@@ -53,7 +53,7 @@ class LoadedBert:
         head = MaskedLMHead(self.config)
         variables = checkpoints.named_variables(head.weights)
         # `load_model` has already checked the rest of the checkpoint.
-        checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
+        checkpoints.restore(variables, self.source, may_be_new="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
     def __call__(
@@ -90,8 +90,8 @@ def load_model(
     """Loads an encoder.
 
     Args:
-      path: a folder or a checkpoint prefix, in the format of the original code, Hugging Face, Model Garden or this
-        project, with bert_config.json (or config.json) and vocab.txt in the same folder. Or a repository on the
+      path: a directory or a checkpoint prefix, in the format of the original code, Hugging Face, Model Garden or this
+        project, with bert_config.json (or config.json) and vocab.txt in the same directory. Or a repository on the
         Hugging Face Hub (`owner/name` or `hf://owner/name@revision`), or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
         derived from the letters in the vocabulary.
@@ -120,7 +120,7 @@ def find_model(
     """Finds a model's checkpoint (prefix or file), config and tokenizer. For the arguments see `load_model`.
 
     Args:
-      path: a folder, a checkpoint prefix or a name.
+      path: a directory, a checkpoint prefix or a name.
       flag_name: the flag or function that got the path, for messages.
       do_lower_case: the tokenizer's casing.
 
@@ -128,12 +128,12 @@ def find_model(
       InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
     checkpoint = checkpoints.find_checkpoint(require_path(flag_name, path), flag_name)
-    folder = run_directory.folder_of_checkpoint(checkpoint, flag_name)
-    config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
-    vocab_file = find_vocabulary(folder)
+    directory = run_directory.directory_of_checkpoint(checkpoint, flag_name)
+    config = BertConfig.from_json_file(find_config(directory, flag_name), flag_name)
+    vocab_file = find_vocabulary(directory)
     if vocab_file is None:
         return checkpoint, config, None
-    return checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case)
+    return checkpoint, config, tokenizer_of(directory, config, vocab_file, do_lower_case)
 
 
 def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: str) -> Tokenizer:
@@ -150,7 +150,7 @@ def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: 
 
 
 def tokenizer_of(
-    folder: str | None,
+    directory: str | None,
     config: BertConfig,
     vocab_file: str,
     do_lower_case: bool | None = None,
@@ -158,7 +158,7 @@ def tokenizer_of(
     """Returns the tokenizer of a model.
 
     Args:
-      folder: the folder of the model; None for a model that has none yet.
+      directory: the directory of the model; None for a model that has none yet.
       config: the model's config.
       vocab_file: the vocabulary.
       do_lower_case: the casing; by default the model's, see `find_rules`.
@@ -166,8 +166,8 @@ def tokenizer_of(
     Raises:
       InputError: if the vocabulary can't be used, or does not match the config, the model or the casing.
     """
-    records = tokenizer_records(folder, vocab_file)
-    tokenizer = Tokenizer.checked(vocab_file, do_lower_case, records=records, folder=folder)
+    records = tokenizer_records(directory, vocab_file)
+    tokenizer = Tokenizer.checked(vocab_file, do_lower_case, records=records, directory=directory)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return tokenizer
 
@@ -176,12 +176,12 @@ class FoundFiles(NamedTuple):
     """The files of the model that a run starts from or resumes.
 
     Attributes:
-      folder: the model's folder; None if there is none or it is not needed.
-      config_file: the config; None if it is neither given nor in the folder.
-      vocab_file: the vocabulary; None if it is neither given nor in the folder.
+      directory: the model's directory; None if there is none or it is not needed.
+      config_file: the config; None if it is neither given nor in the directory.
+      vocab_file: the vocabulary; None if it is neither given nor in the directory.
     """
 
-    folder: str | None
+    directory: str | None
     config_file: str | None
     vocab_file: str | None
 
@@ -198,18 +198,20 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
     """
     start, config_file, vocab_file = model.init_checkpoint, model.bert_config_file, model.vocab_file
     if start and not (output_dir and saver.latest_checkpoint(output_dir)):
-        folder = run_directory.folder_of_checkpoint(checkpoints.find_checkpoint(start))
+        directory = run_directory.directory_of_checkpoint(checkpoints.find_checkpoint(start))
     elif output_dir and not (config_file and vocab_file):
-        folder = run_directory.folder_of_model(output_dir)
+        directory = run_directory.directory_of_model(output_dir)
     else:
         return FoundFiles(None, config_file, vocab_file)
-    return FoundFiles(folder, config_file or _first_of(CONFIG_FILES, folder), vocab_file or find_vocabulary(folder))
+    return FoundFiles(
+        directory, config_file or _first_of(CONFIG_FILES, directory), vocab_file or find_vocabulary(directory)
+    )
 
 
-def model_folder(found: FoundFiles, init_checkpoint: str | None) -> str | None:
-    """Returns the folder of the model that a run starts from or resumes; None if there is no such model yet."""
-    has_begun = found.folder and saver.latest_checkpoint(run_directory.evaluated_folder(found.folder))
-    return found.folder if init_checkpoint or has_begun else None
+def model_directory(found: FoundFiles, init_checkpoint: str | None) -> str | None:
+    """Returns the directory of the model that a run starts from or resumes; None if there is no such model yet."""
+    has_begun = found.directory and saver.latest_checkpoint(run_directory.evaluated_directory(found.directory))
+    return found.directory if init_checkpoint or has_begun else None
 
 
 def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
@@ -220,16 +222,16 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
       output_dir: the run directory; see `find_files`.
 
     Raises:
-      InputError: if a file is neither given nor in the model's folder, or the files do not match each other.
+      InputError: if a file is neither given nor in the model's directory, or the files do not match each other.
     """
     found = find_files(model, output_dir)
-    why = f"there is no such file in {found.folder}" if found.folder else "--init_checkpoint is not given"
+    why = f"there is no such file in {found.directory}" if found.directory else "--init_checkpoint is not given"
     for flag, path in (("bert_config_file", found.config_file), ("vocab_file", found.vocab_file)):
         if not path:
             raise InputError(f"--{flag} is missing: {why}. Pass it.")
     config = BertConfig.from_json_file(found.config_file)
-    folder = model_folder(found, model.init_checkpoint)
-    return config, tokenizer_of(folder, config, found.vocab_file, model.do_lower_case)
+    directory = model_directory(found, model.init_checkpoint)
+    return config, tokenizer_of(directory, config, found.vocab_file, model.do_lower_case)
 
 
 def restored_encoder(
@@ -255,44 +257,44 @@ def restored_encoder(
     options = {"seed": 0, "use_pooler": checkpoints.has_pooler(source)} | encoder_options
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)
-    return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
+    return encoder, checkpoints.restore(variables, source, may_be_new="", flag_name=flag_name)
 
 
-def find_config(folder: str, flag_name: str) -> str:
-    """Finds the config file in a folder: bert_config.json, or else config.json.
+def find_config(directory: str, flag_name: str) -> str:
+    """Finds the config file in a directory: bert_config.json, or else config.json.
 
     Raises:
-      InputError: if the folder contains neither.
+      InputError: if the directory contains neither.
     """
-    found = _first_of(CONFIG_FILES, folder)
+    found = _first_of(CONFIG_FILES, directory)
     if not found:
-        raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(CONFIG_FILES)}. Copy the config there.")
+        raise InputError(f"{flag_name}: {directory or '.'} has no {' or '.join(CONFIG_FILES)}. Copy the config there.")
     return found
 
 
-def find_vocabulary(folder: str) -> str | None:
-    """Finds the vocabulary in a folder: vocab.txt, or else Hugging Face's tokenizer.json; None without both."""
-    return _first_of((run_directory.VOCAB_FILE, TOKENIZER_JSON), folder)
+def find_vocabulary(directory: str) -> str | None:
+    """Finds the vocabulary in a directory: vocab.txt, or else Hugging Face's tokenizer.json; None without both."""
+    return _first_of((run_directory.VOCAB_FILE, TOKENIZER_JSON), directory)
 
 
-def _first_of(names: Iterable[str], folder: str) -> str | None:
-    return next(filter(files.exists, (os.path.join(folder, name) for name in names)), None)
+def _first_of(names: Iterable[str], directory: str) -> str | None:
+    return next(filter(files.exists, (os.path.join(directory, name) for name in names)), None)
 
 
-def tokenizer_records(folder: str | None, vocab_file: str) -> list[tuple[str, Mapping[str, Any]]]:
+def tokenizer_records(directory: str | None, vocab_file: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Returns the records of a model's tokenizer, for `find_rules`.
 
     Args:
-      folder: the folder of the model; None for a model that has none yet.
+      directory: the directory of the model; None for a model that has none yet.
       vocab_file: the vocabulary to use with the model.
 
     Raises:
       InputError: if the vocabulary gives different ids to the tokens of the model's own vocabulary.
     """
-    if folder is None:
+    if directory is None:
         return []
-    records = [(os.path.join(folder, run_directory.RUN_FILE), run_directory.recorded_tokenizer(folder))]
-    own = find_vocabulary(folder)
+    records = [(os.path.join(directory, run_directory.RUN_FILE), run_directory.recorded_tokenizer(directory))]
+    own = find_vocabulary(directory)
     if own and os.path.abspath(own) != os.path.abspath(vocab_file):
         check_same_ids(vocab_file, own)
         records.append((f"the tokenizer's settings next to {own}", read_tokenizer_config(own)))

@@ -21,7 +21,7 @@ from bert_tf.checkpoints.legacy import keras_h5, keras_hub, keras_names, saved_m
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, latest_checkpoint, open_bundle
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 
 # The checksum of all other bytes, in the header of the safetensors files that this project writes.
 _CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
@@ -84,42 +84,45 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     """Finds the checkpoint prefix or the file with the weights for a path or a name.
 
-    In a folder, this is the first of the following that exists:
+    In a directory, this is the first of the following that exists:
 
     1. The checkpoint with which a run is evaluated: the best one on the dev set if the run kept it, or else the newest
-       one. If the folder contains several trials, the best trial's.
+       one. If the directory contains several trials, the best trial's.
     2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
-    3. The only TensorFlow checkpoint in the folder.
+    3. The only TensorFlow checkpoint in the directory.
     4. The other `download.WEIGHTS_FILES`, the weights of a KerasHub preset, or `saved_model.pb`.
 
     Raises:
       InputError: if there is no checkpoint, or more than one.
     """
     path = download.local_path(path, flag_name)
-    if files.is_folder(path):
-        return _find_in_folder(path, flag_name)
+    if files.is_directory(path):
+        return _find_in_directory(path, flag_name)
     prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
     if files.exists(f"{prefix}.index") or (_opener(path) and files.exists(path)):
         return prefix
     raise InputError(
-        f"{flag_name}: there is no checkpoint {path!r}. Use a prefix (.../bert_model.ckpt), a run's folder, a folder "
-        f"with {SAFETENSORS_FILE}, or owner/name on the Hugging Face Hub (hf://owner/name if a folder 'owner' exists)."
+        f"{flag_name}: there is no checkpoint {path!r}. Use a prefix (.../bert_model.ckpt), a run's directory, "
+        f"a directory with {SAFETENSORS_FILE}, or owner/name on the Hugging Face Hub (hf://owner/name if a directory "
+        "'owner' exists)."
     )
 
 
-def _find_in_folder(folder: str, flag_name: str) -> str:
-    evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(folder)))
+def _find_in_directory(directory: str, flag_name: str) -> str:
+    evaluated = latest_checkpoint(run_directory.evaluated_directory(run_directory.directory_of_model(directory)))
     if evaluated:
         return evaluated
-    names = files.list_folder(folder)
+    names = files.list_directory(directory)
     prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
     found = next((name for name in weights if name in {*names, *prefixes}), None)
     if found in prefixes and len(prefixes) > 1:
-        raise InputError(f"{flag_name}: {folder}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
+        raise InputError(f"{flag_name}: {directory}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
     if found is None:
-        raise InputError(f"{flag_name}: {folder}: no {', no '.join(weights)} and no *.index. Pass a model's folder.")
-    return os.path.join(folder, found)
+        raise InputError(
+            f"{flag_name}: {directory}: no {', no '.join(weights)} and no *.index. Pass a model's directory."
+        )
+    return os.path.join(directory, found)
 
 
 def _opener(path: str) -> Callable[[str, str], tuple[Shapes, ReadTensor]] | None:
@@ -228,8 +231,8 @@ def _shards(path: str, flag_name: str) -> list[str]:
     if not path.endswith(_INDEX):
         return [path]
     shards = sorted(set(json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()))
-    folder = os.path.dirname(path)
+    directory = os.path.dirname(path)
     for shard in shards:
         if os.path.basename(shard) != shard or shard.endswith(_INDEX) or _opener(shard) is not _opener(path):
             raise InputError(f"{flag_name}: {path}: {shard!r} is not the name of a file of weights. Use another model.")
-    return [files.require_file(os.path.join(folder, shard), flag_name) for shard in shards]
+    return [files.require_file(os.path.join(directory, shard), flag_name) for shard in shards]

@@ -58,7 +58,7 @@ def _listed(names: Sequence[str]) -> str:
 def restore(
     variables: Mapping[str, tf.Variable],
     source: CheckpointSource | str | os.PathLike[str],
-    may_be_fresh: str = variable_names.ADDED_BY_FINE_TUNING,
+    may_be_new: str = variable_names.ADDED_BY_FINE_TUNING,
     may_be_ignored: str = f"{variable_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
@@ -67,7 +67,7 @@ def restore(
     Args:
       variables: maps released names to variables.
       source: the checkpoint, or a path for `open_checkpoint`.
-      may_be_fresh: pattern of the variables that the checkpoint may lack.
+      may_be_new: pattern of the variables that the checkpoint may lack.
       may_be_ignored: pattern of the tensors that the model may lack.
       flag_name: the flag that gave the checkpoint, for messages.
 
@@ -81,7 +81,7 @@ def restore(
     if not isinstance(source, CheckpointSource):
         source = open_checkpoint(source, flag_name)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    _check_shapes(source, shapes, may_be_fresh, may_be_ignored, flag_name)
+    _check_shapes(source, shapes, may_be_new, may_be_ignored, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(_finite(source, name, flag_name))
@@ -99,13 +99,13 @@ def has_pooler(source: CheckpointSource) -> bool:
 
 
 def _check_shapes(
-    source: CheckpointSource, expected: Shapes, may_be_fresh: str, may_be_ignored: str, flag_name: str
+    source: CheckpointSource, expected: Shapes, may_be_new: str, may_be_ignored: str, flag_name: str
 ) -> None:
     """Raises an InputError if the names or shapes of a model differ from those in a checkpoint."""
     found, mismatches = source.shapes, []
     for name in dict.fromkeys((*expected, *found)):
         if name not in found:
-            if not re.fullmatch(may_be_fresh, name):
+            if not re.fullmatch(may_be_new, name):
                 mismatches.append(f"{name} is in the model, but not in the checkpoint")
         elif name not in expected:
             if not re.fullmatch(may_be_ignored, name):

@@ -13,9 +13,9 @@ import tensorflow as tf
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import __version__, locks, differences, files, json_files
+from bert_tf.runtime import __version__, differences, files, json_files, locks
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
 from bert_tf.text.vocabulary import VOCAB_FILE, vocabulary_hash
 
@@ -25,10 +25,10 @@ RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
 # The prediction settings that were tuned on the dev set.
 TUNED_FILE = "tuned.json"
-# The folder of the checkpoint with the best dev score, if the run keeps it.
-BEST_FOLDER = "best"
+# The directory of the checkpoint with the best dev score, if the run keeps it.
+BEST_DIRECTORY = "best"
 # Runs with different hyperparameters; only the best one is used later.
-TRIALS_FOLDER = "trials"
+TRIALS_DIRECTORY = "trials"
 
 _PACKAGES = ("keras", "tensorflow-text", "numpy")
 # The format of RUN_FILE.
@@ -58,7 +58,7 @@ def prepare(
     devices: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
 ) -> None:
-    """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
+    """Writes a run's settings to its directory. If the run is resumed, first compares them with the recorded ones.
 
     Args:
       output_dir: the run directory; created if it doesn't exist.
@@ -72,8 +72,8 @@ def prepare(
       allow_changed_settings: resume even if settings have changed.
 
     Raises:
-      InputError: if another process is training in the folder, or if there is a checkpoint to resume from and settings
-        have changed; the message names the changes.
+      InputError: if another process is training in the directory, or if there is a checkpoint to resume from and
+        settings have changed; the message names the changes.
     """
     if not output_dir:
         raise InputError("--output_dir is required. Pass it.")
@@ -91,7 +91,7 @@ def prepare(
                 f"--output_dir: {output_dir}: the run began with other settings",
                 before,
                 resume_settings,
-                "Use another folder or the recorded settings, or pass --allow_changed_settings to use the new ones.",
+                "Use another directory or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
@@ -124,13 +124,13 @@ def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[s
     }
 
 
-def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "task", advice: str = "") -> None:
-    """Checks that the model in a folder was trained with these settings, before it evaluates or predicts.
+def check_trained_with(directory: str, settings: Mapping[str, Any], kind: str = "task", advice: str = "") -> None:
+    """Checks that the model in a directory was trained with these settings, before it evaluates or predicts.
 
     Settings of how a file is read may differ. A note is printed if they do.
 
     Args:
-      folder: a run directory. For other folders, nothing is checked.
+      directory: a run directory. For other directories, nothing is checked.
       settings: the settings to compare. Those that the run does not record are ignored.
       kind: the setting that only runs of the expected type record: "task" for fine-tuning, "objective" for
         pre-training.
@@ -139,17 +139,17 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
     Raises:
       InputError: if it was trained with other settings; the message names the differences.
     """
-    trained = recorded(folder)
+    trained = recorded(directory)
     if kind in trained:
         compared = {name: value for name, value in settings.items() if name in trained}
         read = {name: compared.pop(name) for name in _OF_READING & compared.keys()}
         if changes := differences.changes({name: trained[name] for name in sorted(read)}, read):
-            say(f"Note: the settings of {folder} have changed: {'; '.join(changes)}.")
+            say(f"Note: the settings of {directory} have changed: {'; '.join(changes)}.")
         _refuse_differences(
-            f"{folder}: the run was trained with other settings",
+            f"{directory}: the run was trained with other settings",
             {name: trained[name] for name in compared},
             compared,
-            f"Use those settings, and the {VOCAB_FILE} in that folder.{advice}",
+            f"Use those settings, and the {VOCAB_FILE} in that directory.{advice}",
         )
 
 
@@ -190,7 +190,7 @@ def read(output_dir: str) -> dict[str, Any]:
     """Reads the file that `prepare` wrote.
 
     Raises:
-      InputError: if the folder is not a run directory, or another version wrote the file.
+      InputError: if the directory is not a run directory, or another version wrote the file.
     """
     path = os.path.join(output_dir, RUN_FILE)
     values = json_files.read(path, "--output_dir", _RunFile)
@@ -204,18 +204,18 @@ def recorded(checkpoint: str) -> dict[str, Any]:
     """Returns the resume settings of the run that a checkpoint belongs to; empty if it belongs to none.
 
     Args:
-      checkpoint: a run directory, its subfolder with the best checkpoint, or a checkpoint prefix in one of these.
+      checkpoint: a run directory, its subdirectory with the best checkpoint, or a checkpoint prefix in one of these.
     """
-    folder = folder_of_checkpoint(checkpoint)
-    return read(folder)["resume_settings"] if files.exists(os.path.join(folder, RUN_FILE)) else {}
+    directory = directory_of_checkpoint(checkpoint)
+    return read(directory)["resume_settings"] if files.exists(os.path.join(directory, RUN_FILE)) else {}
 
 
-def recorded_tokenizer(folder: str) -> dict[str, Any]:
-    """Returns the record of a run's tokenizer (see `tokenizer_record`); empty if the folder is not a run directory."""
-    path = os.path.join(folder, RUN_FILE)
+def recorded_tokenizer(directory: str) -> dict[str, Any]:
+    """Returns the record of a run's tokenizer (see `tokenizer_record`), empty if the directory has no run."""
+    path = os.path.join(directory, RUN_FILE)
     if not files.exists(path):
         return {}
-    run = read(folder)
+    run = read(directory)
     older = {name: value for name, value in run["resume_settings"].items() if name in (*RULES, "vocab_sha256")}
     return older | run.get("tokenizer", {})
 
@@ -230,8 +230,8 @@ def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
     return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
 
 
-def folder_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint") -> str:
-    """Returns the folder that contains the config, the vocabulary and the settings of a checkpoint.
+def directory_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint") -> str:
+    """Returns the directory that contains the config, the vocabulary and the settings of a checkpoint.
 
     For SavedModels and presets of KerasHub, see `model_files.described`.
 
@@ -240,13 +240,13 @@ def folder_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint") 
       flag_name: the flag that gave the path, for messages.
     """
     checkpoint = download.local_path(checkpoint, flag_name)
-    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
-    parent, name = os.path.split(folder.rstrip("/"))
-    is_part = name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE))
-    return parent if is_part else model_files.described(folder, flag_name)
+    directory = checkpoint if files.is_directory(checkpoint) else os.path.dirname(checkpoint)
+    parent, name = os.path.split(directory.rstrip("/"))
+    is_part = name == BEST_DIRECTORY and not files.exists(os.path.join(directory, RUN_FILE))
+    return parent if is_part else model_files.described(directory, flag_name)
 
 
-def fit_folder(output_dir: str, number: int) -> str:
+def fit_directory(output_dir: str, number: int) -> str:
     """Returns the directory of one of several successive runs of a Python object.
 
     Args:
@@ -256,8 +256,8 @@ def fit_folder(output_dir: str, number: int) -> str:
     return output_dir if number == 1 else os.path.join(output_dir, f"fit_{number}")
 
 
-def folder_of_model(folder: str) -> str:
-    """Returns the folder of the run to use: the folder itself, or its newest `fit` or best trial.
+def directory_of_model(directory: str) -> str:
+    """Returns the directory of the run to use: the directory itself, or its newest `fit` or best trial.
 
     Only the best trial keeps its checkpoints.
 
@@ -265,34 +265,34 @@ def folder_of_model(folder: str) -> str:
       InputError: if there are trials, but no trial or more than one has checkpoints.
     """
     number = 1
-    while _has_checkpoint(fit_folder(folder, number + 1)):
+    while _has_checkpoint(fit_directory(directory, number + 1)):
         number += 1
     if number > 1:
-        return fit_folder(folder, number)
-    trials = os.path.join(folder, TRIALS_FOLDER)
-    if _has_checkpoint(folder) or not files.is_folder(trials):
-        return folder
-    kept = [path for name in files.list_folder(trials) if _has_checkpoint(path := os.path.join(trials, name))]
+        return fit_directory(directory, number)
+    trials = os.path.join(directory, TRIALS_DIRECTORY)
+    if _has_checkpoint(directory) or not files.is_directory(trials):
+        return directory
+    kept = [path for name in files.list_directory(trials) if _has_checkpoint(path := os.path.join(trials, name))]
     if len(kept) != 1:
         raise InputError(
-            f"{folder}: {len(kept)} trials have checkpoints, but only the best trial keeps them. Finish the trials, or "
-            "use the folder of one trial."
+            f"{directory}: {len(kept)} trials have checkpoints, but only the best trial keeps them. Finish the trials, "
+            "or use the directory of one trial."
         )
     return kept[0]
 
 
-def evaluated_folder(output_dir: str) -> str:
-    """Returns the folder of the checkpoint to evaluate: the best on the dev set if it was kept, or else the newest."""
-    best = os.path.join(output_dir, BEST_FOLDER)
+def evaluated_directory(output_dir: str) -> str:
+    """Returns the directory of the checkpoint to evaluate: the best on the dev set if kept, or else the newest."""
+    best = os.path.join(output_dir, BEST_DIRECTORY)
     return best if saver.latest_checkpoint(best) else output_dir
 
 
-def _has_checkpoint(folder: str) -> bool:
-    return saver.latest_checkpoint(evaluated_folder(folder)) is not None
+def _has_checkpoint(directory: str) -> bool:
+    return saver.latest_checkpoint(evaluated_directory(directory)) is not None
 
 
 def recorded_labels(output_dir: str) -> list[str] | None:
-    """Returns the classes that the run in a folder was trained with; None if they are not recorded."""
+    """Returns the classes that the run in a directory was trained with; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
     return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
 
@@ -306,18 +306,18 @@ class Tuned(TypedDict, total=False):
     model: str
 
 
-def tuned(folder: str) -> Tuned:
+def tuned(directory: str) -> Tuned:
     """Reads the settings that were tuned on the dev set; empty if there are none."""
-    path = os.path.join(folder, TUNED_FILE)
+    path = os.path.join(directory, TUNED_FILE)
     return json_files.read(path, "--output_dir", Tuned) if files.exists(path) else {}
 
 
-def label_threshold(folder: str) -> float:
+def label_threshold(directory: str) -> float:
     """Returns the lowest probability of a predicted label: fixed, or tuned on the dev set, or 0.5."""
-    flags = read(folder).get("flags", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
+    flags = read(directory).get("flags", {}) if files.exists(os.path.join(directory, RUN_FILE)) else {}
     if (given := flags.get("label_threshold", "")) not in ("", "tune"):
         return float(given)
-    return tuned(folder).get("label_threshold", 0.5)
+    return tuned(directory).get("label_threshold", 0.5)
 
 
 def is_causal(checkpoint: str | None) -> bool:
@@ -337,10 +337,10 @@ def is_causal(checkpoint: str | None) -> bool:
 
 def git_commit() -> str:
     """Returns the Git commit of this code, with "+changes" if files differ; "" if Git does not track this file."""
-    folder, name = os.path.split(os.path.abspath(__file__))
+    directory, name = os.path.split(os.path.abspath(__file__))
 
     def git(*arguments: str) -> str:
-        completed = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
+        completed = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, text=True, check=False)
         return completed.stdout.strip() if completed.returncode == 0 else ""
 
     try:

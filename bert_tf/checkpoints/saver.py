@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import without_node
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 
 # The shape of each tensor in a checkpoint by name, and a function that returns a tensor by name.
 Shapes = Mapping[str, tuple[int, ...]]
@@ -42,7 +42,7 @@ def write_checkpoint(
 ) -> None:
     """Writes a checkpoint in the original format. The files get their final names once they are complete."""
     prefix = os.fspath(prefix)
-    files.make_folder(os.path.dirname(prefix))
+    files.make_directory(os.path.dirname(prefix))
     names = sorted(tensors)
     with tf.device("/cpu:0"):
         tf.raw_ops.SaveV2(
@@ -65,9 +65,9 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
     Raises:
       InputError: if the index is damaged. The returned function raises it if a tensor is damaged.
     """
-    folder, name = os.path.split(prefix)
+    directory, name = os.path.split(prefix)
     try:
-        reader = tf.compat.v1.train.NewCheckpointReader(os.path.join(files.plain_name(folder), name))
+        reader = tf.compat.v1.train.NewCheckpointReader(os.path.join(files.plain_name(directory), name))
     except _READ_ERRORS as error:
         raise InputError(f"{where}{prefix} can't be read ({error}). Restore it from a copy.") from None
 
@@ -96,7 +96,7 @@ def _damage(prefix: str, stamps: tuple[tuple[int, int] | None, ...]) -> str:
     return ""
 
 
-def latest_checkpoint(folder: str) -> str | None:
+def latest_checkpoint(directory: str) -> str | None:
     """Returns the prefix of the newest complete checkpoint listed in a run directory; None if none is listed.
 
     If newer ones are damaged, a warning is printed once per process.
@@ -104,35 +104,35 @@ def latest_checkpoint(folder: str) -> str | None:
     Raises:
       InputError: if all listed checkpoints are damaged.
     """
-    recorded, problems = _recorded_checkpoints(folder), []
+    recorded, problems = _recorded_checkpoints(directory), []
     for prefix in reversed(recorded):
         if not (problem := damage(prefix)):
             break
         problems.append(problem)
     if not problems:
         return recorded[-1] if recorded else None
-    if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints meanwhile
-        return latest_checkpoint(folder)
+    if recorded != _recorded_checkpoints(directory):  # a running program has replaced checkpoints meanwhile
+        return latest_checkpoint(directory)
     if len(problems) == len(recorded):
         raise InputError(
-            f"{folder}: no complete checkpoint. {' '.join(problems)} To start without them, remove "
-            f"{os.path.join(folder, 'checkpoint')}."
+            f"{directory}: no complete checkpoint. {' '.join(problems)} To start without them, remove "
+            f"{os.path.join(directory, 'checkpoint')}."
         )
     say_once(f"Warning: {os.path.basename(prefix)} is used, because newer ones are damaged. {' '.join(problems)}")
     return prefix
 
 
-def _recorded_checkpoints(folder: str) -> list[str]:
-    """Returns the prefixes that the folder's `checkpoint` file lists, oldest first.
+def _recorded_checkpoints(directory: str) -> list[str]:
+    """Returns the prefixes that the directory's `checkpoint` file lists, oldest first.
 
     Raises:
       InputError: if the file exists but lists nothing.
     """
-    path = os.path.join(folder, "checkpoint")
+    path = os.path.join(directory, "checkpoint")
     if not files.exists(path):
         return []
     try:
-        state = tf.train.get_checkpoint_state(folder)
+        state = tf.train.get_checkpoint_state(directory)
     except (ValueError, tf.errors.OpError):  # an empty file, or one that is not text
         state = None
     if state is None:
@@ -140,26 +140,26 @@ def _recorded_checkpoints(folder: str) -> list[str]:
             f"{path}: no checkpoint is listed; the file is empty or damaged. Write the line "
             '`model_checkpoint_path: "model.ckpt-N"` into it. To start without the checkpoints, remove the file.'
         )
-    # The original program writes absolute paths, which are wrong if the folder was moved or copied.
+    # The original program writes absolute paths, which are wrong if the directory was moved or copied.
     names = [os.path.basename(name) for name in (*state.all_model_checkpoint_paths, state.model_checkpoint_path)]
     newest = names.pop()
-    return [os.path.join(folder, name) for name in [*(name for name in names if name != newest), newest]]
+    return [os.path.join(directory, name) for name in [*(name for name in names if name != newest), newest]]
 
 
-def remove_checkpoints(folder: str) -> None:
+def remove_checkpoints(directory: str) -> None:
     """Removes all checkpoints of a training run, if there are any."""
-    recorded = _recorded_checkpoints(folder)
-    files.remove(os.path.join(folder, "checkpoint"))
+    recorded = _recorded_checkpoints(directory)
+    files.remove(os.path.join(directory, "checkpoint"))
     for prefix in recorded:
         _remove_checkpoint(prefix)
 
 
-def _remove_leftovers(folder: str) -> None:
+def _remove_leftovers(directory: str) -> None:
     """Removes leftovers of a killed process: unfinished files, and checkpoints that are newer than the listed ones."""
-    newest = max(map(_step_of, _recorded_checkpoints(folder)), default=math.inf)
-    for name in files.list_folder(folder):
-        path = os.path.join(folder, name)
-        if (_step_of(path) > newest or _UNFINISHED.fullmatch(name)) and not files.is_folder(path):
+    newest = max(map(_step_of, _recorded_checkpoints(directory)), default=math.inf)
+    for name in files.list_directory(directory):
+        path = os.path.join(directory, name)
+        if (_step_of(path) > newest or _UNFINISHED.fullmatch(name)) and not files.is_directory(path):
             files.remove(path)
 
 
@@ -177,16 +177,16 @@ def _remove_checkpoint(prefix: str) -> None:
 class CheckpointSaver(contextlib.AbstractContextManager):
     """Saves checkpoints as model.ckpt-STEP, as in the original code, and keeps the newest ones.
 
-    The first save removes leftovers of a killed process. Only one process may save in a folder. At the end of a `with`
-    block, all checkpoints have been written.
+    The first save removes leftovers of a killed process. Only one process may save in a directory. At the end of a
+    `with` block, all checkpoints have been written.
 
     Args:
-      folder: the run directory.
+      directory: the run directory.
       keep_checkpoint_max: number of checkpoints to keep; 0 for all.
     """
 
-    def __init__(self, folder: str, keep_checkpoint_max: int) -> None:
-        self.folder = folder
+    def __init__(self, directory: str, keep_checkpoint_max: int) -> None:
+        self.directory = directory
         self.keep_checkpoint_max = keep_checkpoint_max
         self._writing: futures.Future | None = None
         self._saved_step: int | None = None
@@ -236,13 +236,13 @@ class CheckpointSaver(contextlib.AbstractContextManager):
             self.wait()
 
     def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        prefix = os.path.join(self.folder, f"model.ckpt-{step}")
+        prefix = os.path.join(self.directory, f"model.ckpt-{step}")
         try:
-            files.make_folder(self.folder)
+            files.make_directory(self.directory)
             if self._saved_step is None:
-                _remove_leftovers(self.folder)
+                _remove_leftovers(self.directory)
             write_checkpoint(prefix, tensors)
-            recorded = _recorded_checkpoints(self.folder)
+            recorded = _recorded_checkpoints(self.directory)
             # Checkpoints of later steps were damaged, or the run restarted before them.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
             kept = listed[-self.keep_checkpoint_max :]  # with 0, this keeps all
@@ -255,7 +255,7 @@ class CheckpointSaver(contextlib.AbstractContextManager):
                 self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
-                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} "
+                f"--output_dir: the checkpoint of step {step} can't be written to {self.directory} "
                 f"({without_node(error)}). Free some disk space and run the program again to resume from the last "
                 "checkpoint."
             ) from None
@@ -263,6 +263,6 @@ class CheckpointSaver(contextlib.AbstractContextManager):
 
     def _list(self, prefixes: Sequence[str]) -> None:
         names = [json.dumps(os.path.basename(prefix), ensure_ascii=False) for prefix in prefixes]
-        with files.replacing(os.path.join(self.folder, "checkpoint")) as writer:
+        with files.replacing(os.path.join(self.directory, "checkpoint")) as writer:
             writer.write(f"model_checkpoint_path: {names[-1]}\n")
             writer.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)

@@ -40,9 +40,9 @@ def released_to_hf(name: str) -> str:
     """Translates bert/encoder/layer_0/output/dense/kernel to bert.encoder.layer.0.output.dense.weight, for example."""
     if name in _HF_HEADS:
         return _HF_HEADS[name]
-    *folders, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
+    *directories, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
     # The released path of an embedding table ends with the table. Hugging Face has a module there, with a weight.
-    return ".".join([*folders, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*folders, leaf, "weight"])
+    return ".".join([*directories, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*directories, leaf, "weight"])
 
 
 def hf_to_released(name: str) -> str | None:

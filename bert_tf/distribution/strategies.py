@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.distribution import tensorflow_internals, workers
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 
 # Seconds of waiting for a TPU before a message is printed.
 _SECONDS_OF_SILENCE = 5.0

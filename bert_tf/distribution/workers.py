@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import cluster, tensorflow_internals
-from bert_tf.runtime import program
+from bert_tf.runtime import messages, program
 from bert_tf.runtime.files import InputError
 
 # Marks the report of one worker to the others within TensorFlow's own text.
@@ -62,7 +62,7 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
     jobs = {job: len(tasks) for job, tasks in members.items()}
     tensorflow_internals.configure_coordination(leader, jobs, worker_timeout)
     count = sum(map(len, members.values()))
-    program.say(f"{name}: waiting for all {count} workers in TF_CONFIG to start.")
+    messages.say(f"{name}: waiting for all {count} workers in TF_CONFIG to start.")
     cluster.wait_for_all(members, name, _START_TIMEOUTS * worker_timeout)
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_BYTES_PER_SUM)
     try:

@@ -184,14 +184,14 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         """Whether the dev set is needed during training."""
         return self.do_train and any(flag != "--do_predict" for flag in self.flags_for_one_worker)
 
-    def in_folder(self, output_dir: str) -> "FinetuningConfig":
+    def in_directory(self, output_dir: str) -> "FinetuningConfig":
         """Returns the settings of a run in another directory."""
         return self.replace(training=self.training.replace(output_dir=output_dir))
 
     def starting_from(self, init_checkpoint: str | None, output_dir: str) -> "FinetuningConfig":
         """Returns the settings of a run in another directory that starts from a model, including its output layer."""
         files = self.model.replace(init_checkpoint=init_checkpoint)
-        return self.in_folder(output_dir).replace(model=files, reinit_layers=0, reset_head=False)
+        return self.in_directory(output_dir).replace(model=files, reinit_layers=0, reset_head=False)
 
     def for_steps(self, num_examples: int) -> TrainingConfig:
         """Returns the training settings with the numbers of steps, which are counted as in the original code.

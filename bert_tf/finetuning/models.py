@@ -196,7 +196,7 @@ class ClassifierModel(EncoderModel):
 NO_TAG = -1
 
 
-class TokenClassifier(FinetuningModel):
+class TokenClassificationModel(FinetuningModel):
     """Predicts a class for each token that has a label. Subclasses compute the logits."""
 
     metric_names = ("accuracy",)
@@ -238,7 +238,7 @@ def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
     return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
-class TokenModel(EncoderModel, TokenClassifier):
+class TokenModel(EncoderModel, TokenClassificationModel):
     """Predicts a class for each token, for example for named entities (paper, section 5.3).
 
     Args:

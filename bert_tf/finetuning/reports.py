@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_tf.runtime import files, reporting
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training import log
 from bert_tf.training.settings import TrainingConfig
 
@@ -71,7 +71,8 @@ def report_evaluation(
     """Prints the results of an evaluation and writes them to files.
 
     Args:
-      output_dir: the folder for eval_results.txt (in the original format), eval_results.json and confusion_matrix.png.
+      output_dir: the directory for eval_results.txt (in the original format), eval_results.json and
+        confusion_matrix.png.
       suffix: appended to these names; empty for the first split.
       results: maps the original names of the results to values.
       confusion: the counts of each true class (row) and predicted class (column), and the classes' names.

@@ -15,7 +15,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
 from bert_tf.runtime import files, reporting
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text import Tokenizer, long_documents
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import resume
@@ -72,7 +72,7 @@ class FinetuningRun(Run):
         return self.task.output_weights
 
     @property
-    def fresh_variables(self) -> str:
+    def new_variables(self) -> str:
         """See `Run`."""
         count, layers = self.settings.reinit_layers, self.config.num_hidden_layers
         patterns = ["bert/pooler/.*"] if count else []
@@ -117,9 +117,9 @@ class FinetuningRun(Run):
         return saver.latest_checkpoint(self.training_config.output_dir) or self.init_checkpoint
 
     @property
-    def model_folder(self) -> str:
-        """The folder of the model: the run's own or, if it has none, the folder of `init_checkpoint`."""
-        return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
+    def model_directory(self) -> str:
+        """The directory of the model: the run's own or, if it has none, the directory of `init_checkpoint`."""
+        return run_directory.directory_of_checkpoint(self._starting_point or self.training_config.output_dir)
 
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
@@ -134,8 +134,8 @@ class FinetuningRun(Run):
           InputError: if there is no fine-tuned model, or if anything differs; the message names the differences.
         """
         if self.task.uses_model_of_run:
-            folder = run_directory.evaluated_folder(self.training_config.output_dir)
-            resume.evaluated_source(folder, self.init_checkpoint, self.output_weights)
+            directory = run_directory.evaluated_directory(self.training_config.output_dir)
+            resume.evaluated_source(directory, self.init_checkpoint, self.output_weights)
         if not self.settings.allow_changed_settings:
             advice = " Or pass --allow_changed_settings."
             self.check_reading({"task": self.task.name, **self.task.input_settings()}, advice)
@@ -147,7 +147,7 @@ class FinetuningRun(Run):
           InputError: if anything differs; the message names the differences.
         """
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
-        run_directory.check_trained_with(self.model_folder, compared, advice=advice)
+        run_directory.check_trained_with(self.model_directory, compared, advice=advice)
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
@@ -160,7 +160,7 @@ class FinetuningRun(Run):
             "training_rows_sha256": run_directory.fingerprint(examples),
             "max_seq_length": self.settings.max_seq_length,
             **self.tokenizer_settings,
-            "fresh_variables": self.fresh_variables,
+            "new_variables": self.new_variables,
             "causal": self.causal,
             "group_by_length": "auto" if self.settings.group_by_length is None else self.settings.group_by_length,
             **(self.bilstm.resume_settings() if self.bilstm else {}),

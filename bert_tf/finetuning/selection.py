@@ -5,7 +5,7 @@ import numpy as np
 from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training import evaluation, log
 
 
@@ -53,6 +53,6 @@ class DevSelection:
     def selected_evaluation(self) -> dict:
         """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
         history, output_dir = self.history(), self.run.training_config.output_dir
-        if run_directory.evaluated_folder(output_dir) != output_dir:
+        if run_directory.evaluated_directory(output_dir) != output_dir:
             return max(history, key=lambda line: line[self.run.task.selection_metric])
         return history[-1]

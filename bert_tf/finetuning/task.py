@@ -16,8 +16,8 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import FinetuningModel
 from bert_tf.runtime import files, reporting
-from bert_tf.runtime.program import say
-from bert_tf.text import FullTokenizer
+from bert_tf.runtime.messages import say
+from bert_tf.text import Tokenizer
 
 ModelOutputs = Mapping[str, np.ndarray]
 
@@ -55,7 +55,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def featurize(
-        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the examples' features, in order, computed in several processes (see `parallel.map_chunks`)."""
 
@@ -101,7 +101,7 @@ class TaskData:
       settings: the settings of the first run.
     """
 
-    def __init__(self, task: Task, config: BertConfig, tokenizer: FullTokenizer, settings: FinetuningConfig) -> None:
+    def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
         self._task, self._config, self._tokenizer, self._settings = task, config, tokenizer, settings
         self._examples: dict[str, list[Any]] = {}
         self._features: dict[str, FeatureSet] = {}
@@ -210,8 +210,8 @@ class ReportingTask(Task):
             found = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
                 tuned = self.tune(found, run.data.features(split))
-                for folder in {output_dir, settings.training.output_dir}:
-                    files.write_json(os.path.join(folder, run_directory.TUNED_FILE), tuned)
+                for directory in {output_dir, settings.training.output_dir}:
+                    files.write_json(os.path.join(directory, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
                 task = copy.copy(self)
                 vars(task).update(tuned)

@@ -1,7 +1,7 @@
 """Several fine-tuning runs with different hyperparameters. The best on the dev set is used (paper, appendix A.3).
 
-Each trial has its own folder and, once finished, a row in trials.jsonl. After an interruption, finished trials are not
-repeated, and the unfinished one resumes from its last checkpoint. Only the best trial's checkpoints are kept.
+Each trial has its own directory and, once finished, a row in trials.jsonl. After an interruption, finished trials are
+not repeated, and the unfinished one resumes from its last checkpoint. Only the best trial's checkpoints are kept.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 
 TRIALS_FILE = "trials.jsonl"
 
@@ -29,10 +29,10 @@ class _Trial(TypedDict):
 
 
 class TrialTable:
-    """The finished trials in a folder.
+    """The finished trials in a directory.
 
     Args:
-      output_dir: the folder.
+      output_dir: the directory.
       selection_metric: the score that ranks trials.
     """
 
@@ -64,9 +64,9 @@ class TrialTable:
         """Returns the trial with the highest score (the first if several are equal); None without trials."""
         return max(self.rows(), key=lambda row: row[self.selection_metric], default=None)
 
-    def folder(self, name: str) -> str:
-        """Returns the folder of a trial's files."""
-        return os.path.join(self.output_dir, run_directory.TRIALS_FOLDER, name)
+    def directory(self, name: str) -> str:
+        """Returns the directory of a trial's files."""
+        return os.path.join(self.output_dir, run_directory.TRIALS_DIRECTORY, name)
 
     def summary(self) -> list[dict]:
         """Returns a row for each setting: the number of seeds, and their scores' mean, standard deviation and best."""
@@ -103,7 +103,7 @@ def run_trials(
       The name of the best trial.
 
     Raises:
-      InputError: if the folder contains trials with other settings.
+      InputError: if the directory contains trials with other settings.
     """
     settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
@@ -117,7 +117,7 @@ def run_trials(
         if name in finished:
             continue
         say(f"***** Trial {number} of {len(candidates)}: {name} *****")
-        scores = train(candidate.in_folder(table.folder(name)))
+        scores = train(candidate.in_directory(table.directory(name)))
         table.add({"trial": name, "settings": settings, **candidate.hyperparameters, **scores})
         _keep_best_checkpoints(table)
     _keep_best_checkpoints(table)  # repeated, because a run may have been killed after writing the last row
@@ -134,5 +134,5 @@ def _keep_best_checkpoints(table: TrialTable) -> None:
     best = table.best()["trial"]
     for row in table.rows():
         if row["trial"] != best:
-            saver.remove_checkpoints(table.folder(row["trial"]))
-            saver.remove_checkpoints(os.path.join(table.folder(row["trial"]), run_directory.BEST_FOLDER))
+            saver.remove_checkpoints(table.directory(row["trial"]))
+            saver.remove_checkpoints(os.path.join(table.directory(row["trial"]), run_directory.BEST_DIRECTORY))

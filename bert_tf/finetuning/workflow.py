@@ -17,7 +17,7 @@ from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.hooks import Hook, PeriodicEvaluation
 
@@ -25,7 +25,7 @@ from bert_tf.training.hooks import Hook, PeriodicEvaluation
 def finetune(
     task: Task,
     config: FinetuningConfig,
-    model: tuple[BertConfig, FullTokenizer] | None = None,
+    model: tuple[BertConfig, Tokenizer] | None = None,
     run: FinetuningRun | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict]:
@@ -47,7 +47,7 @@ def finetune(
     run = FinetuningRun(task, config, model) if run is None else run.with_settings(config)
     output_dir = config.training.output_dir
     if not config.do_train:
-        run = run.with_settings(config.in_folder(run_directory.folder_of_model(output_dir)))
+        run = run.with_settings(config.in_directory(run_directory.directory_of_model(output_dir)))
         run.check_model()
     prepare(run)
     if config.do_eval or config.evaluates_while_training:
@@ -96,21 +96,25 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
     """
     task, settings, output_dir = run.task, run.settings, run.training_config.output_dir
     splits = task.train_splits
-    folders = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
-    begun = [bool(saver.latest_checkpoint(folder)) for folder in folders]
-    for number, (split, folder) in enumerate(zip(splits, folders, strict=True), start=1):
+    directories = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
+    begun = [bool(saver.latest_checkpoint(directory)) for directory in directories]
+    for number, (split, directory) in enumerate(zip(splits, directories, strict=True), start=1):
         if any(begun[number:]):  # a later split has been started, so this one is finished
             continue
-        settings = settings.in_folder(folder) if number == 1 else settings.starting_from(folders[number - 2], folder)
+        settings = (
+            settings.in_directory(directory)
+            if number == 1
+            else settings.starting_from(directories[number - 2], directory)
+        )
         features = run.data.features(split)
         num_examples = len(run.data.examples(split) if task.counts_examples else features)
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
         stage.check_workers()
         stage.record()
-        # Only after `record`: if it refuses the folder, the classes of the existing run must be kept.
-        _write_labels(task, folder)
+        # Only after `record`: if it refuses the directory, the classes of the existing run must be kept.
+        _write_labels(task, directory)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
-        is_last = folder == output_dir
+        is_last = directory == output_dir
         hooks: list[Hook] = []
         if is_last and settings.evaluates_while_training:
             selection = DevSelection(stage)
@@ -119,7 +123,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
             hooks.append(Callbacks(callbacks, every))
         stage.train(hooks)
         if is_last and settings.evaluates_while_training:
-            reports.report_training(folder, num_examples / settings.training.train_batch_size, task.selection_metric)
+            reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
 
 
@@ -148,7 +152,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
     }
     table = TrialTable(output_dir, task.selection_metric)
     best = trials.run_trials(candidates, table, resume_settings, train)
-    return run.with_settings(config.in_folder(table.folder(best)))
+    return run.with_settings(config.in_directory(table.directory(best)))
 
 
 def _write_labels(task: Task, output_dir: str) -> None:

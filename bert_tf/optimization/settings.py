@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
 
 # Training with a higher learning rate diverges.

@@ -1,7 +1,7 @@
 """Pre-training. Imports only from lower layers; `finetuning` and everything above may import it.
 
 - `run`: `PretrainingRun`, which checks, trains and evaluates. `run_pretraining.py` calls it.
-- `data`: finds the examples of a run and checks that they match the model.
+- `example_sets`: finds the examples of a run and checks that they match the model.
 - `record_shards`: finds, counts and checks TFRecord files.
 - `record_reader`: reads single records at any position.
 - `input_pipeline`: reads, shuffles and batches records. The batch of each step is reproducible.

@@ -12,8 +12,8 @@ from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say_once
-from bert_tf.text.example_format import Feature, Sidecar, names
+from bert_tf.runtime.messages import say_once
+from bert_tf.text.example_format import Feature, Metadata, names
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.text.tokenizer_config import find_rules
@@ -58,7 +58,7 @@ class ExampleFinder:
       objective: see `PretrainingModel`.
       vocab_file: the vocabulary that the data was made with; "" if unknown.
       seed: the seed of the masks, for data that is masked while it is read.
-      model_folder: the folder of the model that training starts from or resumes; None if there is none.
+      model_directory: the directory of the model that training starts from or resumes; None if there is none.
 
     Attributes:
       rules: the tokenizer rules of all data found so far; None if the vocabulary is unknown.
@@ -68,19 +68,19 @@ class ExampleFinder:
     """
 
     def __init__(
-        self, config: BertConfig, objective: str, vocab_file: str, seed: int, model_folder: str | None = None
+        self, config: BertConfig, objective: str, vocab_file: str, seed: int, model_directory: str | None = None
     ) -> None:
         self._config = config
         self._objective = objective
         self._vocab_file = vocab_file
         self._seed = seed
-        self._model_folder = model_folder
+        self._model_directory = model_directory
         self._records: list[tuple[str, Mapping[str, Any]]] = []
         self.rules: dict[str, bool] | None = None
         if vocab_file:
             check_vocab_file(vocab_file)
             config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
-            self._records = pretrained.tokenizer_records(model_folder, vocab_file)
+            self._records = pretrained.tokenizer_records(model_directory, vocab_file)
 
     def find(self, data: PretrainingData) -> ExampleSet:
         """Finds the examples described by the flags.
@@ -111,12 +111,12 @@ class ExampleFinder:
         """Finds the tokenizer rules, which must be the same for all data. See `tokenizer_config.find_rules`."""
         for shard in shards:
             if shard.tokenizer and shard.tokenizer not in [record for _, record in self._records]:
-                self._records.append((Sidecar.path_of(shard.path), shard.tokenizer))
-        self.rules = find_rules(self._vocab_file, self._records, folder=self._model_folder)
+                self._records.append((Metadata.path_of(shard.path), shard.tokenizer))
+        self.rules = find_rules(self._vocab_file, self._records, directory=self._model_directory)
 
     def _masker(self, data: PretrainingData, shards: list[Shard]) -> BatchMasker:
         for shard in shards:
-            if shard.sidecar.settings.get("objective") == "ltr":
+            if shard.metadata.settings.get("objective") == "ltr":
                 raise InputError(
                     f"{data.flag_name}: {shard.path} was made with --objective=ltr, but --objective is "
                     f"{self._objective}. Set --objective=ltr, or regenerate the data with --masking=dynamic or "
@@ -130,7 +130,7 @@ class ExampleFinder:
         try:
             policy = MaskingPolicy(**(record_shards.masking_settings(shards[0]) or {"masking_policy": None}))
         except (InputError, TypeError) as error:
-            path = Sidecar.path_of(shards[0].path)
+            path = Metadata.path_of(shards[0].path)
             raise InputError(
                 f"{data.flag_name}: {path} has no usable masking policy ({error}). Regenerate the data."
             ) from None

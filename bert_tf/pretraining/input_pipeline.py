@@ -59,7 +59,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
     for epoch in np.unique(epochs):
         in_epoch = epochs == epoch
         order, starts = _epoch_layout(counts, int(epoch), seed)
-        position = _stream_start(rows[in_epoch] % streams, total, streams, xp=np) + rows[in_epoch] // streams
+        position = _stream_start(rows[in_epoch] % streams, total, streams, ops=np) + rows[in_epoch] // streams
         shard = np.searchsorted(starts, position, side="right") - 1
         shard_indices[in_epoch], record_indices[in_epoch] = order[shard], position - starts[shard]
     return shard_indices, record_indices
@@ -92,10 +92,10 @@ def _stream_count(shards: int, records: int, seed: int | None) -> int:
 
 
 def _stream_start(
-    stream: np.ndarray | tf.Tensor, total: int, streams: int, xp: types.ModuleType = tf
+    stream: np.ndarray | tf.Tensor, total: int, streams: int, ops: types.ModuleType = tf
 ) -> np.ndarray | tf.Tensor:
     """Returns the index of a stream's first record. The first `total % streams` streams are one record longer."""
-    return stream * (total // streams) + xp.minimum(stream, total % streams)
+    return stream * (total // streams) + ops.minimum(stream, total % streams)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:

@@ -18,14 +18,14 @@ from google.protobuf.message import DecodeError
 from bert_tf.pretraining import record_reader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text.example_format import (
     FRAME_FOOTER,
     FRAME_HEADER,
+    METADATA_SUFFIX,
     NOT_RECORDS,
-    SIDECAR_SUFFIX,
     Feature,
-    Sidecar,
+    Metadata,
     names,
     pretraining_features,
     record_offsets,
@@ -50,20 +50,20 @@ class Shard:
     Attributes:
       path: the file.
       records: the number of its records.
-      sidecar: the content of the metadata file that `data_prep` wrote next to it; None without one, as for files of the
-        original code.
+      metadata: the content of the metadata file that `data_prep` wrote next to it; None without one, as for files of
+        the original code.
       features: the features of each record.
     """
 
     path: str
     records: int
-    sidecar: Sidecar | None
+    metadata: Metadata | None
     features: tuple[Feature, ...]
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         """The record of the tokenizer that made the file; empty if there is none."""
-        return self.sidecar.tokenizer if self.sidecar else {}
+        return self.metadata.tokenizer if self.metadata else {}
 
 
 def find_shards(
@@ -93,29 +93,29 @@ def find_shards(
     paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(
-            f"{flag_name}: {patterns!r} matches only metadata files ({SIDECAR_SUFFIX}). Pass TFRecord files."
+            f"{flag_name}: {patterns!r} matches only metadata files ({METADATA_SUFFIX}). Pass TFRecord files."
         )
 
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
-        sidecar = Sidecar.read(path, flag_name)
-        path = path if sidecar else _decompressed(path, flag_name)
+        metadata = Metadata.read(path, flag_name)
+        path = path if metadata else _decompressed(path, flag_name)
         size = files.size(path)
-        if sidecar is None:
+        if metadata is None:
             records = len(record_offsets(path, flag_name)) - 1
         else:
-            if size != sidecar.file_size:
+            if size != metadata.file_size:
                 raise InputError(
-                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} according to its metadata file. It "
-                    "is incomplete or was changed. Regenerate it."
+                    f"{flag_name}: {path} has {size} bytes, but {metadata.file_size} according to its metadata file. "
+                    "It is incomplete or was changed. Regenerate it."
                 )
-            records = sidecar.records
+            records = metadata.records
             for name, expected in (
                 ("max_seq_length", max_seq_length),
                 ("max_predictions_per_seq", max_predictions_per_seq),
             ):
-                found = getattr(sidecar, name)
-                if found != expected and (sidecar.is_masked or name == "max_seq_length"):
+                found = getattr(metadata, name)
+                if found != expected and (metadata.is_masked or name == "max_seq_length"):
                     raise InputError(
                         f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
                         f"Set --{name}={found}, or regenerate the data."
@@ -127,13 +127,13 @@ def find_shards(
                 f"{flag_name}: {path} has {size} bytes, but no records according to its metadata file. Regenerate it."
             )
         example = _first_example(path, flag_name)
-        if sidecar:
-            features = sidecar.record_features()
+        if metadata:
+            features = metadata.record_features()
         else:
             expected = pretraining_features(max_seq_length, max_predictions_per_seq)
             features = _stored_features(expected, example, path, flag_name, needs_next_sentence)
         _check_example(example, path, features, vocab_size, flag_name)
-        return Shard(path, records, sidecar, features)
+        return Shard(path, records, metadata, features)
 
     shards = [shard for shard in _for_each_file(paths, check) if shard]
     if not shards:
@@ -164,11 +164,11 @@ def record_features(shards: Sequence[Shard], flag_name: str = "--input_file") ->
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     """Returns the fields of the `MaskingPolicy` of a shard; None if unknown."""
-    return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
+    return None if shard.metadata is None else shard.metadata.settings.get("masking_policy")
 
 
 def identities(shards: Sequence[Shard]) -> list[str]:
-    """Returns a description that identifies the data of each file, independent of its folder.
+    """Returns a description that identifies the data of each file, independent of its directory.
 
     It consists of its name, the number of records, and a fingerprint: its size, and the checksums of its first and last
     record. The fingerprint changes if the data is regenerated with the same name. Only a few bytes of a file are read.
@@ -201,15 +201,15 @@ def _decompressed(path: str, flag_name: str) -> str:
     with files.open_file(path, "rb") as reader:
         if reader.read(len(_GZIP)) != _GZIP:
             return path
-    folder = tempfile.mkdtemp(prefix="bert_tf_records_")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    plain = os.path.join(folder, os.path.basename(path))
+    directory = tempfile.mkdtemp(prefix="bert_tf_records_")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    plain = os.path.join(directory, os.path.basename(path))
     with files.open_file(path, "rb") as packed, gzip.open(packed) as reader, open(plain, "wb") as writer:
         try:
             shutil.copyfileobj(reader, writer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{flag_name}: {path}: damaged gzip file ({error}). Regenerate it.") from None
-    say(f"{path} is compressed. A plain copy is created in {folder} and removed when the program ends.")
+    say(f"{path} is compressed. A plain copy is created in {directory} and removed when the program ends.")
     return plain
 
 

@@ -20,7 +20,7 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import worker_checks
 from bert_tf.training.callbacks import Callbacks
@@ -66,8 +66,8 @@ class PretrainingRun(Run):
         self.settings, self.config, self.vocab_file = settings, config, vocab_file
         config.check_layers(training_config.freeze_layers, "--freeze_layers")
         found = pretrained.find_files(ModelFiles(self.init_checkpoint), training_config.output_dir)
-        folder = pretrained.model_folder(found, self.init_checkpoint)
-        self._finder = ExampleFinder(config, settings.objective, vocab_file, training_config.seed, folder)
+        directory = pretrained.model_directory(found, self.init_checkpoint)
+        self._finder = ExampleFinder(config, settings.objective, vocab_file, training_config.seed, directory)
         self.strategy  # noqa: B018 (workers must connect before TensorFlow is used for anything else)
         examples = [self._finder.find(part) for part in settings.phases]
         if settings.num_train_epochs is not None:

@@ -37,12 +37,12 @@ def fingerprint(pattern: str) -> str:
     """Returns a short text that changes if the names, sizes or first 16 MiB of files change.
 
     Args:
-      pattern: a file, a folder (all its files), or a glob pattern of files and folders.
+      pattern: a file, a directory (all its files), or a glob pattern of files and directories.
     """
     digest = hashlib.sha256()
     for path in files.find(pattern):
         inside = files.find(os.path.join(path, "*")) or [path]
-        for name in itertools.filterfalse(files.is_folder, inside):
+        for name in itertools.filterfalse(files.is_directory, inside):
             with files.open_file(name, "rb") as reader:
                 start = hashlib.sha256(reader.read(_FINGERPRINT_BYTES)).digest()
             digest.update(f"{os.path.basename(name)} {files.size(name)} ".encode() + start)

@@ -2,7 +2,7 @@
 
 Every path may be local or a URL such as `gs://bucket/name`; see `remote`.
 
-All outputs follow symbolic links: the file that a link points to is replaced, in that file's folder.
+All outputs follow symbolic links: the file that a link points to is replaced, in that file's directory.
 
 An unfinished output is written to the output's name plus `.tmp-` and a number, and its writer keeps it locked. If a
 program is killed, the next program that writes the same output reuses the temporary name. (For URLs, temporary names
@@ -67,12 +67,12 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
 
 
 def exists(path: str) -> bool:
-    """Returns True if the path is a file or a folder."""
+    """Returns True if the path is a file or a directory."""
     return remote.call("exists", path) if is_remote(path) else os.path.exists(path)
 
 
-def is_folder(path: str) -> bool:
-    """Returns True if the path is a folder."""
+def is_directory(path: str) -> bool:
+    """Returns True if the path is a directory."""
     return remote.call("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
@@ -93,39 +93,39 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 
 def sync(path: str) -> None:
-    """Flushes a local file, or the list of names in a local folder, to the disk so that it survives a power loss."""
+    """Flushes a local file, or the list of names in a local directory, to the disk so that it survives a power loss."""
     if is_remote(path):
         return
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems can't sync folders
+        if error.errno != errno.EINVAL:  # some network file systems can't sync directories
             raise
     finally:
         os.close(descriptor)
 
 
 @functools.cache
-def _linked(folder: str) -> tuple[str, tempfile.TemporaryDirectory]:
+def _linked(directory: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
-    link = os.path.join(temporary.name, "folder")
-    os.symlink(os.path.abspath(folder), link)
+    link = os.path.join(temporary.name, "directory")
+    os.symlink(os.path.abspath(directory), link)
     return link, temporary  # removed when the process ends
 
 
-def plain_name(folder: str) -> str:
-    r"""Returns a name of the folder without `[`, `]` or `\`, which TensorFlow's readers interpret as a pattern."""
-    return _linked(folder)[0] if not is_remote(folder) and re.search(r"[][\\]", folder) else folder
+def plain_name(directory: str) -> str:
+    r"""Returns a name of the directory without `[`, `]` or `\`, which TensorFlow's readers interpret as a pattern."""
+    return _linked(directory)[0] if not is_remote(directory) and re.search(r"[][\\]", directory) else directory
 
 
-def list_folder(path: str) -> list[str]:
-    """Returns the names in a folder, sorted."""
+def list_directory(path: str) -> list[str]:
+    """Returns the names in a directory, sorted."""
     return sorted(remote.call("listdir", path) if is_remote(path) else os.listdir(path))
 
 
-def make_folder(path: str) -> None:
-    """Creates a folder and its parents; does nothing if the folder exists."""
+def make_directory(path: str) -> None:
+    """Creates a directory and its parents; does nothing if the directory exists."""
     if is_remote(path):
         remote.call("makedirs", path)
     elif path:
@@ -159,7 +159,7 @@ def copy(source: str, target: str) -> None:
 def move(source: str, target: str) -> None:
     """Moves a local file, also to another disk or to a URL. The target appears complete or not at all."""
     target = target_of(target)
-    make_folder(os.path.dirname(target))
+    make_directory(os.path.dirname(target))
     if not is_remote(target):
         try:
             rename(source, target)
@@ -180,13 +180,13 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
       may_be_empty: whether an empty file is accepted.
 
     Raises:
-      InputError: if the path is missing, a folder, or an empty file.
+      InputError: if the path is missing, a directory, or an empty file.
     """
     if not path:
         raise InputError(f"{flag_name} is required. Pass it.")
     if not exists(path):
         raise InputError(f"{flag_name}: there is no file {path!r}. Check the path for a typing error.")
-    kind = ("a folder" if is_folder(path) else "") if is_remote(path) else kind_of(path)
+    kind = ("a directory" if is_directory(path) else "") if is_remote(path) else kind_of(path)
     if kind:
         raise InputError(f"{flag_name}: {path!r} is {kind}. Pass a file.")
     if size(path) == 0 and not may_be_empty:
@@ -194,25 +194,25 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
     return path
 
 
-def check_new_folder(path: str, flag_name: str) -> None:
-    """Checks that a folder can be created and filled. Call it before any work is done.
+def check_new_directory(path: str, flag_name: str) -> None:
+    """Checks that a directory can be created and filled. Call it before any work is done.
 
     Args:
-      path: the folder.
+      path: the directory.
       flag_name: the flag or function that gave the path, for messages; for example `--export_dir`.
 
     Raises:
-      InputError: if the path is missing, is a file or a folder with content, or can't be created.
+      InputError: if the path is missing, is a file or a directory with content, or can't be created.
     """
-    check_output_folder(path, flag_name)
-    if exists(path) and list_folder(path):
-        raise InputError(f"{flag_name}: {path} already exists. Choose another folder, or remove this one.")
+    check_output_directory(path, flag_name)
+    if exists(path) and list_directory(path):
+        raise InputError(f"{flag_name}: {path} already exists. Choose another directory, or remove this one.")
     if ending := _FILE_ENDING.search(path):
         raise InputError(f"{flag_name}: a directory is written, but {path} is the name of a file. Omit {ending[0]}.")
 
 
-def check_output_folder(path: str, flag_name: str) -> None:
-    """Checks that files can be created in a folder, which may not exist yet. Call it before any work is done.
+def check_output_directory(path: str, flag_name: str) -> None:
+    """Checks that files can be created in a directory, which may not exist yet. Call it before any work is done.
 
     Raises:
       InputError: if the path is missing or a file, or files can't be created in it.
@@ -223,7 +223,7 @@ def check_output_folder(path: str, flag_name: str) -> None:
 
 
 def find(pattern: str) -> list[str]:
-    """Returns the sorted files and folders that match a glob pattern."""
+    """Returns the sorted files and directories that match a glob pattern."""
     if exists(pattern):  # a file name may contain glob characters
         return [pattern]
     return sorted(remote.call("glob", pattern) if is_remote(pattern) else glob.glob(pattern, recursive=True))
@@ -304,21 +304,21 @@ def lines_of(text: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _temporary(path: str, is_folder: bool) -> Iterator[str]:
-    """Yields the name of a temporary file, or of an empty temporary folder, that no other running program uses."""
+def _temporary(path: str, is_directory: bool) -> Iterator[str]:
+    """Yields the name of a temporary file, or of an empty temporary directory, that no other running program uses."""
     if is_remote(path):
         yield f"{path}.tmp-{secrets.token_hex(4)}"
         return
     for number in itertools.count():
         name = f"{path}.tmp-{number}"
-        if is_folder:
-            make_folder(name)
-        descriptor = os.open(name, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
+        if is_directory:
+            make_directory(name)
+        descriptor = os.open(name, os.O_RDONLY if is_directory else os.O_RDWR | os.O_CREAT, 0o666)
         try:
             # Another program may have renamed the file between its opening and its locking.
             if lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name)):
-                for left in os.scandir(name) if is_folder else ():
-                    (remove_folder if left.is_dir(follow_symlinks=False) else remove)(left.path)
+                for left in os.scandir(name) if is_directory else ():
+                    (remove_directory if left.is_dir(follow_symlinks=False) else remove)(left.path)
                 yield name
                 return
         finally:
@@ -326,17 +326,17 @@ def _temporary(path: str, is_folder: bool) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _completing(path: str, is_folder: bool) -> Iterator[str]:
+def _completing(path: str, is_directory: bool) -> Iterator[str]:
     """Yields a temporary name, which is renamed to `path` when the `with` block ends without an error."""
-    make_folder(os.path.dirname(path))
-    with _temporary(path, is_folder) as name:
+    make_directory(os.path.dirname(path))
+    with _temporary(path, is_directory) as name:
         try:
             yield name
-            (remote.move_folder if is_folder and is_remote(path) else rename)(name, path)
+            (remote.move_directory if is_directory and is_remote(path) else rename)(name, path)
             sync(os.path.dirname(path))
         except BaseException as error:
-            (remove_folder if is_folder else remove)(name)
-            if isinstance(error, OSError) and is_folder and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            (remove_directory if is_directory else remove)(name)
+            if isinstance(error, OSError) and is_directory and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise InputError(f"{path}: another program has just created this directory. Use another one.") from None
             if not isinstance(error, InputError):
                 error.add_note(f"while writing {path}")
@@ -354,7 +354,7 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     Raises:
       InputError: if `path` exists and is not a regular file.
     """
-    with _completing(target_of(path), is_folder=False) as name, open_file(name, mode) as writer:
+    with _completing(target_of(path), is_directory=False) as name, open_file(name, mode) as writer:
         yield writer
         if not is_remote(path):
             writer.flush()
@@ -362,19 +362,19 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def replacing_folder(path: str) -> Iterator[str]:
-    """Yields the name of a temporary folder, which is renamed to `path` when the `with` block ends without an error.
+def replacing_directory(path: str) -> Iterator[str]:
+    """Yields the name of a temporary directory, which is renamed to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` does not exist (or is still the empty folder it was before).
+    Until then, and after an error or a kill, `path` does not exist (or is still the empty directory it was before).
     """
     path = path.rstrip("/")
     is_link = not is_remote(path) and os.path.islink(path)
-    with _completing(resolved(path) if is_link else path, is_folder=True) as name:
+    with _completing(resolved(path) if is_link else path, is_directory=True) as name:
         yield name
 
 
-def remove_folder(path: str) -> None:
-    """Removes a folder and everything in it; does nothing if it does not exist."""
+def remove_directory(path: str) -> None:
+    """Removes a directory and everything in it; does nothing if it does not exist."""
     if is_remote(path):
         if remote.call("exists", path):
             remote.call("rmtree", path)

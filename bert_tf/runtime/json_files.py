@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import Any
 
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, messages
 from bert_tf.runtime.errors import InputError, check
 
 _HALF_OF_PAIR = re.compile("[\ud800-\udfff]")
@@ -125,5 +125,5 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
             if number < len(lines):
                 advice = "Restore a copy of the file, or remove this line."
                 raise InputError(f"{error} {advice}", f"{flag_name}: {path}, line {number}") from None
-            program.say_once(f"Warning: {path}, line {number} (the last) is incomplete. It is ignored.")
+            messages.say_once(f"Warning: {path}, line {number} (the last) is incomplete. It is ignored.")
     return values

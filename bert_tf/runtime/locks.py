@@ -1,6 +1,6 @@
-"""Prevents two processes from doing the same work in a folder.
+"""Prevents two processes from doing the same work in a directory.
 
-The operating system releases the lock of a killed process. Remote folders, and file systems without locks, are not
+The operating system releases the lock of a killed process. Remote directories, and file systems without locks, are not
 locked.
 """
 
@@ -11,43 +11,43 @@ from collections.abc import Iterator
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, named
-from bert_tf.runtime.outputs import lock
+from bert_tf.runtime.output_checks import lock
 
 
 @contextlib.contextmanager
 def claimed(
-    folder: str,
+    directory: str,
     flag_name: str,
     work: str = "run",
     *,
     doing: str = "is training",
-    advice: str = "; or use another folder",
+    advice: str = "; or use another directory",
 ) -> Iterator[None]:
-    """Creates a folder and claims some work in it until the block or this process ends.
+    """Creates a directory and claims some work in it until the block or this process ends.
 
     With several workers, only one of them may call this.
 
     Args:
-      folder: the folder.
+      directory: the directory.
       flag_name: the flag that gave it, for the message.
-      work: the name of the work; several types of work may share the folder.
+      work: the name of the work; several types of work may share the directory.
       doing: description of the other process's work, for the message.
       advice: another solution for the user, for the message.
 
     Raises:
       InputError: if another process has claimed it; the message names its host and process id.
     """
-    files.make_folder(folder)
-    if files.is_remote(folder):
+    files.make_directory(directory)
+    if files.is_remote(directory):
         yield
         return
-    path = files.target_of(os.path.join(folder, f"{work}.lock"))
+    path = files.target_of(os.path.join(directory, f"{work}.lock"))
     with open(path, "a+b", buffering=0) as file:  # "a" keeps the text of the owner
         if not lock(file.fileno()):
             file.seek(0)
             owner = file.read().decode().strip() or "another process"
             raise InputError(
-                f"{owner} {doing} in {folder} at this moment. Wait until it finishes, or stop it{advice}.", flag_name
+                f"{owner} {doing} in {directory} at this moment. Wait until it finishes, or stop it{advice}.", flag_name
             )
         file.truncate(0)
         with named(path):
@@ -58,7 +58,7 @@ def claimed(
             file.truncate(0)
 
 
-def require_free(folder: str, flag_name: str) -> None:
-    """Creates a folder, and raises an InputError if another process has claimed it; see `claimed`."""
-    with claimed(folder, flag_name):
+def require_free(directory: str, flag_name: str) -> None:
+    """Creates a directory, and raises an InputError if another process has claimed it; see `claimed`."""
+    with claimed(directory, flag_name):
         pass

@@ -1,7 +1,7 @@
 """Checks output paths, for all programs.
 
-An output is a regular file, or does not exist yet. Devices, pipes, sockets, folders and the program's inputs are never
-replaced.
+An output is a regular file, or does not exist yet. Devices, pipes, sockets, directories and the program's inputs are
+never replaced.
 """
 
 import fcntl
@@ -20,12 +20,12 @@ _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]+")
 
 
 def kind_of(path: str) -> str:
-    """Returns the type of a local path, for messages, if it is not a regular file ("a folder"); otherwise ""."""
+    """Returns the type of a local path, for messages, if it is not a regular file ("a directory"); otherwise ""."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    return "" if stat.S_ISREG(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, a pipe or a socket"
+    return "" if stat.S_ISREG(mode) else "a directory" if stat.S_ISDIR(mode) else "a device, a pipe or a socket"
 
 
 def target_of(path: str) -> str:
@@ -50,19 +50,19 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
       inputs: maps flags to the files that the program reads.
 
     Raises:
-      InputError: if a path is not a regular file or is one of the inputs, or if its folder can't be written to.
+      InputError: if a path is not a regular file or is one of the inputs, or if its directory can't be written to.
     """
     read = {_identity(name): f"{name} of {flag}" for flag, names in (inputs or {}).items() for name in names}
     for path in paths:
         if is_remote(path):
             if remote.call("isdir", path):
-                raise InputError(f"{path} is a folder. Pass the name of a file.", flag_name)
+                raise InputError(f"{path} is a directory. Pass the name of a file.", flag_name)
         else:
             try:
                 target = target_of(path)
             except InputError as error:
                 raise InputError(str(error), flag_name) from None
-            _check_folder(os.path.dirname(os.path.abspath(target)), flag_name)
+            _check_directory(os.path.dirname(os.path.abspath(target)), flag_name)
         if _identity(path) in read:
             raise InputError(
                 f"{path} is also the input {read[_identity(path)]}, which would be lost. Pass another name for the "
@@ -72,15 +72,15 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
 
 
 @functools.lru_cache(maxsize=1)
-def _check_folder(folder: str, flag_name: str) -> None:
-    while not os.path.lexists(folder):  # missing folders will be created
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        raise InputError(f"{folder} is not a directory. Pass another name.", flag_name)
+def _check_directory(directory: str, flag_name: str) -> None:
+    while not os.path.lexists(directory):  # missing directories will be created
+        directory = os.path.dirname(directory)
+    if not os.path.isdir(directory):
+        raise InputError(f"{directory} is not a directory. Pass another name.", flag_name)
     try:
-        os.rmdir(tempfile.mkdtemp(dir=folder))
+        os.rmdir(tempfile.mkdtemp(dir=directory))
     except OSError as error:
-        message = f"{folder}: no files can be created ({error.strerror}). Use another directory."
+        message = f"{directory}: no files can be created ({error.strerror}). Use another directory."
         raise InputError(message, flag_name) from None
 
 

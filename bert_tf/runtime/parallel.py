@@ -99,8 +99,8 @@ def available_memory() -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
         int(line)
-        for folder, is_version_1 in control_groups("memory")
-        for line in _lines(os.path.join(folder, "memory.limit_in_bytes" if is_version_1 else "memory.max"))
+        for directory, is_version_1 in control_groups("memory")
+        for line in _lines(os.path.join(directory, "memory.limit_in_bytes" if is_version_1 else "memory.max"))
         if line.isdecimal()
     ]
     return min([machine, *limits])
@@ -109,16 +109,16 @@ def available_memory() -> int:
 def _cpu_quotas(root: str = "/") -> list[float]:
     """Returns the quotas of this process's control groups in cores."""
     quotas = []
-    for folder, is_version_1 in control_groups("cpu", root):
+    for directory, is_version_1 in control_groups("cpu", root):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_version_1 else ("cpu.max",)
-        words = [word for name in names for line in _lines(os.path.join(folder, name)) for word in line.split()]
+        words = [word for name in names for line in _lines(os.path.join(directory, name)) for word in line.split()]
         if len(words) == 2 and words[0].isdecimal():  # a quota, unlike "max" or -1
             quotas.append(int(words[0]) / int(words[1]))
     return quotas
 
 
 def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool]]:
-    """Yields the folders of this process's control group and its ancestors, and whether they are of version 1."""
+    """Yields the directories of this process's control group and its ancestors, and whether they are of version 1."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -126,8 +126,8 @@ def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool
         # In a container, the path can be the host's, although the files belong to the top group.
         parts = group.strip("/").split("/")
         for count in range(len(parts) + 1):
-            folder = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])
-            yield folder, bool(controllers)
+            directory = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])
+            yield directory, bool(controllers)
 
 
 def _lines(path: str) -> list[str]:

@@ -1,43 +1,28 @@
-"""Starts and ends the programs: reads the flags, and prints input errors without a traceback.
-
-`call` runs one program from another.
-"""
+"""Starts and ends the programs: reads the flags, and prints input errors without a traceback."""
 
 import atexit
-import contextlib
-import contextvars
-import functools
 import gc
 import itertools
 import os
-import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from absl import app, flags, logging
 
 from bert_tf.runtime import errors, files, settings
+from bert_tf.runtime.messages import say
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
 _OUTPUT = "standard output"
 
-# Interval of the checks whether a called program has ended.
-_POLL_SECONDS = 0.02
-
 # See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []
 
 # See `needs`: maps flags to conditions.
 _needs: dict[str, str] = {}
-
-# See `verbosity`.
-_verbosity = contextvars.ContextVar("verbosity", default=1)
 
 # See `on_failure`.
 _listeners: list[Callable[[BaseException], str | None]] = []
@@ -193,91 +178,9 @@ def _present_as_main(module: ModuleType) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
-@contextlib.contextmanager
-def verbosity(level: int) -> Iterator[None]:
-    """Sets the output of the `with` block: 0 for warnings only, 1 for messages and progress bars, 2 for messages."""
-    token = _verbosity.set(level)
-    try:
-        yield
-    finally:
-        _verbosity.reset(token)
-
-
-def shows_progress() -> bool:
-    """Returns whether progress bars are shown. See `verbosity`."""
-    return _verbosity.get() == 1
-
-
-def say(message: str) -> None:
-    """Prints a message for the user to standard error. Standard output is reserved for results."""
-    if _verbosity.get() or message.startswith("Warning: "):
-        print(errors.spelling.get()(message), file=sys.stderr, flush=True)
-
-
-@functools.cache
-def say_once(message: str) -> None:
-    """Prints a message for the user, unless this process has printed it before."""
-    say(message)
-
-
 def typed_lines() -> Iterator[str]:
     """Yields the lines of standard input without line ends, read as UTF-8 in any locale; invalid bytes are replaced."""
     return (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
-
-
-@contextlib.contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first. These signals don't end the program.
-
-    Python delivers signals to its main thread only. In other threads, such as threads of a notebook's widgets or of a
-    server, the list stays empty and signal handling is unchanged.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def receive(number: int, frame: object) -> None:
-        received.append(number)
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, previous[signal.SIGINT])
-            say("\nStopping after this step. Press Ctrl-C again to stop at once, without saving.")
-
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def call(command: Sequence[str], log: str, name: str) -> None:
-    """Runs another program until it ends. SIGTERM and Ctrl-C to this process end it too, with KeyboardInterrupt.
-
-    Args:
-      command: the program and its arguments.
-      log: the local file to which the program's output is appended.
-      name: the program's name in messages.
-
-    Raises:
-      InputError: if its exit status is not 0; includes the end of the log.
-    """
-    # If a handler raised an exception while Popen starts the process, the process would be lost.
-    with stop_signals() as received, open(log, "ab") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-        # `wait` would miss a signal that arrives just before it blocks, or that another thread receives.
-        while process.poll() is None:
-            if received:
-                process.terminate()
-                process.wait()
-            time.sleep(_POLL_SECONDS)
-    if received:
-        raise KeyboardInterrupt
-    if process.returncode:
-        with open(log, encoding="utf-8", errors="replace") as reader:
-            end = reader.read().replace("\r", "\n").splitlines()[-6:]
-        message = f"{name} ended with exit status {process.returncode}. The end of {log}:"
-        raise errors.InputError("\n  ".join([message, *end]))
 
 
 def flag_values() -> dict[str, object]:

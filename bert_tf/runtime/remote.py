@@ -37,13 +37,13 @@ def open_file(path: str, mode: str) -> IO:
     return binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="")
 
 
-def move_folder(source: str, target: str) -> None:
-    """Moves the files of a folder one by one, inner folders first."""
-    for folder, _, names in call("walk", source, topdown=False):
-        inside = target + folder.rstrip("/").removeprefix(source)
+def move_directory(source: str, target: str) -> None:
+    """Moves the files of a directory one by one, inner directories first."""
+    for directory, _, names in call("walk", source, topdown=False):
+        inside = target + directory.rstrip("/").removeprefix(source)
         call("makedirs", inside)
         for name in names:
-            call("rename", f"{folder.rstrip('/')}/{name}", f"{inside}/{name}", overwrite=True)
+            call("rename", f"{directory.rstrip('/')}/{name}", f"{inside}/{name}", overwrite=True)
     call("rmtree", source)
 
 

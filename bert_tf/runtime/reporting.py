@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from bert_tf.runtime import files
-from bert_tf.runtime.program import say, shows_progress
+from bert_tf.runtime.messages import say, shows_progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,5 +11,5 @@
     line_predictions     answers to JSON lines
 
 `tasks` and higher layers import this package. It imports `finetuning` and lower layers. The served model of each task
-is defined in the task's folder.
+is defined in the task's directory.
 """

@@ -16,7 +16,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.runtime import lazy_imports, files
+from bert_tf.runtime import files, lazy_imports
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.lite_model import TextSettings
@@ -56,8 +56,8 @@ class Exportable(NamedTuple):
     classes: Sequence[str] | None = None
     settings: TextSettings | None = None
 
-    def write(self, folder: str, config: ExportConfig) -> list[str]:
-        """Writes the export to a folder that doesn't exist yet.
+    def write(self, directory: str, config: ExportConfig) -> list[str]:
+        """Writes the export to a directory that doesn't exist yet.
 
         After `tf.saved_model.load`, the object can be called like its first signature, with inputs in the same order.
 
@@ -68,28 +68,28 @@ class Exportable(NamedTuple):
             name: call for name, call in self.served.signatures().items() if config.text or name == "token_ids"
         }
         self.served.__call__ = next(iter(signatures.values()))
-        tf.saved_model.save(self.served, folder, signatures=signatures)
-        self.write_text_settings(folder)
+        tf.saved_model.save(self.served, directory, signatures=signatures)
+        self.write_text_settings(directory)
         if config.quantize == "int8":
-            write_lite(self.plain, os.path.join(folder, LITE_INT8_FILE), is_quantized=True)
+            write_lite(self.plain, os.path.join(directory, LITE_INT8_FILE), is_quantized=True)
         if config.litert:
-            write_lite(self.plain, os.path.join(folder, LITE_FILE))
+            write_lite(self.plain, os.path.join(directory, LITE_FILE))
         if self.settings is not None and (config.litert or config.quantize == "int8"):
-            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.settings)
+            files.write_json(os.path.join(directory, LITE_TASK_FILE), self.settings)
         if config.onnx:
-            write_onnx(self.plain, os.path.join(folder, ONNX_FILE))
+            write_onnx(self.plain, os.path.join(directory, ONNX_FILE))
         return list(signatures)
 
-    def write_text_settings(self, folder: str) -> None:
+    def write_text_settings(self, directory: str) -> None:
         """Writes the files that callers of `token_ids`, LiteRT or ONNX need to convert texts to ids and classes back.
 
         These are vocab.txt, tokenizer_config.json (the rules and the maximum length, in Hugging Face's format) and
         labels.json (the classes).
         """
         tokenizer = self.tokenizer
-        copy_tokenizer(tokenizer.vocab_file, folder, tokenizer.rules, self.max_seq_length)
+        copy_tokenizer(tokenizer.vocab_file, directory, tokenizer.rules, self.max_seq_length)
         if self.classes is not None:
-            files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
+            files.write_json(os.path.join(directory, run_directory.LABELS_FILE), list(self.classes))
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction:
@@ -111,7 +111,7 @@ class FinishedRun:
     """The parts of a run directory that an export needs.
 
     Attributes:
-      folder: the folder of its checkpoints.
+      directory: the directory of its checkpoints.
       settings: the settings of training; see `run_directory.recorded`.
       flags: the flags of the program that trained it.
       labels: the classes; None for regression.
@@ -121,7 +121,7 @@ class FinishedRun:
       export_config: the settings of the export.
     """
 
-    folder: str
+    directory: str
     settings: Mapping[str, Any]
     flags: Mapping[str, Any]
     labels: list[str] | None
@@ -132,27 +132,27 @@ class FinishedRun:
 
     @classmethod
     def read(cls, model_dir: str, config: ExportConfig) -> "FinishedRun":
-        """Reads the records in a run's folder.
+        """Reads the records in a run's directory.
 
         Raises:
-          InputError: if it isn't the folder of a finished run, or `max_seq_length` exceeds the model's maximum.
+          InputError: if it isn't the directory of a finished run, or `max_seq_length` exceeds the model's maximum.
         """
-        folder = run_directory.folder_of_model(model_dir)
-        recorded = run_directory.read(folder)
+        directory = run_directory.directory_of_model(model_dir)
+        recorded = run_directory.read(directory)
         settings = recorded["resume_settings"]
-        check_no_bilstm("bilstm_units" in settings, f"--model_dir: {folder}")
-        bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
+        check_no_bilstm("bilstm_units" in settings, f"--model_dir: {directory}")
+        bert_config = BertConfig.from_json_file(os.path.join(directory, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
-        vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+        vocab_file = os.path.join(directory, run_directory.VOCAB_FILE)
         check_max_seq_length(max_seq_length)
         bert_config.check_sequence_length(max_seq_length)
         return cls(
-            folder=folder,
+            directory=directory,
             settings=settings,
             flags=recorded.get("flags", {}),
             labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
             config=bert_config,
-            tokenizer=pretrained.tokenizer_of(folder, bert_config, vocab_file),
+            tokenizer=pretrained.tokenizer_of(directory, bert_config, vocab_file),
             max_seq_length=max_seq_length,
             export_config=config,
         )
@@ -160,7 +160,7 @@ class FinishedRun:
     def restored(self, kind: type[EncoderModel], *arguments: Any, **options: Any) -> tuple[EncoderModel, int]:
         """Returns a model with the run's selected weights, and their step. The arguments are the model's."""
         model = kind(self.config, *arguments, causal=bool(self.settings.get("causal")), **options)
-        source = checkpoints.open_checkpoint(self.folder, "--model_dir")
+        source = checkpoints.open_checkpoint(self.directory, "--model_dir")
         return model, resume.restore_weights(model, source, "--model_dir")
 
     def encoder(self, model: EncoderModel) -> InferenceEncoder:

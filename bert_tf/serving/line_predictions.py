@@ -67,7 +67,7 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     path = files.target_of(path)
-    files.make_folder(os.path.dirname(path))
+    files.make_directory(os.path.dirname(path))
     unfinished = f"{path}.incomplete"
     with files.open_file(unfinished, "w") as writer:
         yield writer

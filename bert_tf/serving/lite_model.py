@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from bert_tf.runtime import lazy_imports, files, json_files, parallel
+from bert_tf.runtime import files, json_files, lazy_imports, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
@@ -39,34 +39,34 @@ class TextSettings(TypedDict):
 
 
 class LiteModel(Predictor):
-    """A LiteRT model with the tokenizer and the labels in its folder.
+    """A LiteRT model with the tokenizer and the labels in its directory.
 
     It has the same inputs and answers as `ServedClassifier` and `ServedChooser`
     (`bert_tf.tasks.graph_classifier`) for texts. 8-bit weights change the numbers slightly. Several threads may call
     it; calls are computed one after another.
 
     Args:
-      folder: an export with --export_quantize=int8 or --export_litert. With both, the int8 model is used.
+      directory: an export with --export_quantize=int8 or --export_litert. With both, the int8 model is used.
       threads: number of LiteRT threads; None for one per core.
 
     Raises:
       InputError: if there is no such model, it is damaged, or LiteRT is not installed.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
+    def __init__(self, directory: str | os.PathLike[str], threads: int | None = None) -> None:
         interpreter = lazy_imports.require("ai_edge_litert.interpreter", "the engine LiteRT")
-        folder = os.fspath(folder)
+        directory = os.fspath(directory)
         names = (export_config.LITE_INT8_FILE, export_config.LITE_FILE, export_config.LITE_TASK_FILE)
-        *paths, task_path = (os.path.join(folder, name) for name in names)
+        *paths, task_path = (os.path.join(directory, name) for name in names)
         path = next(filter(files.exists, paths), None)
         if path is None or not files.exists(task_path):
             raise InputError(
-                f"{folder}: no LiteRT model of texts, pairs or choices ({names[0]} or {names[1]}, and {names[2]}). "
+                f"{directory}: no LiteRT model of texts, pairs or choices ({names[0]} or {names[1]}, and {names[2]}). "
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
         self._settings = json_files.read(task_path, "--model", TextSettings)
         self._documents = LongDocuments.from_flags(self._settings)
-        vocab_file = os.path.join(folder, VOCAB_FILE)
+        vocab_file = os.path.join(directory, VOCAB_FILE)
         self._tokenizer = Tokenizer.checked(vocab_file)
         try:
             threads = threads or parallel.available_cores()

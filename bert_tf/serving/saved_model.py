@@ -38,7 +38,7 @@ class ExportedModel(Predictor):
     """A loaded SavedModel.
 
     Args:
-      folder: the folder that contains saved_model.pb.
+      directory: the directory that contains saved_model.pb.
       signature: the name of the signature that is called.
 
     Attributes:
@@ -47,23 +47,23 @@ class ExportedModel(Predictor):
       signatures: the names of all signatures.
 
     Raises:
-      InputError: if the folder is not an exported model, is damaged, or has no such signature.
+      InputError: if the directory is not an exported model, is damaged, or has no such signature.
     """
 
-    def __init__(self, folder: str, signature: str = SERVING_DEFAULT) -> None:
-        if not files.exists(f"{folder}/saved_model.pb"):
+    def __init__(self, directory: str, signature: str = SERVING_DEFAULT) -> None:
+        if not files.exists(f"{directory}/saved_model.pb"):
             raise InputError(
-                f"{folder} is not an exported model: it has no saved_model.pb. Export a run or a pre-trained model "
-                f"with `python -m bert_tf.export --model_dir={folder} --export_dir=NEW_FOLDER`."
+                f"{directory} is not an exported model: it has no saved_model.pb. Export a run or a pre-trained model "
+                f"with `python -m bert_tf.export --model_dir={directory} --export_dir=NEW_DIRECTORY`."
             )
         try:
-            self._model = tf.saved_model.load(files.plain_name(folder))
+            self._model = tf.saved_model.load(files.plain_name(directory))
             self.signatures = sorted(self._model.signatures)
         except Exception as error:  # TensorFlow's loader raises many types of errors
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise InputError(f"{folder} can't be loaded ({reason}). Export the model again.") from None
+            raise InputError(f"{directory} can't be loaded ({reason}). Export the model again.") from None
         if signature not in self.signatures:
-            raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
+            raise InputError(f"{directory} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]
         specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
         fields = {x: Input(str if spec.dtype == tf.string else int, spec.shape.rank != 1) for x, spec in specs.items()}

@@ -6,18 +6,18 @@
     text                 classification or regression of your own data
     text_reader          texts and labels in files with named columns, or in memory
     multiple_choice      SWAG, CODAH, and your own prompts with endings
-    squad                SQuAD 1.1 and 2.0 (a folder)
-    tagging              named entities and other tags of words (a folder)
+    squad                SQuAD 1.1 and 2.0 (a directory)
+    tagging              named entities and other tags of words (a directory)
     data_config          the settings of the tasks and their data
     dev_split            a dev set drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     examples             examples of sentence tasks, and the base of the readers of their files
-    original             the functions and classes of the original programs, with their names
-    architectures        the architecture of a fine-tuned model, in the terms of Hugging Face's files
+    original_api         the functions and classes of the original programs, with their names
+    hf_names             the architecture of a fine-tuned model, in the terms of Hugging Face's files
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files
     graph_classifier     served models of sentence tasks and multiple choice
 
-`export`, `api` and the programs import this package. It imports `serving` and lower layers. The folders `squad` and
+`export`, `api` and the programs import this package. It imports `serving` and lower layers. The directories `squad` and
 `tagging` do not import other tasks.
 """

@@ -130,7 +130,7 @@ class FeatureConfig(Settings, frozen=True):
       layers: if given, the defaults of --learning_rate and --num_train_epochs are 1e-3 and 10, because the BiLSTM is
         randomly initialised.
       combination: how several layers are combined.
-      folder: stores the features for other runs with the same model, layers and text; "" for a temporary file.
+      directory: stores the features for other runs with the same model, layers and text; "" for a temporary file.
     """
 
     needs: ClassVar[str] = "feature_layers"
@@ -147,7 +147,7 @@ class FeatureConfig(Settings, frozen=True):
     combination: Annotated[
         Literal[COMBINATIONS], about("How to combine several --feature_layers.", flag="feature_combination")
     ] = "concat"
-    folder: Annotated[
+    directory: Annotated[
         str, about("Directory to store the features of --feature_layers for other runs.", flag="features_dir")
     ] = ""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Row, Source
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.examples import ExampleReader, InputExample, check_label, check_texts
 from bert_tf.tasks.sentence_task import Metric, SentenceTask
@@ -26,7 +26,7 @@ class GlueDefinition:
     """The files and columns of a task, and its metric.
 
     Attributes:
-      folder: GLUE's name of the task, and of its folder in the zip file.
+      directory: GLUE's name of the task, and of its directory in the zip file.
       labels: the classes in the order of their ids; None for regression.
       metric: the function that computes the scores.
       selection_metric: the score in the paper's Table 1.
@@ -40,7 +40,7 @@ class GlueDefinition:
       has_incomplete_rows: whether the published files have rows that lack a text or a column, which are skipped.
     """
 
-    folder: str
+    directory: str
     labels: tuple[str, ...] | None = BINARY
     metric: Metric = metrics.accuracy
     selection_metric: str = "accuracy"
@@ -106,7 +106,7 @@ class GlueReader(ExampleReader):
 
     Args:
       name: a key of `DEFINITIONS`.
-      data_dir: the task's own folder, as in the original code.
+      data_dir: the task's own directory, as in the original code.
       on_bad_row: see `ExampleReader`.
       language: the language of XNLI.
     """
@@ -140,7 +140,7 @@ class GlueReader(ExampleReader):
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
         path = self.sources[split]
-        if self.definition.folder == "MRPC" and not files.exists(path):
+        if self.definition.directory == "MRPC" and not files.exists(path):
             raw = self._raw_mrpc(split)
             if raw is not None:
                 return raw
@@ -151,15 +151,15 @@ class GlueReader(ExampleReader):
 
     def _has_languages(self, split: str) -> bool:
         """Returns whether the rows of a split are in several languages."""
-        return self.definition.folder == "XNLI" and split != "train"
+        return self.definition.directory == "XNLI" and split != "train"
 
     def _columns(self, split: str) -> tuple[str | int, str | None, str | int | None]:
         """Returns the columns of the texts and of the label; None for a missing column."""
         definition, is_test = self.definition, split.startswith("test")
-        if definition.folder == "XNLI" and split == "train":
+        if definition.directory == "XNLI" and split == "train":
             return "premise", "hypo", "label"
         text_a = definition.test_text_a if is_test and definition.test_text_a else definition.text_a
-        return text_a, definition.text_b, None if is_test and definition.folder != "XNLI" else definition.label
+        return text_a, definition.text_b, None if is_test and definition.directory != "XNLI" else definition.label
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
         """Reads MRPC's original files: a training file, which also contains GLUE's dev pairs, and a test file.
@@ -167,12 +167,12 @@ class GlueReader(ExampleReader):
         If the list of the dev pairs is missing, all pairs of the training file are used for training, and the labelled
         test file is the dev set.
         """
-        folder = functools.partial(os.path.join, self._data_dir)
-        dev_list = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
+        directory = functools.partial(os.path.join, self._data_dir)
+        dev_list = next(filter(files.exists, map(directory, _MRPC_DEV_PAIRS)), None)
         if split == "dev" and dev_list is None:
             say(f"{self._data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}. Using MRPC's labelled test pairs for dev.")
         from_test = split == "test" or (split == "dev" and dev_list is None)
-        path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
+        path = directory(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
             return None
         rows = list(tables.read_tsv(path, True, ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")))
@@ -190,7 +190,7 @@ class GlueReader(ExampleReader):
             if not split.startswith("test"):
                 raise SkippedRow("columns are missing in the published file")
             row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
-        guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
+        guid = f"{split}-{row['index'] if definition.directory == 'MNLI' else row.line - 1}"
         text_a, text_b, label = (None if column is None else row[column] for column in self._columns(split))
         if label is None:  # labels are the first class, as in the original; even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
@@ -198,7 +198,7 @@ class GlueReader(ExampleReader):
             raise SkippedRow("a text is missing in the published file")
         if label == _NO_CONSENSUS:
             raise SkippedRow("no gold label")
-        if definition.folder == "XNLI" and label == "contradictory":
+        if definition.directory == "XNLI" and label == "contradictory":
             label = "contradiction"
         return self.checked(InputExample(guid, text_a, text_b, label), row.where, split)
 

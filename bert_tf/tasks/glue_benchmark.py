@@ -14,11 +14,11 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 # The columns of the paper's Table 1: task, dev split, column name, score.
 TABLE_1 = (
@@ -50,38 +50,38 @@ SUBMISSION = {
 _SIMILARITY_RANGE = (0.0, 5.0)
 
 
-def task_folder(root: str | None, name: str) -> str:
-    """Returns a task's folder in the unpacked zip file of GLUE.
+def task_directory(root: str | None, name: str) -> str:
+    """Returns a task's directory in the unpacked zip file of GLUE.
 
     Raises:
-      InputError: if the root folder is not given.
+      InputError: if the root directory is not given.
     """
     if not root:
-        raise InputError("--data_dir is required. Pass GLUE's root folder.")
-    return os.path.join(root, DEFINITIONS[name.lower()].folder)
+        raise InputError("--data_dir is required. Pass GLUE's root directory.")
+    return os.path.join(root, DEFINITIONS[name.lower()].directory)
 
 
 def finetune_tasks(
-    names: Sequence[str], data: DataConfig, config: FinetuningConfig, model: tuple[BertConfig, FullTokenizer]
+    names: Sequence[str], data: DataConfig, config: FinetuningConfig, model: tuple[BertConfig, Tokenizer]
 ) -> None:
-    """Fine-tunes several tasks, each in its own folder, and writes their common results.
+    """Fine-tunes several tasks, each in its own directory, and writes their common results.
 
     glue_results.json has the row of Table 1, and glue_submission.zip has the predictions.
 
     Args:
       names: the tasks.
-      data: the settings of the data, with GLUE's root folder.
-      config: the settings that all tasks share, with the output folder.
+      data: the settings of the data, with GLUE's root directory.
+      config: the settings that all tasks share, with the output directory.
       model: the encoder's config and the tokenizer.
     """
     output_dir, root = config.training.output_dir, data.data_dir
-    folders = [task_folder(root, name) for name in names]
+    directories = [task_directory(root, name) for name in names]
     tasks = [
-        registry.build_task(data.replace(task_name=name, data_dir=folder), output_dir, config.do_train)
-        for name, folder in zip(names, folders, strict=True)
+        registry.build_task(data.replace(task_name=name, data_dir=directory), output_dir, config.do_train)
+        for name, directory in zip(names, directories, strict=True)
     ]
-    submission = majority_predictions(GlueTask("wnli", task_folder(root, "wnli"))) if config.do_predict else {}
-    runs = [FinetuningRun(task, config.in_folder(task_folder(output_dir, task.name)), model) for task in tasks]
+    submission = majority_predictions(GlueTask("wnli", task_directory(root, "wnli"))) if config.do_predict else {}
+    runs = [FinetuningRun(task, config.in_directory(task_directory(output_dir, task.name)), model) for task in tasks]
     for run in runs:  # tokenizer processes can only be started before the first training
         workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}

@@ -187,5 +187,5 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
     settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
     settings |= LongDocuments.from_flags(run.settings).record
     if problem == "multi_label":
-        settings["threshold"] = run_directory.label_threshold(run.folder)
+        settings["threshold"] = run_directory.label_threshold(run.directory)
     return run.exportable(ServedClassifier(run.encoder(model), run.tokenizer, settings), model, labels, settings)

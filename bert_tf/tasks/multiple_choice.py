@@ -21,7 +21,7 @@ from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 # The file names of each data set.
 FILE_NAMES = {
@@ -188,7 +188,7 @@ class MultipleChoiceTask(SentenceTask):
         return len(self.labels)
 
     def pack(
-        self, example: ChoiceExample, tokenizer: FullTokenizer, max_seq_length: int
+        self, example: ChoiceExample, tokenizer: Tokenizer, max_seq_length: int
     ) -> list[tuple[list[int], list[int], bool]]:
         """Returns the sequences of an example, one for each ending. See `SentenceTask.pack`."""
         packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]

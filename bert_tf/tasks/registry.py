@@ -13,7 +13,7 @@ from bert_tf.tasks import dev_split, graph_classifier, graph_heads, multiple_cho
 from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.squad import graph_answerer
+from bert_tf.tasks.squad import graph_predictor
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tagging import graph_tagger, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
@@ -56,11 +56,11 @@ def build_task(
         task = _own_task(own.build(config), config, output_names)
     elif name in DEFINITIONS:
         if not config.data_dir:
-            raise InputError("--data_dir is required. Pass the folder of the task's files.")
+            raise InputError("--data_dir is required. Pass the directory of the task's files.")
         reading = {"on_bad_row": config.on_bad_row, "language": config.xnli_language}
         task = GlueTask(name, config.data_dir, config.selection_metric, **reading)
     elif name == TEXT:
-        trained_in = None if do_train else run_directory.folder_of_model(model_dir)
+        trained_in = None if do_train else run_directory.directory_of_model(model_dir)
         task = TextTask(config, examples or _paths(config, tables.FILE_NAMES), labels, trained_in, output_names)
     elif name == TAGGING:
         sources, run = examples or _paths(config, tagging_task.FILE_NAMES), _recorded_run(model_dir) if recorded else {}
@@ -85,16 +85,16 @@ def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
     """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
-    folder = run_directory.folder_of_model(model_dir)
-    return run_directory.recorded(folder) if files.exists(folder) else {}
+    directory = run_directory.directory_of_model(model_dir)
+    return run_directory.recorded(directory) if files.exists(directory) else {}
 
 
 def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns the file of each split: the given one, or the one in the folder. Splits without a file are missing.
+    """Returns the file of each split: the given one, or the one in the directory. Splits without a file are missing.
 
     Raises:
-      InputError: if neither a folder nor a file is given, a given file is missing or empty, or the folder has several
-        files for a split.
+      InputError: if neither a directory nor a file is given, a given file is missing or empty, or the directory has
+        several files for a split.
     """
     given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
     if not config.data_dir and not any(given.values()):
@@ -104,8 +104,8 @@ def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, 
         if path := given[split]:
             paths[split] = files.require_file(path, f"--{split}_file")
         elif config.data_dir:
-            in_folder = [os.path.join(config.data_dir, name) for name in candidates]
-            found = list(filter(files.exists, in_folder))
+            in_directory = [os.path.join(config.data_dir, name) for name in candidates]
+            found = list(filter(files.exists, in_directory))
             if len(found) > 1:
                 raise InputError(f"{' and '.join(found)} both exist. Name one with --{split}_file, or remove one.")
             if found:
@@ -117,7 +117,7 @@ _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys((*DEFINITIONS, TEXT), graph_classifier.exportable_classifier),
     **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
     TAGGING: graph_tagger.exportable_tagger,
-    SquadTask.name: graph_answerer.exportable_answerer,
+    SquadTask.name: graph_predictor.exportable_predictor,
 }
 
 
@@ -132,7 +132,7 @@ def exportable(run: FinishedRun) -> Exportable:
         return (own.export or graph_heads.exportable)(run)
     if name not in _EXPORTABLES:
         raise InputError(
-            f"--model_dir: {run.folder}/run.json has the unknown task {name!r}. Known tasks: "
+            f"--model_dir: {run.directory}/run.json has the unknown task {name!r}. Known tasks: "
             f"{', '.join(_EXPORTABLES)}. Export a task of your own with its program and --do_export."
         )
     return _EXPORTABLES[name](run)

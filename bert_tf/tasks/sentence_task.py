@@ -15,11 +15,11 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics
 from bert_tf.tasks.examples import InputExample
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.text.long_documents import TRUNCATED
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
@@ -83,7 +83,7 @@ class SentenceTask(ReportingTask):
         return {"labels": self.labels and list(self.labels)}
 
     def featurize(
-        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the features of a data set, with an array `label_ids`; see `SentenceTask.label_ids`.
 
@@ -109,9 +109,7 @@ class SentenceTask(ReportingTask):
             features = dataclasses.replace(features, windows=np.concatenate(counts))
         return features.with_values(label_ids=label_ids)
 
-    def pack(
-        self, example: Any, tokenizer: FullTokenizer, max_seq_length: int
-    ) -> list[tuple[list[int], list[int], bool]]:
+    def pack(self, example: Any, tokenizer: Tokenizer, max_seq_length: int) -> list[tuple[list[int], list[int], bool]]:
         """Returns the sequences of an example, one for each window, in the format of `Tokenizer.pack`."""
         return self.documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.runtime import lazy_imports, files, first_bytes, json_files
+from bert_tf.runtime import files, first_bytes, json_files, lazy_imports
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.first_bytes import DELIMITERS
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 
 T = TypeVar("T")
 # A cell is a text. In JSON lines it may also be a list of texts, an object, or missing.

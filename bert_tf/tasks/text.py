@@ -22,7 +22,7 @@ from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.text_reader import TextReader, flag_columns
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 # --class_weights: every class has the same total weight in the loss, regardless of its number of examples.
 BALANCED = "balanced"
@@ -130,7 +130,7 @@ class TextTask(SentenceTask):
             raise InputError(f"{source}: every row has the labels {found!r}. {NAME_THE_COLUMNS}")
 
     def featurize(
-        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[InputExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the features (see `SentenceTask.featurize`). Weighted rows also have `sample_weights` [N]."""
         features = super().featurize(examples, tokenizer, max_seq_length, num_workers)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 FRAME_HEADER, FRAME_FOOTER = 12, 4
 _CRC_MASK = 0xA282EAD8
 
-SIDECAR_SUFFIX = ".meta.json"
-NOT_RECORDS = (SIDECAR_SUFFIX,)
+METADATA_SUFFIX = ".meta.json"
+NOT_RECORDS = (METADATA_SUFFIX,)
 FORMAT_VERSION = 1
 
 
@@ -166,7 +166,7 @@ def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndar
     return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
-class Sidecar(msgspec.Struct, frozen=True):
+class Metadata(msgspec.Struct, frozen=True):
     """The metadata of a shard, a JSON file next to it.
 
     Attributes:
@@ -194,7 +194,7 @@ class Sidecar(msgspec.Struct, frozen=True):
     @staticmethod
     def path_of(shard: str) -> str:
         """Returns the path of a shard's metadata file."""
-        return shard + SIDECAR_SUFFIX
+        return shard + METADATA_SUFFIX
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
@@ -217,7 +217,7 @@ class Sidecar(msgspec.Struct, frozen=True):
         files.write_json(path, msgspec.to_builtins(self))
 
     @classmethod
-    def read(cls, shard: str, where: str = "--input_file") -> "Sidecar | None":
+    def read(cls, shard: str, where: str = "--input_file") -> "Metadata | None":
         """Reads the metadata file of a shard. Returns None if there is none, as for shards of the original code.
 
         Args:
@@ -236,9 +236,9 @@ class Sidecar(msgspec.Struct, frozen=True):
                 f"{where}: {path} is not a metadata file of format {FORMAT_VERSION}, so another version of "
                 "create_pretraining_data wrote it. Regenerate the data."
             )
-        sidecar = check(values, cls, f"{where}: {path}")
+        metadata = check(values, cls, f"{where}: {path}")
         unmasked = [names(unmasked_features(1, word_starts)) for word_starts in (False, True)]
-        if sidecar.features not in (names(pretraining_features(1, 1)), *unmasked):
-            unknown = ", ".join(sidecar.features)
+        if metadata.features not in (names(pretraining_features(1, 1)), *unmasked):
+            unknown = ", ".join(metadata.features)
             raise InputError(f"{where}: {path}, at features: unknown names ({unknown}). Regenerate the data.")
-        return sidecar
+        return metadata

@@ -56,7 +56,7 @@ class BatchMasker:
         limits = tf.gather(tf.constant(all_limits, tf.int32), tf.reduce_sum(batch["input_mask"], axis=1))
         order, share = uniform(0), uniform(1)
         if self.policy.whole_word:
-            starts = first_pieces(is_text, batch["word_starts"] > 0, xp=tf)
+            starts = first_pieces(is_text, batch["word_starts"] > 0, ops=tf)
             words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
             is_chosen = _choose_words(is_text, words, order, limits)
             share = tf.gather(share, words, batch_dims=1) if self.policy.replace_words_jointly else share
@@ -65,7 +65,7 @@ class BatchMasker:
 
         replacements = tf.constant(self.vocabulary.replacements, tf.int32)
         random_ids = tf.gather(replacements, tf.cast(uniform(2) * float(replacements.shape[0]), tf.int32))
-        replaced = self.policy.replaced(share, input_ids, random_ids, self.vocabulary.mask_id, xp=tf)
+        replaced = self.policy.replaced(share, input_ids, random_ids, self.vocabulary.mask_id, ops=tf)
         positions, weights = _first_true(is_chosen, self.max_predictions_per_seq)
         kept = {name: value for name, value in batch.items() if name != "word_starts"}
         return kept | {

@@ -86,7 +86,7 @@ class GraphPacker:
     def fit(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> KeptPieces:
         """Applies `packing.fitting_lengths` to token ids [B, (tokens)]. A missing second text has no tokens."""
         lengths = first.row_lengths(), second.row_lengths()
-        kept = packing.fitting_lengths(*lengths, self.max_seq_length, xp=tf)
+        kept = packing.fitting_lengths(*lengths, self.max_seq_length, ops=tf)
         return KeptPieces(*kept, truncated=tf.add(*kept) < tf.add(*lengths))
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces) -> TokenBatch:

@@ -1,8 +1,8 @@
 """Masking (paper, section 3.1): its rules, and their execution in NumPy and in the original order.
 
-`MaskingPolicy` and `MaskingVocabulary` define the rules. `mask_batch` masks whole batches, `mask_as_released` repeats
+`MaskingPolicy` and `MaskingVocabulary` define the rules. `mask_batch` masks whole batches, `mask_as_original` repeats
 the random draws of the original code, and `graph_masking` masks in the input pipeline. Rules for arrays work on NumPy
-arrays and on tensors: `xp` is the module `numpy` or `tensorflow`.
+arrays and on tensors: `ops` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens, P predictions.
 """
@@ -71,7 +71,7 @@ class MaskingPolicy(Settings, frozen=True):
         """
         return np.clip(np.rint(lengths * self.masked_lm_prob), 1, max_predictions_per_seq).astype(np.int64)
 
-    def replaced(self, share: Any, ids: Any, random_ids: Any, mask_id: int, xp: ModuleType = np) -> Any:
+    def replaced(self, share: Any, ids: Any, random_ids: Any, mask_id: int, ops: ModuleType = np) -> Any:
         """Returns the ids that replace chosen tokens. All arrays have the same shape.
 
         Args:
@@ -79,10 +79,10 @@ class MaskingPolicy(Settings, frozen=True):
           ids: the tokens.
           random_ids: a random token for each token.
           mask_id: the id of [MASK].
-          xp: `numpy` or `tensorflow`.
+          ops: `numpy` or `tensorflow`.
         """
-        not_masked = xp.where(share < self.mask + self.same, ids, random_ids)
-        return xp.where(share < self.mask, mask_id, not_masked)
+        not_masked = ops.where(share < self.mask + self.same, ids, random_ids)
+        return ops.where(share < self.mask, mask_id, not_masked)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # the generated == would compare arrays by element
@@ -129,7 +129,7 @@ class MaskingVocabulary:
         return (ids != self.cls_id) & (ids != self.sep_id)
 
 
-def first_pieces(is_text: Any, word_starts: Any, xp: ModuleType = np) -> Any:
+def first_pieces(is_text: Any, word_starts: Any, ops: ModuleType = np) -> Any:
     """Returns True for the first token of each word [B, T] in whole-word masking.
 
     The first token of a segment always begins a word, even if truncation removed the front of that word. (The original
@@ -138,9 +138,9 @@ def first_pieces(is_text: Any, word_starts: Any, xp: ModuleType = np) -> Any:
     Args:
       is_text: [B, T] True for the tokens of the segments.
       word_starts: [B, T] True for tokens that begin a word of the original text.
-      xp: `numpy` or `tensorflow`.
+      ops: `numpy` or `tensorflow`.
     """
-    follows_text = xp.pad(is_text[:, :-1], ((0, 0), (1, 0)))
+    follows_text = ops.pad(is_text[:, :-1], ((0, 0), (1, 0)))
     return is_text & (word_starts | ~follows_text)
 
 
@@ -255,7 +255,7 @@ def _choose_words(is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, li
     return np.where(is_text & np.take_along_axis(is_taken, word, axis=1), np.arange(width), width)
 
 
-def mask_as_released(
+def mask_as_original(
     sequence: list[int],
     max_predictions_per_seq: int,
     policy: MaskingPolicy,

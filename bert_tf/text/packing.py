@@ -1,7 +1,7 @@
 """[CLS] A [SEP] B [SEP]: truncates segments and joins them to one sequence.
 
 The functions work on lists of tokens or ids; `*_batch` functions work on NumPy arrays, and `graph_packing` on tensors.
-They share the code of the truncation rule: `xp` is the module `numpy` or `tensorflow`.
+They share the code of the truncation rule: `ops` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens.
 """
@@ -33,22 +33,22 @@ class PackedSequence(NamedTuple):
     segment_ids: list[int]
 
 
-def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, xp: ModuleType = np) -> tuple[Any, Any]:
+def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, ops: ModuleType = np) -> tuple[Any, Any]:
     """Returns the lengths of two segments after removing tokens from the longer one until both fit.
 
     This is the original rule for fine-tuning and pre-training: of two segments with equal lengths, the second one loses
     a token first. Lengths are numbers, arrays [B] or tensors [B].
     """
-    kept_b = xp.minimum(length_b, xp.maximum(max_length // 2, max_length - length_a))
-    return xp.minimum(length_a, max_length - kept_b), kept_b
+    kept_b = ops.minimum(length_b, ops.maximum(max_length // 2, max_length - length_a))
+    return ops.minimum(length_a, max_length - kept_b), kept_b
 
 
-def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, xp: ModuleType = np) -> tuple[Any, Any]:
+def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, ops: ModuleType = np) -> tuple[Any, Any]:
     """Returns the lengths of one or two segments that fit into a sequence with [CLS] and [SEP].
 
     As in the original code, if the second segment has no tokens, the sequence has one segment and one [SEP].
     """
-    return truncated_lengths(length_a, length_b, max_seq_length - 2 - xp.minimum(length_b, 1), xp)
+    return truncated_lengths(length_a, length_b, max_seq_length - 2 - ops.minimum(length_b, 1), ops)
 
 
 def head_length(kept: Any) -> Any:

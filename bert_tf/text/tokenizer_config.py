@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.text.characters import strip_accents as without_accents
 from bert_tf.text.vocabulary import (
     CLS,
@@ -86,10 +86,10 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     Raises:
       InputError: if a setting is not possible for a BERT tokenizer; the message names the setting.
     """
-    folder = os.path.dirname(vocab_file)
-    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    directory = os.path.dirname(vocab_file)
+    path = os.path.join(directory, TOKENIZER_CONFIG_FILE)
     values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
-    tokenizer_json = os.path.join(folder, TOKENIZER_JSON)
+    tokenizer_json = os.path.join(directory, TOKENIZER_JSON)
     has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
     for name, allowed in _REQUIRED.items():
         value = values.get(name, allowed[0])
@@ -97,7 +97,7 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
         if not (has_json and name == "tokenizer_class" and value in _GENERIC_CLASSES):
             _require(path, name, value, allowed)
     rules = _rules_of_tokenizer_json(tokenizer_json) | values if has_json else values
-    sentence_config = os.path.join(folder, SENTENCE_CONFIG_FILE)
+    sentence_config = os.path.join(directory, SENTENCE_CONFIG_FILE)
     if rules.get("do_lower_case") is False and files.exists(sentence_config):
         # sentence-transformers converts to lower case before this tokenizer, which keeps accents.
         lowers = json_files.read(sentence_config, "--vocab_file", _Settings).get("do_lower_case", False)
@@ -128,7 +128,7 @@ def find_rules(
     records: Iterable[tuple[str, Mapping[str, Any]]] = (),
     do_lower_case: bool | None = None,
     strip_accents: bool | None = None,
-    folder: str | None = None,
+    directory: str | None = None,
 ) -> dict[str, bool]:
     """Finds the rules of a tokenizer: recorded ones, else by the name of a released model, else by the vocabulary.
 
@@ -137,7 +137,7 @@ def find_rules(
       records: the locations of recorded rules and vocabulary digests, and the records. Parts may be missing.
       do_lower_case: the casing requested by the user, or None.
       strip_accents: whether the user requested to remove accents, or None.
-      folder: the folder of the model, if it differs from the vocabulary's.
+      directory: the directory of the model, if it differs from the vocabulary's.
 
     Returns:
       The arguments of `BasicTokenizer`.
@@ -170,8 +170,8 @@ def find_rules(
                 "correct it."
             )
     if "do_lower_case" not in rules:
-        folders = [os.path.abspath(path) for path in (folder or "", os.path.dirname(vocab_file))]
-        rules["do_lower_case"] = _unrecorded_casing(vocab_file, folders, do_lower_case)
+        directories = [os.path.abspath(path) for path in (directory or "", os.path.dirname(vocab_file))]
+        rules["do_lower_case"] = _unrecorded_casing(vocab_file, directories, do_lower_case)
     rules.setdefault("strip_accents", rules["do_lower_case"] if strip_accents is None else strip_accents)
     return {"tokenize_chinese_chars": True} | rules
 
@@ -184,13 +184,13 @@ def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
     return rules
 
 
-def _unrecorded_casing(vocab_file: str, folders: Iterable[str], asked: bool | None) -> bool:
+def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool | None) -> bool:
     """Returns whether a model without a record is uncased. If this is a guess, prints it."""
-    for folder in folders:
-        released = _RELEASED_NAME.fullmatch(os.path.basename(folder))
+    for directory in directories:
+        released = _RELEASED_NAME.fullmatch(os.path.basename(directory))
         named = bool(released) and released.group(1) != "cased"
         if released and asked not in (None, named):
-            raise _casing_error(asked, f"{folder} has the name of a released model")
+            raise _casing_error(asked, f"{directory} has the name of a released model")
         if released:
             return named
     tokens = [token for token in load_vocab(vocab_file) if not (token.startswith("[") and token.endswith("]"))]
@@ -211,7 +211,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     """Checks the casing flag against the names of the released models, as the original code does.
 
     Raises:
-      InputError: (a ValueError) if the checkpoint's folder has the name of a released model with the other casing.
+      InputError: (a ValueError) if the checkpoint's directory has the name of a released model with the other casing.
     """
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
@@ -260,21 +260,21 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
 
 def copy_tokenizer(
     vocab_file: str,
-    folder: str,
+    directory: str,
     rules: Mapping[str, bool],
     max_length: int | None = None,
     added: Sequence[str] = (),
 ) -> None:
-    """Writes a vocabulary to a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
+    """Writes a vocabulary to a directory, and `tokenizer_config.json` with the rules and the vocabulary's digest.
 
     Args:
       vocab_file: the vocabulary.
-      folder: the folder.
+      directory: the directory.
       rules: see `find_rules`. Missing ones are not recorded.
       max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
       added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
     """
-    target = os.path.join(folder, VOCAB_FILE)
+    target = os.path.join(directory, VOCAB_FILE)
     if files.resolved(vocab_file) == files.resolved(target):
         return
     settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
@@ -283,7 +283,7 @@ def copy_tokenizer(
             writer.write(base_text(vocab_file))
     else:
         files.copy(vocab_file, target)
-    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    settings_file = os.path.join(directory, TOKENIZER_CONFIG_FILE)
     if added:
         ids = dict(load_vocab(vocab_file))
         decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})

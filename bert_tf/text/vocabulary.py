@@ -111,8 +111,8 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     def add(path: str, token: _AddedTokenFields, number: int) -> None:
         where[token["content"]], fields[token["content"]] = path, {**token, "id": number}
 
-    folder = os.path.dirname(vocab_file)
-    tokenizer_json, added_json, config_json = (os.path.join(folder, name) for name in _FILES_OF_ADDED_TOKENS)
+    directory = os.path.dirname(vocab_file)
+    tokenizer_json, added_json, config_json = (os.path.join(directory, name) for name in _FILES_OF_ADDED_TOKENS)
     config: _AddedTokensConfig = {}
     if files.exists(config_json):
         config = json_files.read(config_json, "--vocab_file", _AddedTokensConfig)
@@ -120,7 +120,7 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
         for token in json_files.read(tokenizer_json, "--vocab_file", TokenizerJson).get("added_tokens", []):
             add(tokenizer_json, token, token.get("id", -1))
     special: dict[str, str] = {}
-    for path in filter(files.exists, (os.path.join(folder, "special_tokens_map.json"), config_json)):
+    for path in filter(files.exists, (os.path.join(directory, "special_tokens_map.json"), config_json)):
         for token in json_files.read(path, "--vocab_file", _AddedTokensConfig).get("additional_special_tokens") or []:
             special[token["content"] if isinstance(token, dict) else token] = path
     if files.exists(added_json):

@@ -13,7 +13,7 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
-- `agreement`: checks that all workers have the same state, settings, data and code.
+- `worker_checks`: checks that all workers have the same state, settings, data and code.
 - `nonfinite`: counts steps with a non-finite loss or gradient.
 - `errors`: errors that end training early, and their messages.
 """

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.reporting import format_number
 from bert_tf.training.hooks import Hook
 from bert_tf.training.log import TrainingLog

@@ -32,11 +32,11 @@ class Preempted(SystemExit):
 
 @contextlib.contextmanager
 def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
-    """Converts errors of the `with` block with known causes to InputErrors that name the data or the folder.
+    """Converts errors of the `with` block with known causes to InputErrors that name the data or the directory.
 
     Args:
       data: the training data.
-      output_dir: the run's folder.
+      output_dir: the run's directory.
       current_step: returns the number of finished steps.
     """
 

@@ -12,7 +12,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.distribution import strategies
 from bert_tf.runtime import files, json_files, reporting
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.metric_means import MetricMeans
@@ -39,7 +39,7 @@ def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> 
       loss: the loss of the evaluated step.
       data: identifies the data, as in `save_best`.
     """
-    path = os.path.join(output_dir, run_directory.BEST_FOLDER, _BEST_SCORES_FILE)
+    path = os.path.join(output_dir, run_directory.BEST_DIRECTORY, _BEST_SCORES_FILE)
     best = json_files.read(path, "--output_dir", _Best) if files.exists(path) else None
     if best and best.get("data") != data:
         say(
@@ -57,7 +57,7 @@ def save_best(
     scores: Mapping[str, float],
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves the weights and their scores in a separate folder, and removes the previous best weights.
+    """Saves the weights and their scores in a separate directory, and removes the previous best weights.
 
     Args:
       model: the model.
@@ -66,19 +66,19 @@ def save_best(
       scores: the scores by name.
       data: identifies the evaluation data, JSON-serialisable; None if it is never compared.
     """
-    folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
+    directory = os.path.join(output_dir, run_directory.BEST_DIRECTORY)
     tensors = {**checkpoints.named_variables(model.variables), "global_step": np.int64(step)}
-    saver.CheckpointSaver(folder, keep_checkpoint_max=1).save(step, tensors)
+    saver.CheckpointSaver(directory, keep_checkpoint_max=1).save(step, tensors)
     described = {} if data is None else {"data": data}
-    files.write_json(os.path.join(folder, _BEST_SCORES_FILE), {"step": step, **scores, **described})
+    files.write_json(os.path.join(directory, _BEST_SCORES_FILE), {"step": step, **scores, **described})
 
 
 def remove_stale_best(output_dir: str) -> None:
-    """Removes an earlier run's best checkpoint if the folder has no checkpoint to resume from."""
+    """Removes an earlier run's best checkpoint if the directory has no checkpoint to resume from."""
     if not saver.latest_checkpoint(output_dir):
-        folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
-        saver.remove_checkpoints(folder)
-        files.remove(os.path.join(folder, _BEST_SCORES_FILE))
+        directory = os.path.join(output_dir, run_directory.BEST_DIRECTORY)
+        saver.remove_checkpoints(directory)
+        files.remove(os.path.join(directory, _BEST_SCORES_FILE))
 
 
 class BatchEvaluator:

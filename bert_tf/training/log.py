@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import named
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training.settings import TrainingConfig
 
 # The progress bar shows only these metrics; the log contains all.
@@ -143,8 +143,8 @@ class TrainingLog:
             return
         self._metrics.write(kind, step, values)
         if kind not in self._summaries:
-            folder = os.path.join(self._config.output_dir, "" if kind == "train" else kind)
-            self._summaries[kind] = tf.summary.create_file_writer(folder)
+            directory = os.path.join(self._config.output_dir, "" if kind == "train" else kind)
+            self._summaries[kind] = tf.summary.create_file_writer(directory)
         with self._summaries[kind].as_default(step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
@@ -162,15 +162,15 @@ class MetricsLog:
     When a run resumes from a checkpoint, the lines of later steps are removed, because those steps are repeated.
 
     Args:
-      folder: the run directory; created if it doesn't exist.
+      directory: the run directory; created if it doesn't exist.
       start_step: the step that the run starts from.
     """
 
-    def __init__(self, folder: str, start_step: int) -> None:
-        files.make_folder(folder)
-        self.path = os.path.join(folder, "metrics.jsonl")
+    def __init__(self, directory: str, start_step: int) -> None:
+        files.make_directory(directory)
+        self.path = os.path.join(directory, "metrics.jsonl")
         if files.exists(self.path):
-            kept = [line for line in read_metrics(folder) if line["step"] <= start_step]
+            kept = [line for line in read_metrics(directory) if line["step"] <= start_step]
             with files.replacing(self.path) as writer:
                 writer.writelines(json.dumps(line) + "\n" for line in kept)
 
@@ -187,20 +187,20 @@ class MetricsLog:
             writer.write(json.dumps(line) + "\n")
 
 
-def read_metrics(folder: str) -> list[dict]:
+def read_metrics(directory: str) -> list[dict]:
     """Reads the lines of a run's `metrics.jsonl`. An incomplete last line (after a kill) is ignored."""
-    return json_files.read_lines(os.path.join(folder, "metrics.jsonl"), "--output_dir", _Metrics)
+    return json_files.read_lines(os.path.join(directory, "metrics.jsonl"), "--output_dir", _Metrics)
 
 
-def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:
+def plot_metrics(directory: str, names: Sequence[str], path: str) -> None:
     """Plots metrics over the steps, with one panel per metric for training and evaluation.
 
     Args:
-      folder: the run directory, with `metrics.jsonl`.
+      directory: the run directory, with `metrics.jsonl`.
       names: the metrics.
       path: the PNG file to write.
     """
-    lines = read_metrics(folder)
+    lines = read_metrics(directory)
     with reporting.picture(path, 5 * len(names), 3.5) as figure:
         for i, name in enumerate(names):
             axes = figure.add_subplot(1, len(names), i + 1)

@@ -16,9 +16,9 @@ from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
-from bert_tf.runtime import locks, program
-from bert_tf.runtime.program import say
-from bert_tf.training import worker_checks, micro_batches, resume
+from bert_tf.runtime import locks, signals
+from bert_tf.runtime.messages import say
+from bert_tf.training import micro_batches, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel, TrainingData
@@ -38,7 +38,7 @@ def train(
     data: TrainingData,
     init_checkpoint: str | None = None,
     hooks: Sequence[Hook] = (),
-    fresh_variables: str = "",
+    new_variables: str = "",
 ) -> dict[str, float]:
     """Trains a model to the last step. If the run directory has a checkpoint, training resumes from the newest one.
 
@@ -49,7 +49,7 @@ def train(
       data: the training data.
       init_checkpoint: see `resume.restore_or_initialize`.
       hooks: evaluations and callbacks, in the order in which they are called.
-      fresh_variables: see `resume.restore_or_initialize`.
+      new_variables: see `resume.restore_or_initialize`.
 
     Returns:
       The means of the last logged metrics.
@@ -59,7 +59,7 @@ def train(
         differ or one of them is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
-    trainer = _start(model, config, strategy, init_checkpoint, hooks, fresh_variables)
+    trainer = _start(model, config, strategy, init_checkpoint, hooks, new_variables)
     is_chief, step = strategies.is_chief(strategy), trainer.step
 
     def hook_stops() -> bool:
@@ -75,7 +75,7 @@ def train(
     with (
         locks.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
         TrainingLog(config, step, is_shown=is_chief) as log,
-        program.stop_signals() as stop_signals,
+        signals.stop_signals() as stop_signals,
         explain_errors(data, config.output_dir, lambda: trainer.step),
         CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
     ):
@@ -128,12 +128,12 @@ def _start(
     strategy: tf.distribute.Strategy,
     init_checkpoint: str | None,
     hooks: Sequence[Hook],
-    fresh_variables: str,
+    new_variables: str,
 ) -> "Trainer":
     """Returns a trainer with the restored state, after comparing it between the workers. See `train`."""
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
-    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
+    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, new_variables)
     worker_checks.require(
         strategy,
         lambda: {

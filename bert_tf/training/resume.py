@@ -10,7 +10,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import CheckpointSource, class_names, saver, variable_names
 from bert_tf.optimization import OPTIONAL_STATE, SLOTS
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training.interface import TrainableModel
 
 
@@ -19,7 +19,7 @@ def restore_or_initialize(
     state: Callable[[Container[str]], Mapping[str, tf.Variable]],
     output_dir: str,
     init_checkpoint: str | None,
-    fresh_variables: str = "",
+    new_variables: str = "",
 ) -> checkpoints.RestoreSummary | None:
     """Restores the starting point of a run into a new model and its optimizer.
 
@@ -27,7 +27,7 @@ def restore_or_initialize(
        the optimizer has changed, its first and second moments are reused. State that belongs to one dtype only, such as
        float16's loss scale, is initialised or ignored if the dtype has changed.
     2. Otherwise the model's variables are restored from `init_checkpoint`. Rows of an output layer are matched by the
-       names of their classes. Variables that are missing there or match `fresh_variables`, the optimizer and the step
+       names of their classes. Variables that are missing there or match `new_variables`, the optimizer and the step
        keep their initial values.
     3. Without `init_checkpoint`, all variables keep their initial values.
 
@@ -36,7 +36,7 @@ def restore_or_initialize(
       state: takes the names in a checkpoint of the run, and returns the variables to restore by those names.
       output_dir: the run directory.
       init_checkpoint: the checkpoint of case 2, or None.
-      fresh_variables: a pattern of names; "" matches none.
+      new_variables: a pattern of names; "" matches none.
 
     Returns:
       A summary of the restored variables; None in case 3.
@@ -51,22 +51,22 @@ def restore_or_initialize(
         variables = state(source.shapes)
         source = _with_slots_of(variables, source)
         return checkpoints.restore(
-            variables, source, may_be_fresh=OPTIONAL_STATE, may_be_ignored=OPTIONAL_STATE, flag_name="--output_dir"
+            variables, source, may_be_new=OPTIONAL_STATE, may_be_ignored=OPTIONAL_STATE, flag_name="--output_dir"
         )
     if init_checkpoint:
-        source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
+        source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), new_variables)
         leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
         source = class_names.with_classes(source, variables, model.classes, scale=model.target_scale)
-        may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
+        may_be_new = f"{variable_names.ADDED_BY_FINE_TUNING}|{new_variables}"
         if not checkpoints.has_pooler(source):
-            may_be_fresh += f"|{checkpoints.POOLER}.*"
+            may_be_new += f"|{checkpoints.POOLER}.*"
         if random := [v.path for v in model.variables if not v.trainable and v.path not in source.shapes]:
             raise InputError(
                 f"--init_checkpoint: {source.path} has no {random[0]}, which is frozen and would stay random. "
                 "Freeze fewer layers with --freeze_layers."
             )
-        return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
+        return checkpoints.restore(variables, source, may_be_new=may_be_new)
     leave_out_unused_pooler(model, None)
     return None
 
@@ -159,5 +159,5 @@ def restore_weights(model: TrainableModel, source: CheckpointSource, flag_name: 
     """
     leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
-    say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)))
+    say(str(checkpoints.restore(variables, source, may_be_new="", flag_name=flag_name)))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

@@ -13,9 +13,9 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import worker_checks, evaluation, loop, resume
+from bert_tf.training import evaluation, loop, resume, worker_checks
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainableModel, TrainingData
 from bert_tf.training.settings import SecondBatch, Shapes, TrainingConfig
@@ -35,7 +35,7 @@ class Run(abc.ABC):
       config: the encoder's config.
       vocab_file: the vocabulary; "" if unknown.
       rules: the rules of the tokenizer; None if unknown.
-      fresh_variables: a pattern of the variables that are not restored from `init_checkpoint`; "" if there are none.
+      new_variables: a pattern of the variables that are not restored from `init_checkpoint`; "" if there are none.
       output_weights: the name of the weights that only a fine-tuned model has; "" for pre-training.
       is_short: whether faster graphs don't pay off in training; see `TrainingData`.
     """
@@ -45,7 +45,7 @@ class Run(abc.ABC):
     config: BertConfig
     vocab_file: str
     rules: Mapping[str, bool] | None
-    fresh_variables = ""
+    new_variables = ""
     output_weights = ""
     is_short = False
 
@@ -65,10 +65,10 @@ class Run(abc.ABC):
 
         XLA draws other random numbers for dropout, so "auto" keeps the choice of an interrupted run.
         """
-        choice, folder = self.training_config.jit_compile, self.training_config.output_dir
+        choice, directory = self.training_config.jit_compile, self.training_config.output_dir
         if choice != "auto":
             return choice == "yes"
-        recorded = run_directory.recorded(folder) if files.exists(folder) else {}
+        recorded = run_directory.recorded(directory) if files.exists(directory) else {}
         return recorded.get("jit_compile", strategies.devices(self.strategy)["device"] == "GPU")
 
     @abc.abstractmethod
@@ -177,7 +177,7 @@ class Run(abc.ABC):
             say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={self.training_config.jit_compile}).")
         if strategies.is_chief(self.strategy):
             evaluation.remove_stale_best(self.training_config.output_dir)
-        start = (self.init_checkpoint, hooks, self.fresh_variables)
+        start = (self.init_checkpoint, hooks, self.new_variables)
         return loop.train(self.model, self.training_config, self.strategy, data, *start)
 
     def restore(self) -> int:
@@ -189,5 +189,5 @@ class Run(abc.ABC):
         2. the run's newest checkpoint;
         3. `init_checkpoint`.
         """
-        folder = run_directory.evaluated_folder(self.training_config.output_dir)
-        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint, self.output_weights)
+        directory = run_directory.evaluated_directory(self.training_config.output_dir)
+        return resume.restore_for_evaluation(self.model, directory, self.init_checkpoint, self.output_weights)

@@ -45,7 +45,7 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
     described = [f"{name} is {_by_worker(list(texts), values)}" for name, values in found]
     advice = "Give all workers the same flags, files and code, and start them again."
     if _STEP in dict(found):
-        advice = "--output_dir must be a folder that all workers share. " + advice
+        advice = "--output_dir must be a directory that all workers share. " + advice
     raise WorkersError(f"the workers do not agree:\n  {differences.listed(described)}\n{advice}")
 
 
@@ -74,10 +74,10 @@ def state(step: int, variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
 def _code() -> dict[str, str]:
     """Returns library versions and a hash of the sources, because local edits do not change the version number."""
     digest = hashlib.sha256()
-    folder = os.path.dirname(os.path.dirname(__file__))
-    for path in sorted(glob.glob("**/*.py", root_dir=folder, recursive=True)):
+    directory = os.path.dirname(os.path.dirname(__file__))
+    for path in sorted(glob.glob("**/*.py", root_dir=directory, recursive=True)):
         digest.update(path.encode())
-        with open(os.path.join(folder, path), "rb") as reader:
+        with open(os.path.join(directory, path), "rb") as reader:
             digest.update(reader.read())
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
     return {"bert-tf": f"{__version__} (sources {digest.hexdigest()[:12]})", **versions}

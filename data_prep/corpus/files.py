@@ -20,8 +20,8 @@ from typing import Any
 
 from bert_tf.runtime import files, first_bytes, output_checks
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
-from bert_tf.text.example_format import SIDECAR_SUFFIX, Sidecar
+from bert_tf.runtime.messages import say
+from bert_tf.text.example_format import METADATA_SUFFIX, Metadata
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
 INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
@@ -33,7 +33,7 @@ _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is read to detect its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
-# The names of files that identify folders of unfinished work of the vocabulary and data programs.
+# The names of files that identify directories of unfinished work of the vocabulary and data programs.
 _WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
 # Files are opened in parallel, because each call to a remote file system takes long. A thread gets several files
 # at a time, because passing small files to threads one by one would take longer than reading them.
@@ -107,35 +107,35 @@ class FileRange:
 def find_input_files(
     patterns: str,
     input_format: str = "auto",
-    as_released: bool = False,
+    as_original: bool = False,
     may_be_empty: bool = False,
     no_text: Collection[str] = (),
 ) -> list[InputFile]:
-    """Returns the files that match names, glob patterns and folders, in order. Files of a folder are sorted.
+    """Returns the files that match names, glob patterns and directories, in order. Files of a directory are sorted.
 
-    The output of data preparation in a folder is ignored: TFRecords, their metadata files, and unfinished work.
+    The output of data preparation in a directory is ignored: TFRecords, their metadata files, and unfinished work.
 
     Args:
-      patterns: names, glob patterns and folders, separated by commas.
+      patterns: names, glob patterns and directories, separated by commas.
       input_format: "text", "jsonl", "parquet", or "auto" to detect it from the beginning of each file.
-      as_released: whether files may be empty, or named twice and read twice, as in the original code.
+      as_original: whether files may be empty, or named twice and read twice, as in the original code.
       may_be_empty: whether files may be empty.
-      no_text: files to ignore in folders, such as the vocabulary.
+      no_text: files to ignore in directories, such as the vocabulary.
 
     Raises:
-      InputError: if a file is missing, empty, named twice, or of unclear format, or a folder has no files.
+      InputError: if a file is missing, empty, named twice, or of unclear format, or a directory has no files.
     """
     paths: list[str] = []
     own = {files.resolved(path) for path in no_text}
     for match in files.expand_patterns(patterns, INPUT_FLAG):
-        paths += _text_below(match, own) if files.is_folder(match) else [match]
-    if not as_released:
+        paths += _text_below(match, own) if files.is_directory(match) else [match]
+    if not as_original:
         _refuse_repeated(paths)
 
     def look_at(path: str) -> InputFile:
-        files.require_file(path, INPUT_FLAG, may_be_empty=as_released or may_be_empty)
+        files.require_file(path, INPUT_FLAG, may_be_empty=as_original or may_be_empty)
         size, sample = _size_and_sample(path)
-        found = "text" if as_released else input_format
+        found = "text" if as_original else input_format
         with files.open_file(path, "rb") as reader:
             is_compressed = decompressor(reader) is not None
         return InputFile(path, size, sample, _format(path) if found == "auto" else found, is_compressed)
@@ -162,38 +162,40 @@ def require_columns(inputs: Sequence[InputFile]) -> None:
         )
 
 
-def _text_below(folder: str, own: Collection[str]) -> list[str]:
+def _text_below(directory: str, own: Collection[str]) -> list[str]:
     left_out: list[str] = []
-    paths = list(_walk(folder, files.list_folder(folder), own, left_out))
+    paths = list(_walk(directory, files.list_directory(directory), own, left_out))
     if not paths:
-        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} has no {'text ' * bool(left_out)}files. Add some.")
+        raise InputError(f"{INPUT_FLAG}: the directory {directory!r} has no {'text ' * bool(left_out)}files. Add some.")
     if left_out:
         more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
-        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {folder}, made by data preparation.")
+        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {directory}, made by data preparation.")
     return paths
 
 
-def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
-    """Yields the files below a folder with the names `names`. Appends files that are not text to `left_out`."""
-    sidecars = {name for name in names if name.endswith(SIDECAR_SUFFIX) and _is_sidecar(os.path.join(folder, name))}
+def _walk(directory: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
+    """Yields the files below a directory with the names `names`. Appends files that are not text to `left_out`."""
+    metadata = {
+        name for name in names if name.endswith(METADATA_SUFFIX) and _is_metadata(os.path.join(directory, name))
+    }
     for name in names:
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         if name.startswith("."):
             continue
-        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or output_checks.is_unfinished(name)
+        is_record = name in metadata or name + METADATA_SUFFIX in metadata or output_checks.is_unfinished(name)
         if is_record or _WORK.fullmatch(name) or files.resolved(path) in own:
             left_out.append(path)
-        elif not files.is_folder(path):
+        elif not files.is_directory(path):
             yield path
-        elif any(map(_WORK.fullmatch, below := files.list_folder(path))):
+        elif any(map(_WORK.fullmatch, below := files.list_directory(path))):
             left_out.append(path)
         else:
             yield from _walk(path, below, own, left_out)
 
 
-def _is_sidecar(path: str) -> bool:
+def _is_metadata(path: str) -> bool:
     try:
-        return Sidecar.read(path.removesuffix(SIDECAR_SUFFIX)) is not None
+        return Metadata.read(path.removesuffix(METADATA_SUFFIX)) is not None
     except InputError:
         return False
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.runtime import lazy_imports, files, first_bytes
+from bert_tf.runtime import files, first_bytes, lazy_imports
 from bert_tf.runtime.files import InputError
 
 INPUT_FLAG = "--input_file"

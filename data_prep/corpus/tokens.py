@@ -93,7 +93,7 @@ def _encoder(options: TokenizerOptions) -> Callable[[str], bytes]:
     return tokenizer.encode_to_bytes
 
 
-class TokenizedText:
+class CorpusTokenizer:
     """Tokenizes pieces of a corpus.
 
     Args:
@@ -139,7 +139,7 @@ class TokenizedText:
                     counts["lines_without_tokens"] += 1
 
 
-def write_part(path: str, text: TokenizedText, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
+def write_part(path: str, text: CorpusTokenizer, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
     """Tokenizes pieces of a corpus to a part. Each of its files appears completely or not at all."""
     counts = text.counts
     with contextlib.ExitStack() as stack:

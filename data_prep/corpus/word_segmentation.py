@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION
 
 # Tokens have 32 bits, and the top bit marks a token that continues a word.
@@ -48,7 +48,7 @@ class SegmentedTokenizer:
       word_segmenter: see `load_word_segmenter`.
     """
 
-    def __init__(self, tokenizer: FullTokenizer, word_segmenter: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, word_segmenter: str) -> None:
         self._tokenizer = tokenizer
         self._name = word_segmenter
         self._segment = load_word_segmenter(word_segmenter)

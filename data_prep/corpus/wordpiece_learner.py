@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.text.characters import clean, clean_only
 from bert_tf.text.vocabulary import CONTINUATION
 

@@ -4,5 +4,5 @@
     records           converts planned examples to TFRecords; the files of a set
     original_order    does both in the original order, with the original random draws
 
-May import `bert_tf.text` and the folder `corpus`.
+May import `bert_tf.text` and the directory `corpus`.
 """

@@ -19,8 +19,8 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.text import FullTokenizer
-from bert_tf.text.masking import MaskingVocabulary, mask_as_released
+from bert_tf.text import Tokenizer
+from bert_tf.text.masking import MaskingVocabulary, mask_as_original
 from bert_tf.text.packing import join_segments, truncate_randomly
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, RecordEncoder, ShardSet, count_examples
@@ -50,8 +50,8 @@ class Example(NamedTuple):
     labels: list[int]
 
 
-def write_reference_examples(
-    inputs: Sequence[str], tokenizer: FullTokenizer, rules: SegmentRules, options: ExampleOptions, shards: ShardSet
+def write_original_examples(
+    inputs: Sequence[str], tokenizer: Tokenizer, rules: SegmentRules, options: ExampleOptions, shards: ShardSet
 ) -> dict[str, int]:
     """Writes the original files; example i goes into file i modulo the number of files.
 
@@ -106,7 +106,7 @@ def _arrays(examples: Sequence[Example], options: ExampleOptions) -> dict[str, n
     }
 
 
-def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Document]:
+def read_documents(inputs: Iterable[str], tokenizer: Tokenizer) -> list[Document]:
     """Reads the documents of text files like the original code. Documents without tokens are skipped.
 
     Raises:
@@ -135,7 +135,7 @@ def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Docu
 
 def make_examples(
     documents: Sequence[Document],
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     rules: SegmentRules,
     options: ExampleOptions,
     rng: random.Random,
@@ -148,7 +148,7 @@ def make_examples(
                 for segment_a, segment_b, is_random_next in _pairs_of_document(documents, index, rules, rng):
                     truncate_randomly(segment_a, segment_b, rules.max_num_tokens, rng)
                     sequence, segment_ids = join_segments(segment_a, segment_b, vocabulary.cls_id, vocabulary.sep_id)
-                    masked = mask_as_released(
+                    masked = mask_as_original(
                         sequence, options.max_predictions_per_seq, options.policy, vocabulary, rng
                     )
                     yield Example(masked[0], segment_ids, is_random_next, masked[1], masked[2])

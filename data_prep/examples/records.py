@@ -28,7 +28,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.text.example_format import (
     Feature,
-    Sidecar,
+    Metadata,
     masked_checksums,
     names,
     pretraining_features,
@@ -174,7 +174,7 @@ class ShardSet:
           source: its file, which may already have the hidden name.
           counts: see `count_examples`.
         """
-        metadata = files.target_of(Sidecar.path_of(self.paths[shard]))
+        metadata = files.target_of(Metadata.path_of(self.paths[shard]))
         description = self._description(shard, files.size(source), counts)
         description.write(self._hidden(metadata))
         if source != self.staged(shard):
@@ -191,7 +191,7 @@ class ShardSet:
         interruption, this can be repeated. Metadata files are renamed first; they do not match older shards.
         """
         for path in self.paths:
-            for target in map(files.target_of, (Sidecar.path_of(path), path)):
+            for target in map(files.target_of, (Metadata.path_of(path), path)):
                 if files.exists(self._hidden(target)):
                     files.rename(self._hidden(target), target)
 
@@ -201,16 +201,16 @@ class ShardSet:
 
     def _is_finished(self, shard: int) -> bool:
         path = self.paths[shard]
-        found = Sidecar.read(path) if files.exists(path) else None
+        found = Metadata.read(path) if files.exists(path) else None
         return (
             found is not None
             and found.file_size == files.size(path)
             and found == self._description(shard, found.file_size, found.counts)
         )
 
-    def _description(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Sidecar:
+    def _description(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Metadata:
         lengths = {feature.name: feature.length for feature in self.features}
-        return Sidecar(
+        return Metadata(
             records=counts.get("records", 0),
             file_size=file_size,
             max_seq_length=lengths["input_ids"],
@@ -222,8 +222,8 @@ class ShardSet:
         )
 
     def _hidden(self, path: str) -> str:
-        folder, name = os.path.split(path)
-        return os.path.join(folder, f".{name}.{fingerprint(self.features, self.vocab_sha256, self.settings)}")
+        directory, name = os.path.split(path)
+        return os.path.join(directory, f".{name}.{fingerprint(self.features, self.vocab_sha256, self.settings)}")
 
 
 def _varint(number: int) -> bytes:

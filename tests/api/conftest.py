@@ -11,16 +11,16 @@ from tests.conftest import tiny_config
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """A folder with a tiny, randomly initialised model and its vocabulary."""
-    folder = tmp_path_factory.mktemp("pretrained")
+    """A directory with a tiny, randomly initialised model and its vocabulary."""
+    directory = tmp_path_factory.mktemp("pretrained")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
     config = tiny_config(vocab_size=len(pieces), num_hidden_layers=1)
-    (folder / "bert_config.json").write_text(config.to_json_string())
+    (directory / "bert_config.json").write_text(config.to_json_string())
     keras.utils.set_random_seed(1)
     weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}
-    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
-    return str(folder)
+    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
+    return str(directory)
 
 
 @pytest.fixture

@@ -43,13 +43,13 @@ class Recorder(keras.callbacks.Callback):
         self.calls.append(f"/batch {batch}")
 
 
-def classifier(pretrained, folder):
-    return bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder)
+def classifier(pretrained, directory):
+    return bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory)
 
 
-def assert_same_weights(folder, other):
+def assert_same_weights(directory, other):
     expected = weights_of(other)
-    for name, value in weights_of(folder).items():
+    for name, value in weights_of(directory).items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 

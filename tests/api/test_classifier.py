@@ -68,7 +68,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         with pytest.raises(InputError, match="no trained model yet"):
             use()
-    assert fresh._run(None).fresh_variables == HEAD_VARIABLES
+    assert fresh._run(None).new_variables == HEAD_VARIABLES
 
 
 @pytest.mark.eager

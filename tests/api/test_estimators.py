@@ -1,4 +1,4 @@
-"""Estimators: their folders, their settings, and their errors."""
+"""Estimators: their directories, their settings, and their errors."""
 
 import concurrent.futures
 import copy
@@ -54,7 +54,7 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
             kind.load(tmp_path / f"{task}-run")
 
 
-def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained, tmp_path):
+def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrained, tmp_path):
     def fit(texts):
         estimator = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path))
         estimator.fit(texts, np.linspace(0, 1, len(texts)), **FIT)
@@ -72,12 +72,12 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
-def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path, capsys):
-    folder = str(tmp_path / "run")
+def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, capsys):
+    directory = str(tmp_path / "run")
     with concurrent.futures.ThreadPoolExecutor() as pool:  # Python gives signals to its main thread only
-        classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder)
+        classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory)
         pool.submit(classifier.fit, TEXTS, LABELS, **FIT).result()
-    cased = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder, do_lower_case=False)
+    cased = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory, do_lower_case=False)
     files = sorted(path.name for path in (tmp_path / "run").iterdir())
     for use, message in (
         (lambda: cased.predict(TEXTS), "do_lower_case was True, and is False now"),
@@ -87,7 +87,7 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path, capsys
         with pytest.raises(InputError, match=message):
             use()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
-    shorter = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=folder)
+    shorter = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=directory)
     assert_close(shorter.predict_proba(TEXTS), classifier.predict_proba(TEXTS), 1e-6)  # the texts have 5 tokens
     assert "have changed: max_seq_length was 16, and is 8 now." in capsys.readouterr().err
     for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -226,12 +226,12 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
 def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pretrained, tmp_path, kind):
     records = programs.write_pretraining_data(tmp_path / "data")
 
-    def make(folder):
+    def make(directory):
         if kind == "Pretrainer":
             config, vocab = programs.write_model_files(tmp_path)
-            return bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=folder)
+            return bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=directory)
         options = {"doc_stride": 4, "max_query_length": 4} if kind == "QuestionAnswerer" else {}
-        return getattr(bert_tf, kind).from_pretrained(pretrained, max_seq_length=16, output_dir=folder, **options)
+        return getattr(bert_tf, kind).from_pretrained(pretrained, max_seq_length=16, output_dir=directory, **options)
 
     def fit(trained, steps):
         data = {

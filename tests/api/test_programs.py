@@ -25,23 +25,23 @@ WEIGHTS = {"labels": ["pos", "neg"], "class_weights": {"pos": 2.0}}
 WEIGHT_FLAGS = {"labels": "pos,neg", "class_weights": "pos=2.0"}
 
 
-def write_data(folder, split, estimator, x, y):
+def write_data(directory, split, estimator, x, y):
     """Writes the data that an estimator is given into a file for its program."""
-    folder.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     examples = estimator._examples(*in_memory.labelled(x, y, "x", estimator._RANK)[:2])
     if isinstance(estimator, bert_tf.TokenClassifier):
         sentences = ("".join(map("{} {}\n".format, sentence.words, sentence.tags)) for sentence in examples)
-        (folder / f"{split}.conll").write_text("\n".join(sentences))
+        (directory / f"{split}.conll").write_text("\n".join(sentences))
     elif isinstance(estimator, bert_tf.QuestionAnswerer):
         named = [{"id": example.qas_id, "question": example.question_text} for example in examples]
         questions = [entry | {"answers": x.answers} for entry, x in zip(named, examples, strict=True)]
         paragraphs = [{"context": x.context, "qas": [entry]} for entry, x in zip(questions, examples, strict=True)]
-        (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        (directory / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     else:
         names = {"guid": "id", "text_a": "text"}
         rows = ({names.get(name, name): value for name, value in vars(example).items()} for example in examples)
         lines = (json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows)
-        (folder / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (directory / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,6 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     assert scores["best_f1"] == max(looked_at)
     answerer.save(str(tmp_path / "saved"))
     loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
-    assert loaded._answerer.null_score_diff_threshold == scores["best_f1_thresh"]
+    assert loaded._predictor.null_score_diff_threshold == scores["best_f1_thresh"]
     with pytest.raises(InputError, match="need validation data"):
         answerer.fit(questions, answers, early_stopping_patience=1)

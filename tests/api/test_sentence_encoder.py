@@ -22,25 +22,25 @@ TEXTS = ["a fine day", "poor words", "day"]
 
 
 @pytest.fixture
-def folder(pretrained, tmp_path):
+def directory(pretrained, tmp_path):
     """The tiny model as a directory of sentence-transformers: [CLS], normalised, at most 4 tokens."""
-    folder = tmp_path / "sentences"
-    shutil.copytree(pretrained, folder)
+    directory = tmp_path / "sentences"
+    shutil.copytree(pretrained, directory)
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
-    write(folder / "modules.json", modules)
-    write(folder / "sentence_bert_config.json", {"max_seq_length": 4, "do_lower_case": False})
-    (folder / "1_Pooling").mkdir()
-    write(folder / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
-    return folder
+    write(directory / "modules.json", modules)
+    write(directory / "sentence_bert_config.json", {"max_seq_length": 4, "do_lower_case": False})
+    (directory / "1_Pooling").mkdir()
+    write(directory / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    return directory
 
 
 def write(path, values):
     path.write_text(json.dumps(values))
 
 
-def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_path, capsys):
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+def test_a_directory_determines_the_vectors_everywhere(directory, pretrained, tmp_path, capsys):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert (encoder.config, encoder.max_seq_length) == (VectorConfig("cls", True), 4)
     vectors = encoder.encode(TEXTS)
     assert "1 of 3" in capsys.readouterr().err
@@ -48,23 +48,23 @@ def test_a_directory_determines_the_vectors_everywhere(folder, pretrained, tmp_p
     assert_close(vectors, plain.encode(TEXTS, pooling="cls", normalize=True), 1e-6)
     assert_close(encoder.encode(TEXTS, pooling="max", normalize=False), plain.encode(TEXTS, pooling="max"), 1e-6)
 
-    for source, target, target_format in ((folder, "hf", "hf"), (tmp_path / "hf", "tf1", "tf1")):
+    for source, target, target_format in ((directory, "hf", "hf"), (tmp_path / "hf", "tf1", "tf1")):
         convert_checkpoint.convert(source, tmp_path / target, target_format)
         converted = bert_tf.SentenceEncoder.from_pretrained(tmp_path / target)
         assert converted.max_seq_length == 4
         assert_close(converted.encode(TEXTS), vectors, 1e-6)
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={folder}", "--max_seq_length=4"]
+    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={directory}", "--max_seq_length=4"]
     programs.run("extract_features.py", *flags, f"--output_file={tmp_path}/vectors.jsonl", "--pooling=auto")
     lines = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
     assert [line["linex_index"] for line in lines] == [0, 1, 2]
     assert_close(np.array([line["vector"] for line in lines]), vectors, 1e-5)
 
-    masked_lm = MaskedLMHead(BertConfig.from_json_file(folder / "bert_config.json"))
-    weights = checkpoints.named_variables(masked_lm.weights) | weights_of(folder / "bert_model.ckpt")
-    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
-    export.export_run(folder, tmp_path / "exported")
+    masked_lm = MaskedLMHead(BertConfig.from_json_file(directory / "bert_config.json"))
+    weights = checkpoints.named_variables(masked_lm.weights) | weights_of(directory / "bert_model.ckpt")
+    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
+    export.export_run(directory, tmp_path / "exported")
     served = export.load(tmp_path / "exported", "sentence_vectors")
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
     encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
@@ -107,10 +107,10 @@ def test_bfloat16_is_close_to_float32(pretrained):
         ),
     ],
 )
-def test_other_vectors_are_refused(folder, file, values, place, found):
-    write(folder / file, values)
+def test_other_vectors_are_refused(directory, file, values, place, found):
+    write(directory / file, values)
     with pytest.raises(InputError, match=f"(?s){place}.*{found}"):
-        bert_tf.SentenceEncoder.from_pretrained(folder)
+        bert_tf.SentenceEncoder.from_pretrained(directory)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_a_model_without_the_layers_is_named(pretrained, given, found):
 PROMPTS = {"prompts": {"query": "here ", "document": ""}, "default_prompt_name": "query"}
 
 
-def test_prompts_are_applied_by_default_by_name_and_everywhere(folder, tmp_path):
-    plain = bert_tf.SentenceEncoder.from_pretrained(folder).encode
-    write(folder / "config_sentence_transformers.json", PROMPTS | {"truncate_dim": 5, "__version__": {}})
-    write(folder / "sentence_bert_config.json", {"max_seq_length": 8})
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+def test_prompts_are_applied_by_default_by_name_and_everywhere(directory, tmp_path):
+    plain = bert_tf.SentenceEncoder.from_pretrained(directory).encode
+    write(directory / "config_sentence_transformers.json", PROMPTS | {"truncate_dim": 5, "__version__": {}})
+    write(directory / "sentence_bert_config.json", {"max_seq_length": 8})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     after = [f"here {text}" for text in TEXTS]
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (3, 5)
@@ -143,33 +143,33 @@ def test_prompts_are_applied_by_default_by_name_and_everywhere(folder, tmp_path)
         encoder.encode(TEXTS, prompt_name="passage")
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={folder}", "--max_seq_length=8"]
+    flags = [f"--input_file={tmp_path}/texts.txt", f"--init_checkpoint={directory}", "--max_seq_length=8"]
     programs.run("extract_features.py", *flags, f"--output_file={tmp_path}/vectors.jsonl", "--pooling=auto")
     lines = [json.loads(line)["vector"] for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
     assert_close(np.array(lines), vectors, 1e-5)
-    export.export_run(folder, tmp_path / "exported")
+    export.export_run(directory, tmp_path / "exported")
     served = export.load(tmp_path / "exported", "sentence_vectors")
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
-def test_pooling_may_leave_out_the_prompt(folder, pooling):
-    write(folder / "config_sentence_transformers.json", PROMPTS)
-    write(folder / "sentence_bert_config.json", {"max_seq_length": 8})
-    write(folder / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+def test_pooling_may_leave_out_the_prompt(directory, pooling):
+    write(directory / "config_sentence_transformers.json", PROMPTS)
+    write(directory / "sentence_bert_config.json", {"max_seq_length": 8})
+    write(directory / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     output = encoder.bert.encoder(*encoder.bert.tokenizer(["here a fine day"], return_tensors="tf").values())
     states = output.sequence_output[0, 2:].numpy()  # after [CLS] and the prompt
     expected = {"mean": states.mean(axis=0), "max": states.max(axis=0), "cls": states[0]}[pooling]
     assert_close(encoder.encode(["a fine day"])[0], expected / np.linalg.norm(expected), 1e-5)
 
 
-def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(folder):
+def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(directory):
     texts = ["A Fine DAY", "a fine day"]
-    write(folder / "tokenizer_config.json", {"do_lower_case": False, "model_max_length": 6})
-    assert np.abs(np.subtract(*bert_tf.SentenceEncoder.from_pretrained(folder).encode(texts))).max() > 1e-4
-    write(folder / "sentence_bert_config.json", {"do_lower_case": True})
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    write(directory / "tokenizer_config.json", {"do_lower_case": False, "model_max_length": 6})
+    assert np.abs(np.subtract(*bert_tf.SentenceEncoder.from_pretrained(directory).encode(texts))).max() > 1e-4
+    write(directory / "sentence_bert_config.json", {"do_lower_case": True})
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert_close(*encoder.encode(texts), 1e-6)
     assert encoder.max_seq_length == 6
     assert encoder.bert.tokenizer.tokenize("\u00c4") == encoder.bert.tokenizer.tokenize("\u00e4")
@@ -185,15 +185,15 @@ def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(folder):
         ("1_Pooling/config.json", {"pooling_mode": "mean", "weights": [1]}, "weights"),
     ],
 )
-def test_unknown_settings_are_refused_by_name(folder, file, values, name):
-    write(folder / file, values)
+def test_unknown_settings_are_refused_by_name(directory, file, values, name):
+    write(directory / file, values)
     with pytest.raises(InputError, match=f"{file}: the setting '{name}' is .* may change the vectors"):
-        bert_tf.SentenceEncoder.from_pretrained(folder)
+        bert_tf.SentenceEncoder.from_pretrained(directory)
 
 
-def test_the_files_of_sentence_transformers_6_are_read(folder):
+def test_the_files_of_sentence_transformers_6_are_read(directory):
     write(
-        folder / "sentence_bert_config.json",
+        directory / "sentence_bert_config.json",
         {
             "transformer_task": "feature-extraction",
             "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -201,9 +201,10 @@ def test_the_files_of_sentence_transformers_6_are_read(folder):
         },
     )
     unset = {"default_prompt_name": None, "prompts": {"document": "", "query": ""}, "similarity_fn_name": "cosine"}
-    write(folder / "config_sentence_transformers.json", unset | {"model_type": "SentenceTransformer"})
+    write(directory / "config_sentence_transformers.json", unset | {"model_type": "SentenceTransformer"})
     write(
-        folder / "1_Pooling" / "config.json", {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
+        directory / "1_Pooling" / "config.json",
+        {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True},
     )
-    encoder = bert_tf.SentenceEncoder.from_pretrained(folder)
+    encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert encoder.config == VectorConfig("cls", True, prompts=(("document", ""), ("query", "")))

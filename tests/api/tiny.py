@@ -10,6 +10,6 @@ FIT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3}
 LEARN = {"epochs": 20, "batch_size": 8, "learning_rate": 5e-3, "evaluate_every": "end"}
 
 
-def weights_of(folder):
-    source = checkpoints.open_checkpoint(str(folder))
+def weights_of(directory):
+    source = checkpoints.open_checkpoint(str(directory))
     return {name: source.read(name) for name in source.shapes}

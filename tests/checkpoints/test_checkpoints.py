@@ -25,10 +25,10 @@ def weights(model):
     return {variable.path: variable.numpy() for variable in weights_of(model)}
 
 
-def save_tf1(folder, model, extra=None):
-    write_checkpoint(str(folder / "bert_model.ckpt"), weights(model) | (extra or {}))
-    (folder / "bert_config.json").write_text(tiny_config().to_json_string())
-    return str(folder / "bert_model.ckpt")
+def save_tf1(directory, model, extra=None):
+    write_checkpoint(str(directory / "bert_model.ckpt"), weights(model) | (extra or {}))
+    (directory / "bert_config.json").write_text(tiny_config().to_json_string())
+    return str(directory / "bert_model.ckpt")
 
 
 @pytest.mark.parametrize("model_class", [PretrainingModel, SpanModel, lambda config: ClassifierModel(config, 3)])
@@ -75,8 +75,8 @@ def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_pa
 def test_optimizer_slots_are_ignored(name):
     golden_path(f"{name}.index")
     source = checkpoints.open_checkpoint(str(GOLDEN / name))
-    kind, folder = (SpanModel, "heads") if "squad" in name else (PretrainingModel, "model/gelu")
-    model = kind(BertConfig.from_json_file(str(golden_path(f"{folder}/bert_config.json"))))
+    kind, directory = (SpanModel, "heads") if "squad" in name else (PretrainingModel, "model/gelu")
+    model = kind(BertConfig.from_json_file(str(golden_path(f"{directory}/bert_config.json"))))
     summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
     assert len(summary.matched) == len(model.variables)
     assert "global_step" in summary.ignored
@@ -93,7 +93,7 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
     assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
     source = checkpoints.open_checkpoint(save_tf1(tmp_path, model, state))
-    checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")  # for evaluation
+    checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_new="")  # for evaluation
     assert checkpoints.matching_weights(source, tiny_config(), "--input").keys() == weights(model).keys()
 
 
@@ -222,7 +222,7 @@ def test_model_garden_checkpoints(tmp_path, version):
         tf.train.Checkpoint(encoder=garden).write(str(tmp_path / "bert_model.ckpt"))
     encoder = BertEncoder(config)
     source = checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    summary = checkpoints.restore(checkpoints.named_variables(encoder.weights), source, may_be_fresh="")
+    summary = checkpoints.restore(checkpoints.named_variables(encoder.weights), source, may_be_new="")
     assert source.kind == "garden"
     assert len(summary.matched) == len(encoder.weights)
     output = encoder(*inputs.values())

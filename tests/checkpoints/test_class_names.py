@@ -32,7 +32,7 @@ def their_weights():
 
 @pytest.fixture
 def hugging_face(tmp_path, their_weights):
-    """Writes a fine-tuned model with classes of the given names; returns its folder."""
+    """Writes a fine-tuned model with classes of the given names; returns its directory."""
 
     def write(id2label):
         convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, {"id2label": id2label})
@@ -45,8 +45,8 @@ def named(names):
     return {str(number): name for number, name in enumerate(names)}
 
 
-def started(model, init_checkpoint, folder, fresh=""):
-    return resume.restore_or_initialize(model, {}, str(folder), init_checkpoint, fresh)
+def started(model, init_checkpoint, directory, fresh=""):
+    return resume.restore_or_initialize(model, {}, str(directory), init_checkpoint, fresh)
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
 
 
-def run_folder(folder, weights, settings):
-    """Makes the folder of a run with a checkpoint; returns the checkpoint."""
-    checkpoints.write_checkpoint(str(folder / "model.ckpt-1"), weights)
-    (folder / "run.json").write_text(json.dumps({"resume_settings": settings}))
-    return str(folder / "model.ckpt-1")
+def run_directory(directory, weights, settings):
+    """Makes the directory of a run with a checkpoint; returns the checkpoint."""
+    checkpoints.write_checkpoint(str(directory / "model.ckpt-1"), weights)
+    (directory / "run.json").write_text(json.dumps({"resume_settings": settings}))
+    return str(directory / "model.ckpt-1")
 
 
 def test_the_classes_of_our_own_runs_are_matched_too(tmp_path, their_weights):
-    path = run_folder(tmp_path, their_weights, {"task": "text", "labels": list(NAMES)})
+    path = run_directory(tmp_path, their_weights, {"task": "text", "labels": list(NAMES)})
     model = model_of(NAMES[::-1])
     started(model, path, tmp_path)
     assert_close(model.head.output_bias, [3, 2, 1], 0)
-    tagger = run_folder(tmp_path, their_weights, {"task": "ner", "labels": ["LOC"]})
+    tagger = run_directory(tmp_path, their_weights, {"task": "ner", "labels": ["LOC"]})
     assert class_names.recorded_classes(checkpoints.open_checkpoint(tagger)) == ("O", "B-LOC", "I-LOC")
 
 
@@ -160,7 +160,7 @@ GENERIC = ["LABEL_0", "LABEL_1", "LABEL_2"]
 def test_hugging_faces_config_says_what_a_run_has_trained(
     tmp_path, their_weights, settings, architecture, names, problem
 ):
-    source = checkpoints.open_checkpoint(run_folder(tmp_path, their_weights, settings))
+    source = checkpoints.open_checkpoint(run_directory(tmp_path, their_weights, settings))
     convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, hf_names.hf_settings(source))
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["architectures"] == [f"BertFor{architecture}"]

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import download, reading, pretrained, run_directory, saver
+from bert_tf.checkpoints import download, pretrained, reading, run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -25,21 +25,21 @@ NAME = "someone/tiny-bert"
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
-    """The folder of a tiny model in the release's format."""
-    folder = tmp_path_factory.mktemp("released")
+    """The directory of a tiny model in the release's format."""
+    directory = tmp_path_factory.mktemp("released")
     config = tiny_config(vocab_size=len(PIECES))
-    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(BertEncoder(config).weights))
-    (folder / "bert_config.json").write_text(config.to_json_string())
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    return folder
+    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(BertEncoder(config).weights))
+    (directory / "bert_config.json").write_text(config.to_json_string())
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return directory
 
 
 @pytest.fixture(scope="module")
 def model(released, tmp_path_factory):
     """The names and the contents of the same model's files in a repository."""
-    folder = tmp_path_factory.mktemp("hf") / "converted"
-    convert_checkpoint.convert(str(released), str(folder), "hf")
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    directory = tmp_path_factory.mktemp("hf") / "converted"
+    convert_checkpoint.convert(str(released), str(directory), "hf")
+    files = {path.name: path.read_bytes() for path in directory.iterdir()}
     return files | {"README.md": b"a card", "pytorch_model.bin": b"a pickle"}
 
 
@@ -102,8 +102,8 @@ def test_a_vocabulary_may_be_in_tokenizer_json(hub):
 
 
 def test_a_revision_is_loaded_and_a_wrong_one_is_an_error(hub):
-    folder = download.local_path(f"hf://{NAME}@v1")
-    assert folder.endswith(hub.commit(NAME)) and hub.asked("GET", f"{NAME}/revision/v1")
+    directory = download.local_path(f"hf://{NAME}@v1")
+    assert directory.endswith(hub.commit(NAME)) and hub.asked("GET", f"{NAME}/revision/v1")
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_weights_in_several_files_are_read(hub, shards, released):
         np.testing.assert_array_equal(source.read(name), expected.read(name))
 
 
-def zipped(folder, inside="uncased/", others=()):
-    """The bytes of a zip file of a folder's files and of others."""
+def zipped(directory, inside="uncased/", others=()):
+    """The bytes of a zip file of a directory's files and of others."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as writer:
-        for path in folder.iterdir():
+        for path in directory.iterdir():
             writer.write(path, inside + path.name)
         for name, data in dict(others).items():
             writer.writestr(name, data)
@@ -271,7 +271,7 @@ def test_only_model_files_up_to_a_size_are_unpacked(hub, released, write, tmp_pa
     assert "labels.json" in names and not names & {"run.py", "data.csv"}
 
 
-def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
+def test_a_directory_with_a_scheme_is_read_by_tensorflow(released):
     assert_is_released(f"file://{released}", released)
     assert_is_released(f"file://{released}/bert_model.ckpt", released)
     assert bert_tf.load_model(f"file://{released}").tokenizer is not None
@@ -280,7 +280,7 @@ def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
 def test_a_run_records_the_name_and_not_the_copy(hub):
     classifier = bert_tf.Classifier.from_pretrained(NAME)
     assert classifier._start == NAME and classifier.tokenizer.do_lower_case
-    assert run_directory.folder_of_checkpoint(NAME) == download.local_path(NAME)
+    assert run_directory.directory_of_checkpoint(NAME) == download.local_path(NAME)
     assert run_directory.recorded(NAME) == {} and not run_directory.is_causal(NAME)
 
 

@@ -18,12 +18,12 @@ from tests.conftest import assert_close, tiny_config
 VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
 
 
-def save(folder, vocab=VOCAB):
+def save(directory, vocab=VOCAB):
     encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.weights))
-    (folder / "bert_config.json").write_text(tiny_config().to_json_string())
+    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(encoder.weights))
+    (directory / "bert_config.json").write_text(tiny_config().to_json_string())
     if vocab:
-        (folder / "vocab.txt").write_text(vocab)
+        (directory / "vocab.txt").write_text(vocab)
     return encoder
 
 
@@ -110,23 +110,23 @@ def test_a_vocabulary_may_be_missing_but_no_config(tmp_path):
         bert_tf.load_model(str(tmp_path))
 
 
-def save_run(folder, step):
-    """Makes the folder of a run with a checkpoint of one step; returns the encoder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    encoder = save(folder)
-    (folder / "bert_model.ckpt.index").unlink()
+def save_run(directory, step):
+    """Makes the directory of a run with a checkpoint of one step; returns the encoder."""
+    directory.mkdir(parents=True, exist_ok=True)
+    encoder = save(directory)
+    (directory / "bert_model.ckpt.index").unlink()
     tensors = checkpoints.named_variables(encoder.weights) | {"global_step": np.int64(step)}
-    saver.CheckpointSaver(str(folder), keep_checkpoint_max=1).save(step, tensors)
+    saver.CheckpointSaver(str(directory), keep_checkpoint_max=1).save(step, tensors)
     return encoder
 
 
 def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     ids = np.array([[2, 5, 6, 3]])
 
-    def assert_loads(folder, encoder):
-        assert_close(bert_tf.load_model(str(folder)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
+    def assert_loads(directory, encoder):
+        assert_close(bert_tf.load_model(str(directory)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
         converted = tempfile.mkdtemp(dir=tmp_path)
-        convert_checkpoint.convert(str(folder), converted, "hf")
+        convert_checkpoint.convert(str(directory), converted, "hf")
         converted = bert_tf.load_model(converted)
         assert_close(converted.encoder(ids).pooled_output, encoder(ids).pooled_output, 1e-6)
 
@@ -150,7 +150,7 @@ def test_the_files_of_a_model_are_found(tmp_path):
     start.mkdir()
     save(start)
     own.mkdir()
-    beside = [(str(folder), f"{folder}/bert_config.json", f"{folder}/vocab.txt") for folder in (start, own)]
+    beside = [(str(directory), f"{directory}/bert_config.json", f"{directory}/vocab.txt") for directory in (start, own)]
     checkpoint = str(start / "bert_model.ckpt")
     assert pretrained.find_files(ModelFiles(checkpoint), str(own)) == beside[0]
     assert pretrained.find_files(ModelFiles(None), str(own)) == (str(own), None, None)
@@ -185,8 +185,8 @@ def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
     (tmp_path / "new.txt").write_text("[URL]\n[unused0]\n")
     added = [tmp_path / "new.txt", *[[]] * len(formats)]
     for number, (target, tokens) in enumerate(zip(formats, added, strict=False)):
-        folders = str(tmp_path / f"{number}"), str(tmp_path / f"{number + 1}")
-        convert_checkpoint.convert(*folders, target, added_tokens=tokens)
+        directories = str(tmp_path / f"{number}"), str(tmp_path / f"{number + 1}")
+        convert_checkpoint.convert(*directories, target, added_tokens=tokens)
     first, last = bert_tf.load_model(tmp_path / "1"), bert_tf.load_model(tmp_path / f"{len(formats)}")
     text = "A é [URL]b [unused0]"
     assert last.tokenizer.tokenize(text) == ["a", "é", "[URL]", "b", "[unused0]"]

@@ -12,9 +12,9 @@ from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
 
 
-def prepare(folder, vocab_file, rate=0.1, allow_changed_settings=False, config=None, devices=None):
+def prepare(directory, vocab_file, rate=0.1, allow_changed_settings=False, config=None, devices=None):
     run_directory.prepare(
-        str(folder),
+        str(directory),
         config or tiny_config(),
         vocab_file,
         flags={"flag": 1},
@@ -35,7 +35,7 @@ def test_a_run_is_recorded_with_the_tpu_build_of_tensorflow(tmp_path, write, mon
     assert run_directory.read(str(tmp_path))["versions"]["tensorflow"] == tf.__version__
 
 
-def test_a_run_folder_contains_settings_versions_and_vocabulary(tmp_path, write):
+def test_a_run_directory_contains_settings_versions_and_vocabulary(tmp_path, write):
     vocab = write("v.txt", "[PAD]\na\n")
     prepare(tmp_path / "run", vocab)
     recorded = run_directory.read(str(tmp_path / "run"))
@@ -54,22 +54,22 @@ def test_a_run_folder_contains_settings_versions_and_vocabulary(tmp_path, write)
 
 def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write):
     vocab = write("v.txt", "[PAD]\na\n")
-    folder = tmp_path / "run"
-    prepare(folder, vocab)
-    prepare(folder, vocab, rate=0.2)  # nothing has been trained yet
-    CheckpointSaver(str(folder), 1).save(1, {"x": 1.0})
-    prepare(folder, vocab, rate=0.2)
-    before = (folder / "run.json").read_text()
+    directory = tmp_path / "run"
+    prepare(directory, vocab)
+    prepare(directory, vocab, rate=0.2)  # nothing has been trained yet
+    CheckpointSaver(str(directory), 1).save(1, {"x": 1.0})
+    prepare(directory, vocab, rate=0.2)
+    before = (directory / "run.json").read_text()
     with pytest.raises(InputError, match=r"learning_rate was 0\.2, and is 0\.3 now(.|\n)*--allow_changed_settings"):
-        prepare(folder, vocab, rate=0.3)
+        prepare(directory, vocab, rate=0.3)
     with pytest.raises(InputError, match="vocab_sha256 was"):
-        prepare(folder, write("w.txt", "[PAD]\nb\n"), rate=0.2)
+        prepare(directory, write("w.txt", "[PAD]\nb\n"), rate=0.2)
     with pytest.raises(InputError, match="bert_config: vocab_size was 41, and is 43 now"):
-        prepare(folder, vocab, rate=0.2, config=tiny_config(vocab_size=43))
-    assert (folder / "run.json").read_text() == before
-    prepare(folder, vocab, rate=0.3, allow_changed_settings=True)
-    assert run_directory.read(str(folder))["resume_settings"]["learning_rate"] == 0.3
-    assert saver.latest_checkpoint(str(folder))
+        prepare(directory, vocab, rate=0.2, config=tiny_config(vocab_size=43))
+    assert (directory / "run.json").read_text() == before
+    prepare(directory, vocab, rate=0.3, allow_changed_settings=True)
+    assert run_directory.read(str(directory))["resume_settings"]["learning_rate"] == 0.3
+    assert saver.latest_checkpoint(str(directory))
 
 
 @pytest.mark.parametrize(

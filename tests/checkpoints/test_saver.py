@@ -12,19 +12,19 @@ from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint
 from bert_tf.runtime.files import InputError
 
 
-def save(folder, *steps, keep=0):
+def save(directory, *steps, keep=0):
     """Saves checkpoints in which x is the step, and says how many files that took for each."""
-    with CheckpointSaver(str(folder), keep) as writer:
+    with CheckpointSaver(str(directory), keep) as writer:
         for step in steps:
             writer.save(step, {"x": tf.fill([100], float(step))})
 
 
-def value_in(folder):
-    return checkpoints.open_checkpoint(str(folder)).read("x")[0]
+def value_in(directory):
+    return checkpoints.open_checkpoint(str(directory)).read("x")[0]
 
 
-def names_in(folder, pattern="*"):
-    return sorted(path.name for path in folder.glob(pattern))
+def names_in(directory, pattern="*"):
+    return sorted(path.name for path in directory.glob(pattern))
 
 
 def test_the_newest_are_kept(tmp_path):
@@ -133,24 +133,24 @@ def killed_after(write, remaining):
 def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch, first):
     listed_after, is_whole, writes = None, False, 0
     while not is_whole:
-        folder = tmp_path / str(writes)
-        save(folder, first)
+        directory = tmp_path / str(writes)
+        save(directory, first)
         remaining = [None] * writes
         for module, name in ((tf.raw_ops, "SaveV2"), (os, "fsync"), (os, "replace"), (os, "remove")):
             monkeypatch.setattr(module, name, killed_after(getattr(module, name), remaining))
         try:
-            save(folder, 2, keep=1)
+            save(directory, 2, keep=1)
             is_whole = True
         except Killed:
             pass
         monkeypatch.undo()
-        found = value_in(folder)
+        found = value_in(directory)
         if found == 2.0 and listed_after is None:
             listed_after = writes
         assert found == (first if listed_after is None else 2.0)
-        save(folder, 2, keep=1)  # the run resumes and reaches the same step again
-        assert value_in(folder) == 2.0
-        assert {name.partition(".")[2] for name in names_in(folder, "model.*")} == {
+        save(directory, 2, keep=1)  # the run resumes and reaches the same step again
+        assert value_in(directory) == 2.0
+        assert {name.partition(".")[2] for name in names_in(directory, "model.*")} == {
             f"ckpt-2.{kind}" for kind in ("data-00000-of-00001", "index")
         }
         writes += 1
@@ -220,10 +220,10 @@ def test_without_a_list_no_checkpoint_is_a_leftover(tmp_path):
     ],
 )
 def test_lists_of_other_programs_are_read(tmp_path, text):
-    folder = tmp_path / "m\u00e4rz"
-    save(folder, 1, 2, 3)
-    (folder / "checkpoint").write_text(text)
-    assert value_in(folder) == 2
+    directory = tmp_path / "m\u00e4rz"
+    save(directory, 1, 2, 3)
+    (directory / "checkpoint").write_text(text)
+    assert value_in(directory) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"model_checkpoint_path: ", b"\xff\xfe", b"{}", b"\0" * 9])

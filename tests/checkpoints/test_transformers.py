@@ -87,13 +87,13 @@ def randomize(model):
     return model
 
 
-def save_run(folder, model, settings):
-    folder.mkdir()
-    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    (folder / "run.json").write_text(json.dumps({"resume_settings": {"do_lower_case": True} | settings}))
+def save_run(directory, model, settings):
+    directory.mkdir()
+    (directory / "bert_config.json").write_text(CONFIG.to_json_string())
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (directory / "run.json").write_text(json.dumps({"resume_settings": {"do_lower_case": True} | settings}))
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(1)}
-    saver.CheckpointSaver(str(folder), keep_checkpoint_max=1).save(1, tensors)
+    saver.CheckpointSaver(str(directory), keep_checkpoint_max=1).save(1, tensors)
 
 
 def their_logits(model):
@@ -145,7 +145,7 @@ def test_their_models_are_the_same_here(tmp_path, head):
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path)
     source, variables = checkpoints.open_checkpoint(str(tmp_path)), checkpoints.named_variables(model.variables)
-    checkpoints.restore(variables, class_names.with_classes(source, variables, model.classes), may_be_fresh="")
+    checkpoints.restore(variables, class_names.with_classes(source, variables, model.classes), may_be_new="")
     expected = their_logits(theirs)
     assert_close(our_logits(model), expected[..., ::-1] if model.classes else expected, 1e-4)
 

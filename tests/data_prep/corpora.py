@@ -17,9 +17,9 @@ SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES, *(f"##{s}" for s in SYLLABLES), "."]
 
 
-def write_vocab(folder):
+def write_vocab(directory):
     """Writes a vocabulary in which each syllable is a piece, and returns its path."""
-    path = folder / "vocab.txt"
+    path = directory / "vocab.txt"
     path.write_text("\n".join(PIECES) + "\n")
     return str(path)
 
@@ -49,21 +49,21 @@ def words_of_two_characters(text):
     return re.findall(f"[{FIRSTS}][{SECONDS}]|.", text)
 
 
-def write_chinese(folder, documents=20):
+def write_chinese(directory, documents=20):
     """Writes sentences of two-character words, and a vocabulary of the characters; returns both paths."""
     rng = random.Random(3)
     words = [a + b for a in FIRSTS for b in SECONDS]
     lines = []
     for _ in range(documents):
         lines += [*("".join(rng.choices(words, k=rng.randint(2, 5))) + "。" for _ in range(rng.randint(2, 9))), ""]
-    (folder / "text.txt").write_text("\n".join(lines))
-    vocab = folder / "vocab.txt"
+    (directory / "text.txt").write_text("\n".join(lines))
+    vocab = directory / "vocab.txt"
     vocab.write_text("\n".join([*PIECES[:6], *FIRSTS, *SECONDS, "。"]) + "\n")
-    return str(folder / "text.txt"), str(vocab)
+    return str(directory / "text.txt"), str(vocab)
 
 
-def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
-    """Returns the configuration for a text, in a folder that contains the vocabulary."""
+def preparation_config(directory, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
+    """Returns the configuration for a text, in a directory that contains the vocabulary."""
     settings = {"max_seq_length": 24, "short_seq_prob": 0.1, "dupe_factor": 3, "random_seed": 7}
     rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
     policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__struct_fields__})
@@ -75,8 +75,8 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
         policy,
         bool(segmenter),
     )
-    vocab = str(folder / "vocab.txt")
-    paths = (str(folder / output),)
+    vocab = str(directory / "vocab.txt")
+    paths = (str(directory / output),)
     if num_shards:
         paths = tuple(f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards))
     settings = {"rules": repr(rules), "policy": repr(policy)}
@@ -91,10 +91,10 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
     )
 
 
-def make(folder, text, num_workers=1, work_dir="work", **options):
+def make(directory, text, num_workers=1, work_dir="work", **options):
     """Prepares a text; returns the paths of the shards and the counts."""
-    config = preparation_config(folder, text, **options)
-    counts = prepare(config, str(folder / work_dir), num_workers, 400 * num_workers, keeps_tokens=True)
+    config = preparation_config(directory, text, **options)
+    counts = prepare(config, str(directory / work_dir), num_workers, 400 * num_workers, keeps_tokens=True)
     return config.shards.paths, counts
 
 

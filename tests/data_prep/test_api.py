@@ -18,8 +18,8 @@ def test_texts_become_a_vocabulary_and_examples(tmp_path):
     with open(vocab, encoding="utf-8") as reader:
         assert {"[MASK]", "[URL]", "[NUM]", "whale"} <= set(reader.read().split())
     api.create_pretraining_data(TEXTS, records, vocab, max_seq_length=16, max_predictions_per_seq=3, dupe_factor=1)
-    (sidecar,) = tmp_path.glob("corpus.tfrecord.*json*")
-    settings = json.loads(sidecar.read_text())["settings"]
+    (metadata,) = tmp_path.glob("corpus.tfrecord.*json*")
+    settings = json.loads(metadata.read_text())["settings"]
     assert (settings["corpus"]["split_sentences"], settings["dupe_factor"], settings["input_files"]) == (True, 1, 1)
 
 

@@ -12,17 +12,17 @@ from tests.data_prep.corpora import PIECES, features, make, records, write_corpu
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inspect")
-    write_vocab(folder)
-    write_corpus(folder / "text.txt")
-    return folder
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("inspect")
+    write_vocab(directory)
+    write_corpus(directory / "text.txt")
+    return directory
 
 
 @pytest.fixture(scope="module")
-def made(folder):
+def made(directory):
     """Two files of examples, and the counts of the set."""
-    return make(folder, folder / "text.txt", output="two", num_shards=2, dupe_factor=5)
+    return make(directory, directory / "text.txt", output="two", num_shards=2, dupe_factor=5)
 
 
 def shown_counts(text):
@@ -48,9 +48,9 @@ def test_examples_are_shown_as_text_with_marks():
     )
 
 
-def test_examples_and_counts_of_a_set_are_printed(folder, made, capsys):
+def test_examples_and_counts_of_a_set_are_printed(directory, made, capsys):
     paths, counts = made
-    vocab = str(folder / "vocab.txt")
+    vocab = str(directory / "vocab.txt")
     in_first = len(list(records(paths[0])))
     inspect.show(paths, vocab, in_first + 2)
     printed = capsys.readouterr().out
@@ -60,11 +60,11 @@ def test_examples_and_counts_of_a_set_are_printed(folder, made, capsys):
     assert shown_counts(printed) == {"files": 2, **expected} and expected["tokens"] == counts["tokens"]
 
 
-def test_files_without_metadata_and_without_masks_and_empty_ones_are_shown(folder, capsys):
-    [path], counts = make(folder, folder / "text.txt", output="plain", is_masked=False, whole_word=True)
+def test_files_without_metadata_and_without_masks_and_empty_ones_are_shown(directory, capsys):
+    [path], counts = make(directory, directory / "text.txt", output="plain", is_masked=False, whole_word=True)
     pathlib.Path(f"{path}.meta.json").unlink()
-    (folder / "empty.tfrecord").touch()
-    inspect.show([path, str(folder / "empty.tfrecord")], str(folder / "vocab.txt"), 1)
+    (directory / "empty.tfrecord").touch()
+    inspect.show([path, str(directory / "empty.tfrecord")], str(directory / "vocab.txt"), 1)
     printed = capsys.readouterr().out
     assert " 0 to predict" in printed and "{" not in printed
     assert shown_counts(printed) == {"files": 2, "records": counts["records"]}

@@ -10,9 +10,9 @@ import re
 import pytest
 
 from bert_tf.pretraining import input_pipeline, record_shards
-from bert_tf.runtime import locks, files
+from bert_tf.runtime import files, locks
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep import one_machine
 from data_prep.corpus import tokens
@@ -21,9 +21,13 @@ from tests import programs
 from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
-def run_program(folder, output, *more, text="text.txt", expect=0):
-    """Runs the program for a text and a vocabulary in a folder; returns what it prints."""
-    files = f"--input_file={folder / text}", f"--vocab_file={folder}/vocab.txt", f"--output_file={folder / output}"
+def run_program(directory, output, *more, text="text.txt", expect=0):
+    """Runs the program for a text and a vocabulary in a directory; returns what it prints."""
+    files = (
+        f"--input_file={directory / text}",
+        f"--vocab_file={directory}/vocab.txt",
+        f"--output_file={directory / output}",
+    )
     sizes = "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"
     return programs.run("-m", "data_prep.create_pretraining_data", *files, *sizes, *more, expect=expect)
 
@@ -79,8 +83,8 @@ def test_a_store_larger_than_the_memory_and_windows_without_examples_give_the_sa
     monkeypatch.setattr(tokens, "_ANNOUNCED_SPANS", 3)
     monkeypatch.setattr(os, "posix_fadvise", lambda *span: announced.append(span))
     for module, changes in (
-        (local, {"_READ_TOGETHER": 7, "_BATCH": 5}),
-        (local, {"_SORTED_EXAMPLES": (1, 1)}),  # there may be nothing to sort at the end of a part
+        (one_machine, {"_READ_TOGETHER": 7, "_BATCH": 5}),
+        (one_machine, {"_SORTED_EXAMPLES": (1, 1)}),  # there may be nothing to sort at the end of a part
         (instances, {"_SENTENCES_AT_A_TIME": 1}),  # a chunk may cover complete windows
     ):
         for name, value in changes.items():
@@ -92,12 +96,12 @@ def test_a_store_larger_than_the_memory_and_windows_without_examples_give_the_sa
 
 def test_shards_are_read_by_training(text, tmp_path):
     paths, counts = make(tmp_path, text, num_shards=2)
-    assert Sidecar.read(paths[0]).vocab_sha256 == vocabulary_hash(str(tmp_path / "vocab.txt"))
+    assert Metadata.read(paths[0]).vocab_sha256 == vocabulary_hash(str(tmp_path / "vocab.txt"))
     shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES))
     assert [shard.path for shard in shards] == list(paths)
     assert sum(shard.records for shard in shards) == counts["records"]
-    assert sum(shard.sidecar.counts["predictions"] for shard in shards) == counts["predictions"]
-    batch = next(iter(input_pipeline.training_batches(shards, shards[0].sidecar.record_features(), 5, 1, 0)))
+    assert sum(shard.metadata.counts["predictions"] for shard in shards) == counts["predictions"]
+    batch = next(iter(input_pipeline.training_batches(shards, shards[0].metadata.record_features(), 5, 1, 0)))
     assert batch["masked_lm_weights"].shape == (5, 4)
 
 
@@ -176,8 +180,8 @@ def interrupt(*args):
 def test_links_are_followed(text, tmp_path, exists):
     """Also if the files are made again, or the metadata file is a link too."""
     expected = contents(make(tmp_path, text, output="expected")[0])
-    for folder in ("data", "more"):
-        (tmp_path / folder).mkdir()
+    for directory in ("data", "more"):
+        (tmp_path / directory).mkdir()
     links = {"out": "data/records", "out.meta.json": "more/metadata"}
     for link, target in links.items():
         (tmp_path / link).symlink_to(tmp_path / target)
@@ -233,7 +237,7 @@ def test_too_many_random_next_sentences_are_reported(tmp_path):
     assert "Warning" not in run_program(tmp_path, "sentences", "--split_sentences")
 
 
-def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
+def test_a_directory_of_text_may_hold_the_outputs(tmp_path):
     """Files of a killed or an earlier run are not read as text by the next run."""
     write_vocab(tmp_path)
     (tmp_path / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")

@@ -14,10 +14,10 @@ from tests.conftest import ROOT
 from tests.data_prep.small_jobs import dying_job, job
 
 
-def run(function, num_workers, folder, amounts, seconds=0.0):
+def run(function, num_workers, directory, amounts, seconds=0.0):
     with Workers(num_workers) as workers:
         jobs = [(amount, seconds) for amount in amounts]
-        return list(workers.map("jobs", function, str(folder / "jobs"), jobs, sum(amounts), "unit"))
+        return list(workers.map("jobs", function, str(directory / "jobs"), jobs, sum(amounts), "unit"))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -65,21 +65,21 @@ def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeyp
 # The owner is killed before its workers have imported their modules.
 DYING_OWNER = """
 import os, pathlib, signal, sys, time
-folder = pathlib.Path(sys.argv[1])
+directory = pathlib.Path(sys.argv[1])
 if __name__ == "__mp_main__":
-    (folder / f"worker-{os.getpid()}").touch()
+    (directory / f"worker-{os.getpid()}").touch()
     time.sleep(1)
 else:
     import threading
     from data_prep.workers import Workers
     from tests.data_prep.small_jobs import job
     def end_when_they_start():
-        while len(list(folder.glob("worker-*"))) < 2:
+        while len(list(directory.glob("worker-*"))) < 2:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Thread(target=end_when_they_start).start()
     with Workers(2) as workers:
-        list(workers.map("jobs", job, str(folder / "jobs"), [(1, 30)] * 3, 3, "unit"))
+        list(workers.map("jobs", job, str(directory / "jobs"), [(1, 30)] * 3, 3, "unit"))
 """
 
 

@@ -1,6 +1,6 @@
 """Replaces large files and long runs when the documentation's commands are run.
 
-A command is run as it is written, in a folder with small files under the names that the documentation uses, and with
+A command is run as it is written, in a directory with small files under the names that the documentation uses, and with
 the flags of `SMALLER` behind its own: the last value of a flag counts.
 """
 
@@ -71,14 +71,14 @@ def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def write_files(folder: pathlib.Path) -> None:
+def write_files(directory: pathlib.Path) -> None:
     """Writes all that no program makes."""
     for name in _LINKS:
-        (folder / name).symlink_to(ROOT / name)
+        (directory / name).symlink_to(ROOT / name)
     for name, lines in itertools.chain(_examples(), _texts(), _glue(), _answers()):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    shutil.copytree(folder / "examples" / "corpus", folder / "corpus")
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    shutil.copytree(directory / "examples" / "corpus", directory / "corpus")
 
 
 def commands() -> str:

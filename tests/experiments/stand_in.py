@@ -1,7 +1,7 @@
 """Replaces a program: writes scores that its settings determine, and records the call.
 
-Files in the folder of all runs change it: `kills` contains how often the harness is still to be killed; `MODULE.fails`
-makes a program fail.
+Files in the directory of all runs change it: `kills` contains how often the harness is still to be killed;
+`MODULE.fails` makes a program fail.
 """
 
 import json

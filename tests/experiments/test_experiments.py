@@ -73,7 +73,7 @@ def told(work_dir: pathlib.Path, name: str, content: str = "") -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A folder in which all runs of `SMALL` are finished, and its table is written."""
+    """A directory in which all runs of `SMALL` are finished, and its table is written."""
     work_dir = tmp_path_factory.mktemp("finished")
     output(work_dir)
     return work_dir
@@ -221,7 +221,7 @@ def test_kills_change_nothing(finished, tmp_path):
         output(tmp_path, status=signal.SIGKILL)
     output(tmp_path)
     assert len(calls(tmp_path)) == len(runs_of(SMALL)) + 4
-    tables = [(folder / "tables" / f"{SMALL}.smoke.md").read_text() for folder in (tmp_path, finished)]
+    tables = [(directory / "tables" / f"{SMALL}.smoke.md").read_text() for directory in (tmp_path, finished)]
     assert tables[0] == tables[1] and "Missing" not in tables[0]
 
 
@@ -252,7 +252,7 @@ def test_failed_runs_are_named_and_the_others_are_run(tmp_path):
     ],
 )
 def test_mistakes_are_named_before_anything_is_run_or_written(tmp_path, arguments, place, found):
-    text = (schema.FOLDER / f"{SMALL}.toml").read_text()
+    text = (schema.DIRECTORY / f"{SMALL}.toml").read_text()
     # Only run_classifier.py has this flag.
     (tmp_path / "x.toml").write_text(text.replace("pretraining = false", "finetuning.num_restarts = 2"))
     message = output(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments), status=1)

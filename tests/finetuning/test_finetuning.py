@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LONGEST = 14
 
 
-def run_of(folder, write, batch_size=4, learning_rate=1e-3, **settings):
+def run_of(directory, write, batch_size=4, learning_rate=1e-3, **settings):
     """A run on texts of different lengths, where texts that contain "a" have the label "yes"."""
     rng = np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
@@ -46,7 +46,7 @@ def run_of(folder, write, batch_size=4, learning_rate=1e-3, **settings):
     paths = {split: write(f"{split}.tsv", "text\tlabel\n" + "".join(part)) for split, part in parts.items()}
     config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
-    training = TrainingConfig(str(folder), OptimizerConfig(learning_rate), batch_size, seed=1)
+    training = TrainingConfig(str(directory), OptimizerConfig(learning_rate), batch_size, seed=1)
     return FinetuningRun(text_task(paths), settings_of(training, **settings), (config, tokenizer))
 
 
@@ -83,8 +83,8 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
         assert groups(enough) == groups(1) == flag
 
 
-def lines_of(folder, kind):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def lines_of(directory, kind):
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == kind]
 
 
@@ -167,7 +167,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
     kept = [any(trial.glob("best/*.index")) for trial in trials]
     assert sorted(kept) == [False, True]  # only the best trial's weights
-    assert [run_directory.recorded_labels(str(folder)) for folder in (out, *trials)] == [["no", "yes"]] * 3
+    assert [run_directory.recorded_labels(str(directory)) for directory in (out, *trials)] == [["no", "yes"]] * 3
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == ["eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"]
@@ -194,11 +194,11 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 
 def test_only_the_first_model_of_a_run_starts_with_a_fresh_output_layer(tmp_path, write):
     run = run_of(tmp_path / "out", write, reset_head=True, reinit_layers=1)
-    found = re.compile(run.fresh_variables)
+    found = re.compile(run.new_variables)
     for name in ("output_weights", "cls/squad/output_bias", "bert/pooler/x", "bert/encoder/layer_0/output/dense/bias"):
         assert found.fullmatch(name)
     assert not found.fullmatch("cls/predictions/output_bias")
-    assert run.with_settings(run.settings.starting_from("stage_1", "out")).fresh_variables == ""
+    assert run.with_settings(run.settings.starting_from("stage_1", "out")).new_variables == ""
     with pytest.raises(InputError, match="--reinit_layers=2: "):
         run_of(tmp_path / "out", write, reinit_layers=2)
 
@@ -238,7 +238,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     for changes, message in (
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
         ({"tokenizer": accents}, "strip_accents was True, and is False now"),
-        ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that folder"),
+        ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that directory"),
         ({"task": classes}, "labels 2 was 'yes', and is 'maybe' now.*pass --allow_changed_settings"),
     ):
         other = run_of(out, write, do_eval=True)
@@ -381,7 +381,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
     run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
-    settings = run.settings.in_folder(str(tmp_path / "out"))
+    settings = run.settings.in_directory(str(tmp_path / "out"))
     done = finetune(FinetuningRun(TaggingTask(DataConfig("ner"), paths), settings, (run.config, run.tokenizer)))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2

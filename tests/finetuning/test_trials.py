@@ -41,7 +41,7 @@ def test_a_sweep_has_every_combination_once():
     assert [config.trial_name for config in seeds] == [f"batch32_lr5e-05_epochs3_seed{seed}" for seed in (1, 2)]
 
 
-def run(folder, seeds, trained, resume_settings=None, fail_at=None, **options):
+def run(directory, seeds, trained, resume_settings=None, fail_at=None, **options):
     def train(config):
         seed = config.training.seed
         if seed == fail_at:
@@ -51,7 +51,7 @@ def run(folder, seeds, trained, resume_settings=None, fail_at=None, **options):
         return {"step": 9, "loss": 1.0, "accuracy": SCORES[seed]}
 
     candidates = settings(8, trials=TrialsConfig(num_restarts=len(seeds)), **options).candidates()
-    table = TrialTable(str(folder), "accuracy")
+    table = TrialTable(str(directory), "accuracy")
     return trials.run_trials(candidates, table, resume_settings or {"task": "a"}, train)
 
 
@@ -73,11 +73,11 @@ def test_finished_trials_are_not_repeated_after_an_interruption(tmp_path, capsys
 def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
     run(tmp_path, (1, 2), [])
     table = TrialTable(str(tmp_path), "accuracy")
-    folders = [tmp_path / "trials" / row["trial"] for row in table.rows()]
-    for folder in folders:
-        saver.CheckpointSaver(str(folder), 1).save(9, {"global_step": np.int64(9)})
+    directories = [tmp_path / "trials" / row["trial"] for row in table.rows()]
+    for directory in directories:
+        saver.CheckpointSaver(str(directory), 1).save(9, {"global_step": np.int64(9)})
     run(tmp_path, (1, 2), [])
-    assert [saver.latest_checkpoint(str(folder)) is None for folder in folders] == [True, False]
+    assert [saver.latest_checkpoint(str(directory)) is None for directory in directories] == [True, False]
 
 
 def test_trials_of_other_settings_are_refused(tmp_path):

@@ -26,10 +26,10 @@ from tests.conftest import (
 @pytest.mark.golden
 @pytest.mark.parametrize("name", golden_names("model/*/outputs.npz"))
 def test_pretraining_heads_and_losses_equal_the_original_code(name):
-    folder = golden_path(f"model/{name}")
-    model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    restored(model, folder / "bert_model.ckpt")
-    batch, expected = int32(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
+    directory = golden_path(f"model/{name}")
+    model = PretrainingModel(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    restored(model, directory / "bert_model.ckpt")
+    batch, expected = int32(np.load(directory / "inputs.npz")), np.load(directory / "outputs.npz")
 
     output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     table = model.encoder.embedding_table
@@ -52,10 +52,10 @@ def test_pretraining_heads_and_losses_equal_the_original_code(name):
 @pytest.mark.golden
 @pytest.mark.parametrize("name", golden_names("model/*/eval_metrics.json"))
 def test_streaming_evaluation_metrics_equal_the_original_code(name):
-    folder, expected = golden_path(f"model/{name}"), golden_json(f"model/{name}/eval_metrics.json")
-    batches = int32(np.load(folder / "eval_batches.npz"))
-    model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    restored(model, folder / "bert_model.ckpt")
+    directory, expected = golden_path(f"model/{name}"), golden_json(f"model/{name}/eval_metrics.json")
+    batches = int32(np.load(directory / "eval_batches.npz"))
+    model = PretrainingModel(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    restored(model, directory / "bert_model.ckpt")
     evaluator = BatchEvaluator(model, build_strategy(DistributionConfig()))
     count = len(expected["batch_total_loss"])
     means = evaluator.evaluate(lambda context: tf.data.Dataset.from_tensor_slices(batches), count)
@@ -66,11 +66,14 @@ def test_streaming_evaluation_metrics_equal_the_original_code(name):
 
 @pytest.mark.golden
 def test_the_classifier_equals_the_original_code():
-    folder = golden_path("heads")
-    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    inputs, expected = int32(np.load(folder / "classifier_inputs.npz")), np.load(folder / "classifier_outputs.npz")
+    directory = golden_path("heads")
+    config = BertConfig.from_json_file(str(directory / "bert_config.json"))
+    inputs, expected = (
+        int32(np.load(directory / "classifier_inputs.npz")),
+        np.load(directory / "classifier_outputs.npz"),
+    )
     model = ClassifierModel(config, expected["logits"].shape[1])
-    restored(model, folder / "classifier.ckpt", may_be_fresh="")
+    restored(model, directory / "classifier.ckpt", may_be_new="")
     batch = {name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")}
     batch["label_ids"] = inputs["label_ids"].reshape(-1)
     outputs = model.predict(batch)
@@ -90,10 +93,10 @@ def test_the_classifier_equals_the_original_code():
 
 @pytest.mark.golden
 def test_spans_equal_the_original_code():
-    folder = golden_path("heads")
-    config = without_dropout(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    model = restored(SpanModel(config), folder / "squad.ckpt", may_be_fresh="")
-    batch, expected = int32(np.load(folder / "squad_inputs.npz")), np.load(folder / "squad_outputs.npz")
+    directory = golden_path("heads")
+    config = without_dropout(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    model = restored(SpanModel(config), directory / "squad.ckpt", may_be_new="")
+    batch, expected = int32(np.load(directory / "squad_inputs.npz")), np.load(directory / "squad_outputs.npz")
     outputs = model.predict(batch)
     assert_close(outputs["start_logits"], expected["start_logits"], 5e-5)
     assert_close(outputs["end_logits"], expected["end_logits"], 5e-5)

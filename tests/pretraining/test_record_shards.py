@@ -6,7 +6,7 @@ import tensorflow as tf
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.example_sets import ExampleFinder, PretrainingData
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import Sidecar, parse, pretraining_features, serialize
+from bert_tf.text.example_format import Metadata, parse, pretraining_features, serialize
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record
 from tests.conftest import tiny_config
 
@@ -27,7 +27,7 @@ def find(pattern, length=LENGTH, predictions=PREDICTIONS, vocab_size=VOCAB):
     return record_shards.find_shards(str(pattern), length, predictions, vocab_size)
 
 
-def sidecar(path, **changes):
+def metadata(path, **changes):
     values = {
         "records": 3,
         "file_size": path.stat().st_size,
@@ -36,15 +36,15 @@ def sidecar(path, **changes):
         "vocab_sha256": "abc",
         "settings": {},
     }
-    Sidecar(**(values | changes)).write(Sidecar.path_of(str(path)))
+    Metadata(**(values | changes)).write(Metadata.path_of(str(path)))
 
 
-def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
+def test_counts_are_read_from_metadata_files_which_globs_ignore(tmp_path):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
-    sidecar(path)
+    metadata(path)
     (shard,) = find(tmp_path / "*")
-    assert (shard.records, shard.sidecar.vocab_sha256) == (3, "abc")
+    assert (shard.records, shard.metadata.vocab_sha256) == (3, "abc")
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
         ({"format_version": 99}, "format"),
     ],
 )
-def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
+def test_metadata_files_that_do_not_fit_are_refused(tmp_path, changes, message):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
-    sidecar(path, **changes)
+    metadata(path, **changes)
     with pytest.raises(InputError, match=rf"^--eval_input_file: .*a\.tfrecord.*{message}"):
         record_shards.find_shards(str(path), LENGTH, PREDICTIONS, VOCAB, flag_name="--eval_input_file")
 
@@ -72,7 +72,7 @@ def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
         (VOCAB, {}, "the id 1000"),
     ],
 )
-def test_files_without_a_sidecar_are_checked_by_their_first_record(tmp_path, first, lengths, message):
+def test_files_without_a_metadata_file_are_checked_by_their_first_record(tmp_path, first, lengths, message):
     write_shard(tmp_path / "a.tfrecord", [first])
     with pytest.raises(InputError, match=message):
         find(tmp_path / "a.tfrecord", **lengths)
@@ -82,17 +82,17 @@ def test_empty_files_are_left_out(tmp_path, write):
     """If there are more --num_shards than examples. The original's files have no metadata file."""
     path = tmp_path / "a-00001"
     write_shard(path, range(3))
-    sidecar(path)
+    metadata(path)
     write("a-00000", b"")
     write("a-00002", b"")
-    sidecar(tmp_path / "a-00002", records=0)
+    metadata(tmp_path / "a-00002", records=0)
     assert [shard.path for shard in find(tmp_path / "a-*")] == [str(path)]
     with pytest.raises(InputError, match="matches only empty files"):
         find(f"{tmp_path}/a-00000,{tmp_path}/a-00002")
-    sidecar(tmp_path / "a-00000", records=3, file_size=100)
+    metadata(tmp_path / "a-00000", records=3, file_size=100)
     with pytest.raises(InputError, match="has 0 bytes, but 100"):
         find(tmp_path / "a-*")
-    sidecar(path, records=0)
+    metadata(path, records=0)
     with pytest.raises(InputError, match="no records according to its metadata file"):
         find(path)
 
@@ -155,7 +155,7 @@ def test_records_and_model_have_the_same_tokenizer(tmp_path, write, change, reco
     path = tmp_path / "a.tfrecord"
     write_shard(path, [1])
     identity = {"do_lower_case": True, **record, **vocabulary_record(data_vocab)}
-    sidecar(path, records=1, vocab_sha256=identity["vocab_sha256"], settings={"tokenizer": identity})
+    metadata(path, records=1, vocab_sha256=identity["vocab_sha256"], settings={"tokenizer": identity})
     finder = ExampleFinder(tiny_config(vocab_size=len(tokens)), "mlm_nsp", model_vocab, 0, str(tmp_path / "model"))
     data = PretrainingData(str(path), LENGTH, PREDICTIONS)
     if error is None:

@@ -23,7 +23,7 @@ from bert_tf.pretraining.pretraining_config import (
 from bert_tf.pretraining.run import PretrainingRun, pretrain
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Feature, parse, pretraining_features, serialize
-from bert_tf.training import worker_checks, log
+from bert_tf.training import log, worker_checks
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import TrainingData
@@ -122,13 +122,13 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     np.testing.assert_equal(weights_of(tmp_path / "resumed" / "model.ckpt-6"), weights_of(out / "model.ckpt-6"))
 
 
-def make_run(files, folder, config=None, data=None, second=None, train_batch_size=8, **options):
+def make_run(files, directory, config=None, data=None, second=None, train_batch_size=8, **options):
     second = SecondPhase(second.input_file, LENGTH, PREDICTIONS, proportion=0.5) if second else SecondPhase()
     vocab_file = options.pop("vocab_file", "")
     settings = PretrainingConfig(
         data=data or PretrainingData(files[2], LENGTH, PREDICTIONS),
         model=ModelFiles(options.pop("init_checkpoint", None)),
-        training=TrainingConfig(str(folder), OptimizerConfig(1e-3), train_batch_size),
+        training=TrainingConfig(str(directory), OptimizerConfig(1e-3), train_batch_size),
         num_train_steps=4,
         num_warmup_steps=1,
         second=second,

@@ -25,12 +25,12 @@ def test_a_long_list_is_cut():
     assert differences.listed([str(i) for i in range(25)]).splitlines()[-2:] == ["  19", "  and 5 more"]
 
 
-@pytest.mark.parametrize("pattern", ["folder", "folder/*.txt", "f*"])
+@pytest.mark.parametrize("pattern", ["directory", "directory/*.txt", "d*"])
 def test_a_fingerprint_is_of_the_names_and_the_contents(tmp_path, monkeypatch, pattern):
     monkeypatch.setattr(differences, "_FINGERPRINT_BYTES", 4)
-    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    (tmp_path / "directory" / "inside").mkdir(parents=True)
     found = [differences.fingerprint(str(tmp_path / pattern))]
-    one, two = (tmp_path / "folder" / name for name in ("1.txt", "2.txt"))
+    one, two = (tmp_path / "directory" / name for name in ("1.txt", "2.txt"))
     for text in ("abcdef", "abcdeX", "Xbcdef", "Xbcde"):
         one.write_text(text)
         found.append(differences.fingerprint(str(tmp_path / pattern)))

@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import pytest
 
-from bert_tf.runtime import files, json_files, program
+from bert_tf.runtime import files, json_files, messages
 from bert_tf.runtime.files import InputError
 
 
@@ -49,7 +49,7 @@ def test_what_is_read(write):
 def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write, capsys):
     def read(text):
         path = write("lines.jsonl", text)
-        program.say_once.cache_clear()
+        messages.say_once.cache_clear()
         return json_files.read_lines(path, "--flag", dict[str, int])
 
     assert json_files.read_lines("nowhere", "--flag") == []

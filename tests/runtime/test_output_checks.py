@@ -18,7 +18,7 @@ def write(path):
         writer.write("new")
 
 
-def test_a_link_is_followed_and_its_target_replaced_in_its_own_folder(tmp_path):
+def test_a_link_is_followed_and_its_target_replaced_in_its_own_directory(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     target, link = tmp_path / "elsewhere" / "target", tmp_path / "link"
     link.symlink_to(target)
@@ -30,13 +30,13 @@ def test_a_link_is_followed_and_its_target_replaced_in_its_own_folder(tmp_path):
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_link_to_a_folder_is_followed(tmp_path, exists):
-    folder, link = tmp_path / "elsewhere" / "folder", tmp_path / "link"
-    (folder if exists else folder.parent).mkdir(parents=True)
-    link.symlink_to(folder)
-    with files.replacing_folder(str(link)) as temporary:
+def test_a_link_to_a_directory_is_followed(tmp_path, exists):
+    directory, link = tmp_path / "elsewhere" / "directory", tmp_path / "link"
+    (directory if exists else directory.parent).mkdir(parents=True)
+    link.symlink_to(directory)
+    with files.replacing_directory(str(link)) as temporary:
         write(f"{temporary}/file")
-    assert link.is_symlink() and os.listdir(folder) == ["file"] and os.listdir(folder.parent) == ["folder"]
+    assert link.is_symlink() and os.listdir(directory) == ["file"] and os.listdir(directory.parent) == ["directory"]
 
 
 def make_socket(path):
@@ -45,8 +45,8 @@ def make_socket(path):
 
 @pytest.mark.parametrize(
     ("make", "kind"),
-    [(os.mkdir, "a folder"), (os.mkfifo, "a pipe or a socket"), (make_socket, "a pipe or a socket")],
-    ids=["folder", "pipe", "socket"],
+    [(os.mkdir, "a directory"), (os.mkfifo, "a pipe or a socket"), (make_socket, "a pipe or a socket")],
+    ids=["directory", "pipe", "socket"],
 )
 def test_what_is_no_regular_file_is_never_replaced(tmp_path, make, kind):
     make(tmp_path / "x")
@@ -83,7 +83,7 @@ def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypat
         files.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
     path = str(tmp_path / "not" / "yet" / "x")
     files.check_output_files([path], "--output_file")
-    output_checks._check_folder.cache_clear()
+    output_checks._check_directory.cache_clear()
     with pytest.raises(InputError, match=r"^--output_file: /proc: no files can be created \(No such file"):
         files.check_output_files(["/proc/x"], "--output_file")
     denied = PermissionError(errno.EACCES, "Permission denied")
@@ -95,7 +95,7 @@ def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["x.keras", "x.h5", "x.onnx", "x.safetensors", "bert_model.ckpt"])
 def test_a_directory_has_no_name_of_a_file(tmp_path, name):
     with pytest.raises(InputError, match=rf"save\(\): a directory is written, but .*{name} is .* Omit [.]"):
-        files.check_new_folder(str(tmp_path / name), "save()")
+        files.check_new_directory(str(tmp_path / name), "save()")
 
 
 def test_errors_while_a_directory_is_written_are_explained(tmp_path):
@@ -103,15 +103,15 @@ def test_errors_while_a_directory_is_written_are_explained(tmp_path):
     message = f"^{path}: another program has just created this directory. Use another"
     with (
         pytest.raises(InputError, match=message),
-        files.replacing_folder(path) as first,
-        files.replacing_folder(path) as second,
+        files.replacing_directory(path) as first,
+        files.replacing_directory(path) as second,
     ):
-        for folder in (first, second):
-            (Path(folder) / "file").touch()
+        for directory in (first, second):
+            (Path(directory) / "file").touch()
     assert os.listdir(tmp_path) == ["export"]
     full = tf.errors.ResourceExhaustedError(None, None, f"{{{{node x}}}} {elsewhere}/x; No space left on device [Op:Y]")
     message = f"^{elsewhere}/x: No space left on device .while writing {elsewhere}.[.] "
-    with pytest.raises(InputError, match=message), files.replacing_folder(elsewhere):
+    with pytest.raises(InputError, match=message), files.replacing_directory(elsewhere):
         raise full
     assert os.listdir(tmp_path) == ["export"]
 
@@ -119,7 +119,7 @@ def test_errors_while_a_directory_is_written_are_explained(tmp_path):
 KILLED = """
 import os, sys
 from bert_tf.runtime import files
-with (files.replacing if sys.argv[2] == "file" else files.replacing_folder)(sys.argv[1]) as output:
+with (files.replacing if sys.argv[2] == "file" else files.replacing_directory)(sys.argv[1]) as output:
     if sys.argv[2] == "file":
         output.write("half" * 100)
         output.flush()
@@ -130,14 +130,14 @@ with (files.replacing if sys.argv[2] == "file" else files.replacing_folder)(sys.
 """
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["file", "directory"])
 def test_what_a_killed_program_leaves_is_used_again_unless_another_is_writing(tmp_path, kind):
     def kill():
         return subprocess.run([sys.executable, "-c", KILLED, tmp_path / "out", kind], check=False).returncode
 
     for _ in range(2):
         assert kill() == 9 and os.listdir(tmp_path) == ["out.tmp-0"]
-    replace = files.replacing if kind == "file" else files.replacing_folder
+    replace = files.replacing if kind == "file" else files.replacing_directory
     with replace(str(tmp_path / "out")) as output:
         assert kill() == 9 and sorted(os.listdir(tmp_path)) == ["out.tmp-0", "out.tmp-1"]
         if kind == "file":
@@ -157,7 +157,7 @@ def test_an_error_leaves_the_old_content_and_says_what_was_written(tmp_path):
 
 
 def test_urls_that_cannot_be_opened_are_named(monkeypatch):
-    for look in (files.exists, files.make_folder, lambda path: files.expand_patterns(path, "--input_file")):
+    for look in (files.exists, files.make_directory, lambda path: files.expand_patterns(path, "--input_file")):
         with pytest.raises(InputError, match=r"^kaggle://a\S*: .*scheme 'kaggle' not implemented"):
             look("kaggle://a/b")
 

@@ -6,14 +6,14 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import errors, files, program
+from bert_tf.runtime import errors, files, signals
 from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
 
 PROGRAM = """
 '''Does something.'''
 from absl import flags
-from bert_tf.runtime import program
+from bert_tf.runtime import program, signals
 from bert_tf.runtime.errors import InputError
 
 program.section("Files")
@@ -159,11 +159,11 @@ def test_a_program_that_is_called_writes_its_log(tmp_path):
     log = tmp_path / "log.txt"
     print_all = "import sys; print('out'); print('err', file=sys.stderr); print(sys.stdin.read())"
     for _ in range(2):
-        program.call([sys.executable, "-c", print_all], str(log), "the writer")
+        signals.call([sys.executable, "-c", print_all], str(log), "the writer")
     assert sorted(log.read_text().split()) == ["err", "err", "out", "out"]
     fail = "import sys; print('\\n'.join('abcdefgh') + '\\r99%'); sys.exit(3)"
     with pytest.raises(InputError) as raised:
-        program.call([sys.executable, "-c", fail], str(log), "the failure")
+        signals.call([sys.executable, "-c", fail], str(log), "the failure")
     lines = str(raised.value).splitlines()
     assert lines[0] == f"the failure ended with exit status 3. The end of {log}:"
     assert lines[1:] == ["  d", "  e", "  f", "  g", "  h", "  99%"]
@@ -171,7 +171,7 @@ def test_a_program_that_is_called_writes_its_log(tmp_path):
 
 SIGTERMS = """
 import os, signal, threading, time
-from bert_tf.runtime import program
+from bert_tf.runtime import program, signals
 
 def stop_after(seconds):
     while signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
@@ -184,7 +184,7 @@ for trial in range(100):
     thread = threading.Thread(target=stop_after, args=[trial * 3e-5])
     thread.start()
     try:
-        program.call(["sleep", "60"], os.devnull, "x")
+        signals.call(["sleep", "60"], os.devnull, "x")
     except KeyboardInterrupt:
         print("stopped")
     thread.join()

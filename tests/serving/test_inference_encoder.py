@@ -74,11 +74,11 @@ def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
     assert_close(fused(x), expected, 1e-5)
 
 
-def executed(folder, tokens):
+def executed(directory, tokens):
     """How often each operation is in the graph that TensorFlow runs for a SavedModel, with what is fused into it."""
     metadata = tf.compat.v1.RunMetadata()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        model = tf.compat.v1.saved_model.load(session, ["serve"], folder)
+        model = tf.compat.v1.saved_model.load(session, ["serve"], directory)
         signature = model.signature_def["serving_default"]
         session.run(
             [tensor.name for tensor in signature.outputs.values()],
@@ -129,9 +129,9 @@ def test_bfloat16_is_stored_and_computed(batch):
 @pytest.mark.parametrize("name", ["gelu", "smallvar"])
 def test_the_released_model(name):
     """In `smallvar` the variances are so small that an epsilon other than 1e-12 would change the result."""
-    folder = golden_path(f"model/{name}/outputs.npz").parent
-    encoder = BertEncoder(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    restored(encoder, folder / "bert_model.ckpt")
-    inputs, outputs = np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")
+    directory = golden_path(f"model/{name}/outputs.npz").parent
+    encoder = BertEncoder(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    restored(encoder, directory / "bert_model.ckpt")
+    inputs, outputs = np.load(directory / "inputs.npz"), np.load(directory / "outputs.npz")
     batch = TokenBatch.from_padded(*(tf.constant(inputs[n]) for n in ("input_ids", "input_mask", "segment_ids")))
     assert_close(served(InferenceEncoder(encoder).pooled_output)(*batch), outputs["pooled_output"], 5e-5)

@@ -38,11 +38,11 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Returns the folder of an export of a kind, which is made when a test needs it."""
+    """Returns the directory of an export of a kind, which is made when a test needs it."""
     root = tmp_path_factory.mktemp("lite")
 
     @functools.cache
-    def folder_of(kind):
+    def directory_of(kind):
         outputs, recorded, _ = KINDS[kind]
         with initial_values_from(1):
             model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
@@ -52,7 +52,7 @@ def exported(tmp_path_factory):
         export.export_run(run, str(root / kind), ExportConfig(quantize=quantize, litert=litert))
         return str(root / kind)
 
-    return folder_of
+    return directory_of
 
 
 @pytest.mark.parametrize("kind", KINDS)

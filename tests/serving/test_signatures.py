@@ -25,7 +25,7 @@ from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
+from bert_tf.tasks.squad.graph_predictor import ServedPredictor
 from bert_tf.tasks.tagging import graph_tagger, schemes
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tasks.tagging.schemes import Sentence
@@ -167,7 +167,7 @@ def test_answers(tokenizer, sizes, threshold):
     is_version_2 = threshold is not None
     config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(InferenceEncoder(model.encoder, head=model.head), tokenizer, config, threshold or 0.0)
+    served = ServedPredictor(InferenceEncoder(model.encoder, head=model.head), tokenizer, config, threshold or 0.0)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
@@ -214,12 +214,12 @@ def test_answers(tokenizer, sizes, threshold):
 
 def test_answers_need_room_for_text_beside_the_question():
     with pytest.raises(InputError, match=r"^--max_query_length=64: --max_seq_length=64"):
-        ServedAnswerer(None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
+        ServedPredictor(None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
 
 
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(
+    served = ServedPredictor(
         InferenceEncoder(model.encoder, head=model.head), tokenizer, squad.SquadConfig(LENGTH, 3, 4)
     )
     texts = served.signatures()["serving_default"]

@@ -7,8 +7,8 @@ from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.registry import build_task
 
 
-def task_of(folder, name="text", **settings):
-    return build_task(DataConfig(name, str(folder), **settings), "", do_train=True)
+def task_of(directory, name="text", **settings):
+    return build_task(DataConfig(name, str(directory), **settings), "", do_train=True)
 
 
 def test_the_dev_set_is_a_stratified_part_of_the_training_file(write, tmp_path):

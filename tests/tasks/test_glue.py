@@ -37,7 +37,7 @@ def test_real_files(name):
 
 
 def test_every_task_of_glue_is_there():
-    assert {d.folder for d in DEFINITIONS.values()} == {
+    assert {d.directory for d in DEFINITIONS.values()} == {
         *("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "XNLI")
     }
     with pytest.raises(InputError, match="--task_name is 'sst'"):
@@ -165,14 +165,16 @@ def test_predictions_have_the_server_s_format(write, tmp_path):
     found = glue_benchmark.server_predictions(task, {"test": {"logits": np.array([[0.0, 1.0], [3.0, 1.0]])}})
     assert found == {"RTE.tsv": [("7", "not_entailment"), ("9", "entailment")]}
 
-    folder = write("STS-B/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
-    found |= glue_benchmark.server_predictions(GlueTask("sts-b", folder), {"test": {"score": np.array([5.2, 1.23456])}})
+    directory = write("STS-B/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
+    found |= glue_benchmark.server_predictions(
+        GlueTask("sts-b", directory), {"test": {"score": np.array([5.2, 1.23456])}}
+    )
     assert found["STS-B.tsv"] == [("0", "5.000"), ("1", "1.235")]
 
     columns = "index\tsentence1\tsentence2"
     write("WNLI/train.tsv", f"{columns}\tlabel\n0\ta\tb\t0\n1\ta\tb\t1\n2\ta\tb\t0\n")
-    folder = write("WNLI/test.tsv", f"{columns}\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
-    found |= glue_benchmark.majority_predictions(GlueTask("wnli", folder))
+    directory = write("WNLI/test.tsv", f"{columns}\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
+    found |= glue_benchmark.majority_predictions(GlueTask("wnli", directory))
 
     glue_benchmark.write_submission(str(tmp_path / "glue.zip"), found)
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
@@ -190,9 +192,9 @@ def test_incomplete_rows_of_a_test_set_are_predicted_too(write):
 def test_mnli_has_two_dev_sets_and_the_diagnostic_set(write):
     header = "index\tsentence1\tsentence2"
     for name in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
-        folder = write(f"MNLI/{name}.tsv", f"{header}\n0\ta\tb\n").rpartition("/")[0]
+        directory = write(f"MNLI/{name}.tsv", f"{header}\n0\ta\tb\n").rpartition("/")[0]
     write("diagnostic/diagnostic.tsv", f"{header}\n0\ta\tb\n")
-    task = GlueTask("mnli", folder)
+    task = GlueTask("mnli", directory)
     assert task.dev_splits == ["dev_matched", "dev_mismatched"]
     assert [glue_benchmark.SUBMISSION["mnli", split] for split in task.test_splits] == [
         *("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")

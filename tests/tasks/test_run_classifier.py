@@ -1,4 +1,4 @@
-"""Runs the program like a user, on several GLUE tasks in their unpacked folders, and tests the choice of tasks."""
+"""Runs the program like a user, on several GLUE tasks in their unpacked directories, and tests the choice of tasks."""
 
 import json
 import zipfile
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.plain
 
 @pytest.fixture
 def glue(write, tmp_path):
-    """GLUE's root folder with two small tasks and WNLI."""
+    """GLUE's root directory with two small tasks and WNLI."""
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(list("abcdefgh"), rng.integers(2, 7))) for _ in range(24)]
     cola = [f"gj04\t{int('a' in x)}\t\t{x}\n" for x in text]
@@ -68,23 +68,23 @@ def test_several_tasks_of_glue(glue, tmp_path):
 
 
 def test_names_of_tasks(write, tmp_path):
-    folder, out = str(tmp_path), str(tmp_path / "out")
+    directory, out = str(tmp_path), str(tmp_path / "out")
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     write("train.txt", "a B-PER\n")
     write("test.jsonl", "{}")
     elsewhere = write("elsewhere.csv", "text,label\n")
-    custom = build_task(DataConfig("text", folder, dev_file=elsewhere), out, do_train=True)
+    custom = build_task(DataConfig("text", directory, dev_file=elsewhere), out, do_train=True)
     assert isinstance(custom, TextTask)
     assert custom.output_names == {}
-    march = build_task(DataConfig("text", folder, test_file=write("march.csv", "text\na\n")), out, do_train=True)
+    march = build_task(DataConfig("text", directory, test_file=write("march.csv", "text\na\n")), out, do_train=True)
     assert march.output_names == {"test": "march"}
-    assert custom.sources == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
+    assert custom.sources == {"train": f"{directory}/train.tsv", "dev": elsewhere, "test": f"{directory}/test.jsonl"}
     with pytest.raises(InputError, match=r"train\.txt and .*train\.tsv both exist.*--train_file"):
-        build_task(DataConfig("NER", folder), out, do_train=True)
-    tags = DataConfig("NER", folder, train_file=f"{folder}/train.txt")
+        build_task(DataConfig("NER", directory), out, do_train=True)
+    tags = DataConfig("NER", directory, train_file=f"{directory}/train.txt")
     assert isinstance(build_task(tags, out, do_train=True), TaggingTask)
-    assert isinstance(build_task(DataConfig("swag", folder), out, do_train=True), MultipleChoiceTask)
-    assert build_task(DataConfig("mnli", folder), out, do_train=True).name == "mnli"
+    assert isinstance(build_task(DataConfig("swag", directory), out, do_train=True), MultipleChoiceTask)
+    assert build_task(DataConfig("mnli", directory), out, do_train=True).name == "mnli"
 
 
 def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_their_flags(write, tmp_path):
@@ -123,7 +123,7 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "settings", "message"),
+    ("name", "directory", "settings", "message"),
     [
         ("sst2", ".", {}, "--task_name is 'sst2'"),
         ("mnli", None, {}, "--data_dir is required"),
@@ -147,9 +147,9 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
     ],
 )
-def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, folder, settings, message):
+def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, directory, settings, message):
     write("a.csv", "text\na\n")
-    data_dir = folder and str(tmp_path)
+    data_dir = directory and str(tmp_path)
     settings = settings | ({"test_file": str(tmp_path / "a.csv")} if "test_file" in settings else {})
     with pytest.raises(InputError, match=message):
         build_task(DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True)

@@ -13,7 +13,7 @@ from bert_tf.pretraining.pretraining_config import PretrainingConfig, Pretrainin
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.text import graph_masking
-from bert_tf.text.example_format import Sidecar, names, serialize, unmasked_features
+from bert_tf.text.example_format import Metadata, names, serialize, unmasked_features
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.text.vocabulary import vocabulary_hash
@@ -55,7 +55,9 @@ def write_unmasked(path, batch, rows, **settings):
         for row in rows:
             writer.write(serialize(features, {name: np.atleast_1d(value[row]) for name, value in batch.items()}))
     policy = {"masking_policy": {"whole_word": True} | settings}
-    Sidecar(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(Sidecar.path_of(str(path)))
+    Metadata(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(
+        Metadata.path_of(str(path))
+    )
 
 
 def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
@@ -118,9 +120,9 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", *list(VOCAB)[1:]]) + "\n")
     config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
-    sidecar = Sidecar.read(str(tmp_path / "a.tfrecord"))
+    metadata = Metadata.read(str(tmp_path / "a.tfrecord"))
     digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    msgspec.structs.replace(sidecar, vocab_sha256=digest).write(Sidecar.path_of(str(tmp_path / "a.tfrecord")))
+    msgspec.structs.replace(metadata, vocab_sha256=digest).write(Metadata.path_of(str(tmp_path / "a.tfrecord")))
     finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
     for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
@@ -132,8 +134,8 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     path = tmp_path / "a.tfrecord.meta.json"
-    sidecar = json.loads(path.read_text())
-    path.write_text(json.dumps(sidecar | {"settings": sidecar["settings"] | {"objective": "ltr"}}))
+    metadata = json.loads(path.read_text())
+    path.write_text(json.dumps(metadata | {"settings": metadata["settings"] | {"objective": "ltr"}}))
     config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
     data = PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)
     settings = PretrainingConfig(data=data, training=TrainingConfig(str(tmp_path / "out"), train_batch_size=2))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.text.graph_masking import BatchMasker
-from bert_tf.text.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_released, mask_batch
+from bert_tf.text.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_original, mask_batch
 from bert_tf.text.random_streams import make_keys
 
 CLS, SEP, MASK, FIRST = 1, 2, 3, 5
@@ -23,7 +23,7 @@ def mask_in_the_releases_order(ids, policy, vocabulary, predictions, seed):
     result = Masked(ids.copy(), *np.zeros([3, len(ids), predictions], int))
     for row, sequence in enumerate(ids.tolist()):
         length = len(sequence) - sequence[::-1].index(SEP)
-        masked, positions, labels = mask_as_released(sequence[:length], predictions, policy, vocabulary, rng)
+        masked, positions, labels = mask_as_original(sequence[:length], predictions, policy, vocabulary, rng)
         result.input_ids[row, :length] = masked
         for array, values in zip(result[1:], (positions, labels, [1] * len(labels)), strict=True):
             array[row, : len(values)] = values

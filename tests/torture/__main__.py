@@ -21,18 +21,18 @@ _SECONDS = 900
 
 
 def run(part: str, seed: int, number: int) -> tuple[dict[str, int], str]:
-    """Runs a trial in a child process and a folder of its own; returns what was tried, and the problem or ""."""
+    """Runs a trial in a child process and a directory of its own; returns what was tried, and the problem or ""."""
 
     def work() -> str:
         signal.alarm(_SECONDS)
         counts, problem = collections.Counter(), ""
         try:
-            PARTS[part](folder, random.Random(f"{part} {seed} {number}"), number, counts)
+            PARTS[part](directory, random.Random(f"{part} {seed} {number}"), number, counts)
         except BaseException:
             problem = traceback.format_exc()[-5000:]
         return json.dumps([counts, problem])
 
-    with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as directory:
         _, text = kills.in_child(work)
     return json.loads(text or f'[{{}}, "the trial crashed, or took {_SECONDS} seconds"]')
 

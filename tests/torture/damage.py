@@ -19,7 +19,7 @@ from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.runtime import errors
 from bert_tf.tasks import squad, tables
 from bert_tf.tasks.tagging import conll
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import check_vocab_file
 from bert_tf.training.log import read_metrics
@@ -40,50 +40,50 @@ def changed(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + rng.choice(middles) + (data[end:] if rng.random() < 0.8 else b"")
 
 
-def _checkpoints(folder: pathlib.Path) -> None:
-    with saver.CheckpointSaver(str(folder), 0) as writer:
+def _checkpoints(directory: pathlib.Path) -> None:
+    with saver.CheckpointSaver(str(directory), 0) as writer:
         for step in (1, 2):
             writer.save(step, {"x": np.arange(500, dtype=np.float32), "y": np.float32(step)})
 
 
-def _read_newest(folder: pathlib.Path) -> Any:
-    source = checkpoints.open_checkpoint(str(folder))
+def _read_newest(directory: pathlib.Path) -> Any:
+    source = checkpoints.open_checkpoint(str(directory))
     assert source.read("y") in (1, 2)  # the newest, or the newest complete one
     return source.read("x").tobytes()
 
 
-def _records(folder: pathlib.Path) -> None:
-    path = pathlib.Path(write_pretraining_data(folder / "x.tfrecord", records=5))
-    Sidecar(5, path.stat().st_size, LENGTH, PREDICTIONS, "", {}).write(Sidecar.path_of(str(path)))
+def _records(directory: pathlib.Path) -> None:
+    path = pathlib.Path(write_pretraining_data(directory / "x.tfrecord", records=5))
+    Metadata(5, path.stat().st_size, LENGTH, PREDICTIONS, "", {}).write(Metadata.path_of(str(path)))
 
 
-def _read_records(folder: pathlib.Path) -> Any:
-    path = str(folder / "x.tfrecord")
+def _read_records(directory: pathlib.Path) -> Any:
+    path = str(directory / "x.tfrecord")
     (shard,) = record_shards.find_shards(path, LENGTH, PREDICTIONS, len(PIECES))
     record_shards.record_features([shard])
     return RecordReader([path], [shard.records]).read(np.zeros(5, int), np.arange(5))
 
 
-def _safetensors(folder: pathlib.Path) -> None:
+def _safetensors(directory: pathlib.Path) -> None:
     tensors = {"bert.pooler.dense.bias": np.arange(9, dtype=np.float32)}
-    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
+    (directory / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
 
 
-def _read_safetensors(folder: pathlib.Path) -> Any:
-    source = checkpoints.open_checkpoint(str(folder))
+def _read_safetensors(directory: pathlib.Path) -> Any:
+    source = checkpoints.open_checkpoint(str(directory))
     return {name: source.read(name) for name in source.shapes}
 
 
 def _text(name: str, content: object, read: Callable[[str], Any]) -> tuple:
     text = content if isinstance(content, str) else json.dumps(content)
-    return lambda folder: (folder / name).write_text(text), lambda folder: read(str(folder / name))
+    return lambda directory: (directory / name).write_text(text), lambda directory: read(str(directory / name))
 
 
 def _read_hf_config(path: str) -> Any:
     return class_names.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
 
 
-def _in_folder(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def _in_directory(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda path: read(str(pathlib.Path(path).parent))
 
 
@@ -94,14 +94,14 @@ _METRICS = "".join(json.dumps({"kind": "train", "step": step, "loss": 0.5}) + "\
 _TOKENIZER = {"model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}}
 _HF_CONFIG = {"model_type": "bert", "id2label": {"0": "a", "1": "b"}, "architectures": ["BertModel"]}
 
-# How files of a format are written into a folder, and how they are read.
+# How files of a format are written into a directory, and how they are read.
 FORMATS: dict[str, tuple[Callable[[pathlib.Path], object], Callable[[pathlib.Path], Any]]] = {
     "checkpoints": (_checkpoints, _read_newest),
     "records": (_records, _read_records),
     "safetensors": (_safetensors, _read_safetensors),
     "config": _text("bert_config.json", tiny_config().to_json_string(), BertConfig.from_json_file),
-    "run": _text("run.json", _RUN, _in_folder(run_directory.recorded)),
-    "metrics": _text("metrics.jsonl", _METRICS, _in_folder(read_metrics)),
+    "run": _text("run.json", _RUN, _in_directory(run_directory.recorded)),
+    "metrics": _text("metrics.jsonl", _METRICS, _in_directory(read_metrics)),
     "vocabulary": _text("vocab.txt", "\n".join(PIECES), check_vocab_file),
     "tokenizer": _text("tokenizer.json", _TOKENIZER, check_vocab_file),
     "tokenizer settings": _text("tokenizer_config.json", {"do_lower_case": True}, read_tokenizer_config),
@@ -114,19 +114,19 @@ FORMATS: dict[str, tuple[Callable[[pathlib.Path], object], Callable[[pathlib.Pat
 }
 
 
-def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None:
+def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
     """Reads damaged files of one format. Checkpoints have checksums, so that no damage to them is missed."""
     name = list(FORMATS)[number % len(FORMATS)]
     write, read = FORMATS[name]
-    write(pathlib.Path(folder))
-    original = repr(read(pathlib.Path(folder)))
-    targets = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    write(pathlib.Path(directory))
+    original = repr(read(pathlib.Path(directory)))
+    targets = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
     for _ in range(120):
         target = rng.choice(targets)
         before = target.read_bytes()
         target.write_bytes(changed(before, rng))
         try:
-            found = repr(read(pathlib.Path(folder)))
+            found = repr(read(pathlib.Path(directory)))
             assert name != "checkpoints" or found == original, f"damage to {target} was missed"
         except Exception as error:
             if errors.explanation(error) is None:

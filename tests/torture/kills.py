@@ -90,13 +90,13 @@ def in_child(function: Callable[[], str]) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
 
 
-def run(job: Callable[[pathlib.Path], None], folder: pathlib.Path, at: int = 0) -> tuple[int, str]:
+def run(job: Callable[[pathlib.Path], None], directory: pathlib.Path, at: int = 0) -> tuple[int, str]:
     """Runs a job with a kill at an operation; returns the exit status, and the number of operations or the error."""
 
     def work() -> str:
         operations = Operations(at)
         try:
-            job(folder)
+            job(directory)
         except BaseException:
             return traceback.format_exc()
         return str(operations.count)
@@ -104,75 +104,75 @@ def run(job: Callable[[pathlib.Path], None], folder: pathlib.Path, at: int = 0) 
     return in_child(work)
 
 
-def replace_json(folder: pathlib.Path) -> None:
+def replace_json(directory: pathlib.Path) -> None:
     for value in range(3):
-        if (folder / "x.json").exists():
-            json.loads((folder / "x.json").read_text())
-        files.write_json(str(folder / "x.json"), [value] * 500)
+        if (directory / "x.json").exists():
+            json.loads((directory / "x.json").read_text())
+        files.write_json(str(directory / "x.json"), [value] * 500)
 
 
-def log_metrics(folder: pathlib.Path) -> None:
+def log_metrics(directory: pathlib.Path) -> None:
     """Continues after the last complete line."""
-    done = max((line["step"] for line in read_metrics(str(folder))), default=0)
-    log = MetricsLog(str(folder), done)
+    done = max((line["step"] for line in read_metrics(str(directory))), default=0)
+    log = MetricsLog(str(directory), done)
     for step in range(done + 1, 6):
         log.write("train", step, {"loss": step / 4})
-    assert [line["step"] for line in read_metrics(str(folder))] == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in read_metrics(str(directory))] == [1, 2, 3, 4, 5]
 
 
-def save_checkpoints(folder: pathlib.Path) -> None:
-    newest = saver.latest_checkpoint(str(folder))
+def save_checkpoints(directory: pathlib.Path) -> None:
+    newest = saver.latest_checkpoint(str(directory))
     done = int(checkpoints.open_checkpoint(newest).read("step")) if newest else 0
     assert newest is None or newest.endswith(f"-{done}")
-    with saver.CheckpointSaver(str(folder), 2) as writer:
+    with saver.CheckpointSaver(str(directory), 2) as writer:
         for step in range(min(done, 3) + 1, 5):  # the last one again, which removes leftovers
             writer.save(step, {"step": np.int64(step), "x": np.full(50, step, np.float32)})
-            assert saver.latest_checkpoint(str(folder)).endswith(f"-{step}")
+            assert saver.latest_checkpoint(str(directory)).endswith(f"-{step}")
 
 
-def answer_lines(folder: pathlib.Path) -> None:
-    with line_predictions.answers_file(str(folder / "answers.jsonl")) as writer:
+def answer_lines(directory: pathlib.Path) -> None:
+    with line_predictions.answers_file(str(directory / "answers.jsonl")) as writer:
         writer.writelines(f"{number}\n" for number in range(9))
 
 
-def prepare_data(folder: pathlib.Path) -> None:
+def prepare_data(directory: pathlib.Path) -> None:
     """Divides the text into many parts, which a second run goes on with."""
     corpus_files._SPLIT_BYTES = (700, 700)
     one_machine._RANGE_EXAMPLES = (60, 60)
-    corpora.make(folder, folder / "text.txt", num_shards=2)
-    assert corpora.preparation_config(folder, folder / "text.txt", num_shards=2).shards.are_finished()
+    corpora.make(directory, directory / "text.txt", num_shards=2)
+    assert corpora.preparation_config(directory, directory / "text.txt", num_shards=2).shards.are_finished()
 
 
-def replace_folder(folder: pathlib.Path) -> None:
-    if not (folder / "model").exists():
-        with files.replacing_folder(str(folder / "model")) as inside:
+def replace_directory(directory: pathlib.Path) -> None:
+    if not (directory / "model").exists():
+        with files.replacing_directory(str(directory / "model")) as inside:
             for name in ("config.json", "vocab.txt"):
                 with open(os.path.join(inside, name), "w") as writer:
                     writer.write(name)
 
 
-def make_inputs(folder: pathlib.Path) -> None:
-    corpora.write_corpus(folder / "text.txt", documents=4)
-    corpora.write_vocab(folder)
+def make_inputs(directory: pathlib.Path) -> None:
+    corpora.write_corpus(directory / "text.txt", documents=4)
+    corpora.write_vocab(directory)
 
 
-JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_folder]
+JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_directory]
 # Jobs whose outputs are complete or absent at any time.
-_ATOMIC = [prepare_data, replace_folder]
+_ATOMIC = [prepare_data, replace_directory]
 
 
-def content(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the checksums of the files in a folder; none for files with times, or with the rest of a killed job."""
-    names = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+def content(directory: pathlib.Path) -> dict[str, str]:
+    """Returns the checksums of a directory's files, except files with times or with the rest of a killed job."""
+    names = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
     return {name: found[name] * (name != "metrics.jsonl") for name in found if not _NOT_COMPARED.search(name)}
 
 
-def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None:
+def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
     """Kills a job at its operations. A second run must write the files of a job that was not killed."""
     job, places, expected = JOBS[number % len(JOBS)], [0], None
     for at in places:
-        inside = pathlib.Path(folder) / str(at)
+        inside = pathlib.Path(directory) / str(at)
         inside.mkdir()
         make_inputs(inside)
         status, text = run(job, inside, at)

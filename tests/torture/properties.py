@@ -25,8 +25,8 @@ _TEXTS = st.text(_CHARACTERS, max_size=12) | st.sampled_from([trap for trap in T
 
 @functools.cache
 def _tokenizer(do_lower_case: bool) -> FullTokenizer:
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "vocab.txt"
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "vocab.txt"
         path.write_text("\n".join(_PIECES) + "\n", encoding="utf-8")
         return FullTokenizer(str(path), do_lower_case)
 
@@ -47,9 +47,9 @@ def tokenization(texts: list[str], rng: random.Random) -> None:
 
 def table(rows: list[tuple[str, str]], rng: random.Random) -> None:
     """A table that is written as JSON lines or CSV is read again; in TSV, tabs and line ends become spaces."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         for suffix in (".jsonl", ".csv", ".tsv"):
-            path = os.path.join(folder, f"x{suffix}")
+            path = os.path.join(directory, f"x{suffix}")
             written = [{"text": f"x{a}".replace("\r", ""), "other": f"x{b}".replace("\r", "")} for a, b in rows]
             tables.write_table(path, written)
             found = [(*row.cells,) for row in tables.read_table(path, [] if suffix == ".jsonl" else ["text", "other"])]
@@ -63,7 +63,7 @@ PROPERTIES = {
 }
 
 
-def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None:
+def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
     """Examines one property. A failing example is reduced as far as possible."""
     examine([*PROPERTIES][number % len(PROPERTIES)], rng, counts)
 

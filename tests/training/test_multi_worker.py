@@ -46,15 +46,15 @@ def kill(worker):
     worker.communicate()
 
 
-def newest_step(folder):
+def newest_step(directory):
     """The step of the newest checkpoint; 0 if there is none."""
-    newest = saver.latest_checkpoint(str(folder))
+    newest = saver.latest_checkpoint(str(directory))
     return int(newest.rpartition("-")[2]) if newest else 0
 
 
-def wait_for_step(folder, workers, after=0):
+def wait_for_step(directory, workers, after=0):
     """Waits until workers have written a checkpoint of a later step than `after`."""
-    while newest_step(folder) <= after:
+    while newest_step(directory) <= after:
         assert all(worker.poll() is None for worker in workers), workers[0].communicate()[0][-3000:]
         time.sleep(0.05)
 
@@ -66,8 +66,8 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     values |= {"train_batch_size": 12, "max_eval_steps": 6}  # some of the 40 examples are evaluated twice
     programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train", "--do_eval")
 
-    def command(folder, *more):
-        given = [*flags(files, tmp_path / folder, **values), "--do_train", "--distribution_strategy=multi_worker"]
+    def command(directory, *more):
+        given = [*flags(files, tmp_path / directory, **values), "--do_train", "--distribution_strategy=multi_worker"]
         return ["run_pretraining.py", *given, *more]
 
     workers = start_workers(*[command("together", "--worker_timeout=6")] * 2)
@@ -91,8 +91,8 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     )
     finish(evaluating[:1])
     results = [
-        dict(line.split(" = ") for line in (tmp_path / folder / "eval_results.txt").read_text().splitlines())
-        for folder in ("one", "together")
+        dict(line.split(" = ") for line in (tmp_path / directory / "eval_results.txt").read_text().splitlines())
+        for directory in ("one", "together")
     ]
     assert results[0].keys() == results[1].keys()
     for name, value in results[0].items():

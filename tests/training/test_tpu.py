@@ -62,32 +62,32 @@ PROGRAMS = {
 }
 
 
-def write_files(folder):
+def write_files(directory):
     """Writes small data, a model of one layer and its vocabulary."""
-    small_data.write_files(folder)
-    programs.write_model_files(folder)
-    finished_runs.write_run(folder / "model", PretrainingModel(finished_runs.config()))
-    programs.write_pretraining_data(folder / "train.tfrecord")
-    programs.write_pretraining_data(folder / "second.tfrecord", length=16)
+    small_data.write_files(directory)
+    programs.write_model_files(directory)
+    finished_runs.write_run(directory / "model", PretrainingModel(finished_runs.config()))
+    programs.write_pretraining_data(directory / "train.tfrecord")
+    programs.write_pretraining_data(directory / "second.tfrecord", length=16)
     programs.run(
-        *("-m", "data_prep.create_pretraining_data", f"--input_file={folder}/examples/heldout.txt"),
-        *(f"--vocab_file={folder}/vocab.txt", f"--output_file={folder}/unmasked.tfrecord", "--masking=dynamic"),
+        *("-m", "data_prep.create_pretraining_data", f"--input_file={directory}/examples/heldout.txt"),
+        *(f"--vocab_file={directory}/vocab.txt", f"--output_file={directory}/unmasked.tfrecord", "--masking=dynamic"),
         *("--max_seq_length=12", "--num_workers=1"),
     )
-    asked = json.loads((folder / "squad" / "dev-v2.0.json").read_text())
+    asked = json.loads((directory / "squad" / "dev-v2.0.json").read_text())
     for question in asked["data"][0]["paragraphs"][0]["qas"]:
         del question["answers"], question["is_impossible"]
-    (folder / "squad" / "asked.json").write_text(json.dumps(asked))
+    (directory / "squad" / "asked.json").write_text(json.dumps(asked))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tpu")
-    write_files(folder)
-    return folder
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tpu")
+    write_files(directory)
+    return directory
 
 
-def trace(folder, name, output_dir, *options, **how):
+def trace(directory, name, output_dir, *options, **how):
     """Runs a program, and returns the graphs of the TPU."""
     flags = f"{PROGRAMS[name][0]} --use_tpu".split()
     if flags[0] == "extract_features.py":
@@ -96,15 +96,15 @@ def trace(folder, name, output_dir, *options, **how):
         flags += ["--tpu_name=local", "--vocab_file=vocab.txt", "--bert_config_file=config.json", "--dtype=bfloat16"]
         flags += [f"--output_dir={output_dir}"]
     graphs = output_dir.with_suffix(".graphs")
-    programs.run("-m", "tests.fake_tpu", f"--folder={folder}", f"--graphs={graphs}", *options, *flags, **how)
+    programs.run("-m", "tests.fake_tpu", f"--directory={directory}", f"--graphs={graphs}", *options, *flags, **how)
     return [json.loads(line) for line in graphs.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("cores", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_tpu_can_compile_the_programs(folder, tmp_path, name, cores):
+def test_a_tpu_can_compile_the_programs(directory, tmp_path, name, cores):
     hosts, cores = (2, max(cores, 4)) if "dynamic" in name and cores > 1 else (1, cores)
-    graphs = trace(folder, name, tmp_path / "run", f"--cores={cores}", f"--hosts={hosts}")
+    graphs = trace(directory, name, tmp_path / "run", f"--cores={cores}", f"--hosts={hosts}")
     assert [graph["function"] for graph in graphs] == PROGRAMS[name][1]
     compiled = {*OPERATIONS.read_text().split(), "TPUReplicateMetadata"}
     for graph in graphs:

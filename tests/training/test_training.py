@@ -20,9 +20,9 @@ from bert_tf.distribution.strategies import build_strategy
 from bert_tf.distribution.workers import WorkersError
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import program
+from bert_tf.runtime import signals
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.training import log, loop, resume
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.hooks import PeriodicEvaluation
@@ -62,10 +62,10 @@ def dataset_from_step(start, context=None, steps=50, change=None):
     return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
 
-def config_for(folder, steps=6, **changes):
+def config_for(directory, steps=6, **changes):
     options = {"save_checkpoints_steps": 2, "log_steps": 2, "seed": 5} | changes
     optimizer = options.pop("optimizer", OptimizerConfig(1e-3, steps, 2))
-    return TrainingConfig(str(folder), optimizer, BATCH, **options)
+    return TrainingConfig(str(directory), optimizer, BATCH, **options)
 
 
 def model_for(config, bert_config=None, strategy=None):
@@ -318,7 +318,7 @@ def stop_after(monkeypatch, steps):
             steps -= 1
             return steps < 1
 
-    monkeypatch.setattr(program, "stop_signals", lambda: contextlib.nullcontext(Signals()))
+    monkeypatch.setattr(signals, "stop_signals", lambda: contextlib.nullcontext(Signals()))
 
 
 def test_non_finite_loss_stops_the_run_and_names_step_and_data(tmp_path):

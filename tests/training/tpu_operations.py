@@ -41,11 +41,11 @@ def main() -> None:
     if not names:
         raise SystemExit(_ENVIRONMENT)
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        test_tpu.write_files(folder)
+        directory = pathlib.Path(name)
+        test_tpu.write_files(directory)
         for number, program in enumerate(test_tpu.PROGRAMS):
-            test_tpu.trace(folder, program, folder / f"run{number}", "--export")
-            for path in sorted(folder.glob(f"run{number}-*.mlir")):
+            test_tpu.trace(directory, program, directory / f"run{number}", "--export")
+            for path in sorted(directory.glob(f"run{number}-*.mlir")):
                 lowered = pywrap_mlir.experimental_run_pass_pipeline(path.read_text(), _BRIDGE, False)
                 assert "tf_device.cluster_func" in lowered and "TPUReplicateMetadata" not in lowered
                 print(f"{program}: lowered {path.name}")

@@ -49,39 +49,39 @@ def open_preset(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     return {**shapes, **kept}, lambda name: read_task(name[5:]) if name in kept else read(name)
 
 
-def hf_config(folder: str, where: str) -> dict[str, Any]:
+def hf_config(directory: str, where: str) -> dict[str, Any]:
     """Returns the settings of a preset in the format of Hugging Face's `config.json`.
 
     Raises:
       InputError: if it is a preset of another model or task; the message names its class.
     """
-    name, values = _object(os.path.join(folder, "config.json"), where)
+    name, values = _object(os.path.join(directory, "config.json"), where)
     if name != "BertBackbone":
-        raise InputError(f"{where}: {folder} is a preset of {name}. Use one of BertBackbone.")
+        raise InputError(f"{where}: {directory} is a preset of {name}. Use one of BertBackbone.")
     task, settings = "", {}
-    if files.exists(os.path.join(folder, _TASK_FILE)):
-        task, settings = _object(os.path.join(folder, _TASK_FILE), where)
+    if files.exists(os.path.join(directory, _TASK_FILE)):
+        task, settings = _object(os.path.join(directory, _TASK_FILE), where)
     if task and task not in _ARCHITECTURES:
-        raise InputError(f"{where}: {folder} is a preset of {task}. Use one of {', '.join(_ARCHITECTURES)}.")
+        raise InputError(f"{where}: {directory} is a preset of {task}. Use one of {', '.join(_ARCHITECTURES)}.")
     sizes = {ours: values[name] for name, ours in _SIZES.items() if name in values}
     sizes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), values.get("dropout", 0.1))
-    config = BertConfig.from_dict({"type_vocab_size": 2} | sizes, f"{where}: {folder}/config.json")
+    config = BertConfig.from_dict({"type_vocab_size": 2} | sizes, f"{where}: {directory}/config.json")
     if (activation := settings.get("activation")) not in (None, "linear", "softmax", "sigmoid"):
-        raise InputError(f"{where}: {folder}: the activation of the output layer is {activation!r:.60}. Use linear.")
+        raise InputError(f"{where}: {directory}: the activation of the output layer is {activation!r:.60}. Use linear.")
     found = _MASKED_LM if task == "BertMaskedLM" else {}
     if activation == "sigmoid":
         found = {"problem_type": "multi_label_classification"}
     return config.to_hf_dict(_ARCHITECTURES.get(task, "BertModel")) | found
 
 
-def tokenizer(folder: str, where: str) -> tuple[str | None, dict[str, bool]]:
+def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
     """Returns the vocabulary of a preset and the rules of its tokenizer; None and no rules if it has none.
 
     Raises:
       InputError: if the tokenizer is not BERT's; the message names the setting.
     """
-    vocabulary = next((path for name in _VOCABULARIES if files.exists(path := os.path.join(folder, name))), None)
-    settings_file = os.path.join(folder, "tokenizer.json")
+    vocabulary = next((path for name in _VOCABULARIES if files.exists(path := os.path.join(directory, name))), None)
+    settings_file = os.path.join(directory, "tokenizer.json")
     if vocabulary is None or not files.exists(settings_file):
         return vocabulary, {}
     name, settings = _object(settings_file, where)

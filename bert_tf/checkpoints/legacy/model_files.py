@@ -16,7 +16,7 @@ from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB
 _OWN = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)
 
 
-def described(folder: str, flag_name: str = "--init_checkpoint") -> str:
+def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
     """Returns a directory with the config and the vocabulary of the model in a directory.
 
     Returns:
@@ -25,27 +25,27 @@ def described(folder: str, flag_name: str = "--init_checkpoint") -> str:
     Raises:
       InputError: if the model is not a BERT, or its settings are not clear.
     """
-    paths = [os.path.join(folder, name) for name in (keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)]
+    paths = [os.path.join(directory, name) for name in (keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)]
     stamps = tuple(map(files.stamp, paths))
-    if not any(stamps) or files.exists(os.path.join(folder, "run.json")):
-        return folder
-    return _written(files.resolved(folder), stamps, flag_name)[0]
+    if not any(stamps) or files.exists(os.path.join(directory, "run.json")):
+        return directory
+    return _written(files.resolved(directory), stamps, flag_name)[0]
 
 
 @functools.cache
-def _written(folder: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
+def _written(directory: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
     # Keep the directory's own name, because the casing is checked by the names of the released models.
-    target = os.path.join(temporary.name, os.path.basename(folder))
-    files.make_folder(target)
+    target = os.path.join(temporary.name, os.path.basename(directory))
+    files.make_directory(target)
     reader = keras_hub if stamps[0] else saved_model
-    own = [name for name in _OWN if reader is saved_model and files.exists(os.path.join(folder, name))]
+    own = [name for name in _OWN if reader is saved_model and files.exists(os.path.join(directory, name))]
     if not {*own} & {*CONFIG_FILES}:
-        files.write_json(os.path.join(target, "config.json"), reader.hf_config(folder, flag_name))
-    vocabulary, rules = reader.tokenizer(folder, flag_name)
+        files.write_json(os.path.join(target, "config.json"), reader.hf_config(directory, flag_name))
+    vocabulary, rules = reader.tokenizer(directory, flag_name)
     if vocabulary:
         files.copy(vocabulary, os.path.join(target, VOCAB_FILE))
     files.write_json(os.path.join(target, TOKENIZER_CONFIG_FILE), rules)
     for name in own:
-        files.copy(os.path.join(folder, name), os.path.join(target, name))
+        files.copy(os.path.join(directory, name), os.path.join(target, name))
     return target, temporary  # removed when the process ends

@@ -19,20 +19,22 @@ def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> d
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import transformers
 
-    folder, name = os.path.split(path)
-    architecture = (transformers.AutoConfig.from_pretrained(folder).architectures or ["BertModel"])[0]
+    directory, name = os.path.split(path)
+    architecture = (transformers.AutoConfig.from_pretrained(directory).architectures or ["BertModel"])[0]
     inputs = dict(zip(("input_ids", "attention_mask", "token_type_ids"), arrays, strict=True))
     if architecture.endswith("MultipleChoice"):
         inputs = {key: value[:, None] for key, value in inputs.items()}
     if ".h5" in name:
-        model = getattr(transformers, f"TF{architecture.removeprefix('TF')}").from_pretrained(folder)
+        model = getattr(transformers, f"TF{architecture.removeprefix('TF')}").from_pretrained(directory)
     else:
         import torch
 
         model_class = getattr(transformers, architecture.removeprefix("TF"))
-        model = model_class.from_pretrained(folder, use_safetensors=".safetensors" in name).eval().requires_grad_(False)
+        model = (
+            model_class.from_pretrained(directory, use_safetensors=".safetensors" in name).eval().requires_grad_(False)
+        )
         inputs = {key: torch.tensor(value, dtype=torch.long) for key, value in inputs.items()}
-    tokenizer, length = transformers.AutoTokenizer.from_pretrained(folder), arrays[0].shape[1]
+    tokenizer, length = transformers.AutoTokenizer.from_pretrained(directory), arrays[0].shape[1]
     rows = [tokenizer(*text.split(" ||| "), truncation=True, max_length=length)["input_ids"] for text in texts.tolist()]
     found = {"input_ids": [(row + [0] * length)[:length] for row in rows]}
     for key, value in model(**inputs, output_hidden_states=True).items():
@@ -44,12 +46,12 @@ def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> dict[str
     """Runs a preset of KerasHub."""
     import keras_hub
 
-    folder = os.path.dirname(path)
-    task, architecture = os.path.join(folder, "task.json"), "BertBackbone"
+    directory = os.path.dirname(path)
+    task, architecture = os.path.join(directory, "task.json"), "BertBackbone"
     if os.path.exists(task):
         with open(task, encoding="utf-8") as reader:
             architecture = json.load(reader)["class_name"]
-    model = getattr(keras_hub.models, architecture).from_preset(folder)
+    model = getattr(keras_hub.models, architecture).from_preset(directory)
     inputs = dict(zip(("token_ids", "padding_mask", "segment_ids"), arrays, strict=True))
     if isinstance(model, keras_hub.models.MaskedLM):
         inputs["mask_positions"] = np.tile(np.arange(arrays[0].shape[1]), (len(arrays[0]), 1))
@@ -63,11 +65,11 @@ def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> di
 
     if importlib.util.find_spec("tensorflow_text"):
         importlib.import_module("tensorflow_text")  # its operations may be in the model
-    folder = os.path.dirname(path)
+    directory = os.path.dirname(path)
     try:
-        model = tf.saved_model.load(folder)
+        model = tf.saved_model.load(directory)
     except ValueError:  # a model of TensorFlow Hub's first format, with a second graph for training
-        model = tf.saved_model.load(folder, tags=[])
+        model = tf.saved_model.load(directory, tags=[])
     names = ("serving_default", "mlm", "tokens", *model.signatures)
     function = next(model.signatures[name] for name in names if name in model.signatures)
     specs = function.structured_input_signature[1]

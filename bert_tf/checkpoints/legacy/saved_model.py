@@ -23,7 +23,7 @@ from bert_tf.config import BertConfig
 from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 SAVED_MODEL_FILE = "saved_model.pb"
@@ -120,7 +120,7 @@ def _signature(path: str, where: str) -> SignatureDef:
     return _graph(path, where).signature_def.get("serving_default", SignatureDef())
 
 
-def hf_config(folder: str, where: str) -> dict[str, Any]:
+def hf_config(directory: str, where: str) -> dict[str, Any]:
     """Returns the settings of a SavedModel in the format of Hugging Face's `config.json`.
 
     Heads, activation and epsilon are not visible in the variables. They are found in the graph.
@@ -128,7 +128,7 @@ def hf_config(folder: str, where: str) -> dict[str, Any]:
     Raises:
       InputError: if it is not a BERT, or a setting is not clear.
     """
-    path = os.path.join(folder, SAVED_MODEL_FILE)
+    path = os.path.join(directory, SAVED_MODEL_FILE)
     where = f"{where}: {path}"
     shapes, read = open_saved_model(path, where)
     stored, _, _ = translated(shapes, read, where)
@@ -176,10 +176,10 @@ def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
     return found
 
 
-def tokenizer(folder: str, where: str) -> tuple[str | None, dict[str, bool]]:
+def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
     """Returns the vocabulary in the assets of a SavedModel and the recorded rules; None and no rules without them."""
-    is_uncased, assets = _casing(os.path.join(folder, SAVED_MODEL_FILE), where), os.path.join(folder, "assets")
-    names = files.list_folder(assets) if files.is_folder(assets) else []
+    is_uncased, assets = _casing(os.path.join(directory, SAVED_MODEL_FILE), where), os.path.join(directory, "assets")
+    names = files.list_directory(assets) if files.is_directory(assets) else []
     texts = [os.path.join(assets, name) for name in names if name.endswith(".txt")]
     vocabulary = next((text for text in texts if {CLS, SEP, UNK} <= {*files.read_text(text, where).split()}), None)
     return vocabulary, {} if is_uncased is None else {"do_lower_case": is_uncased}

@@ -8,7 +8,7 @@ answers -> `evaluate`.
     windows          questions and paragraphs -> windows, as arrays
     decoding         logits -> ranked answers, as written in the paragraph
     predictions      the answers to a file's questions, and the files of answers
-    graph_answerer   windows and answers inside a TensorFlow graph, for the SavedModel
+    graph_predictor   windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation       scores, and the no-answer threshold
     squad_task       the task of the fine-tuning loop, the models that answer, and the files of answers
     typed_questions  answers to typed questions

@@ -10,7 +10,7 @@ paragraph. As in the original code, the words around the answer are tokenized, a
 characters other than spaces are counted to map the tokenized words to the original ones. If the counts differ, complete
 words are used.
 
-`graph_answerer.py` does the same inside a TensorFlow graph.
+`graph_predictor.py` does the same inside a TensorFlow graph.
 
 Axis letters: W windows, T tokens, K paired positions, C candidates.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say, say_once
+from bert_tf.runtime.messages import say, say_once
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, name_ids
 

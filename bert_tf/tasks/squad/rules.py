@@ -1,7 +1,7 @@
 """The rules of windows and answers, shared by Python arrays and TensorFlow graphs.
 
 Functions with the argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
-`windows.py` and `decoding.py` apply the rules to arrays, and `graph_answerer.py` in the graph of a SavedModel.
+`windows.py` and `decoding.py` apply the rules to arrays, and `graph_predictor.py` in the graph of a SavedModel.
 
 Axis letters: Q questions, W windows, E tokens of all windows' texts, K paired positions.
 """
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say_once
+from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.

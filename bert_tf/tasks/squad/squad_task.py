@@ -19,7 +19,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
 from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read_answers, read_n_best
@@ -124,7 +124,7 @@ class SquadTask(Task):
         return {"eval": {PREDICT_SPLIT: answer_file(run, self.answer_config, output_dir)}} if is_answered else {}
 
 
-class Answerer:
+class AnswerPredictor:
     """Loaded models that answer questions together.
 
     The distributions of several models over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
@@ -147,12 +147,12 @@ class Answerer:
         self.run = run
         if config.ensemble_dirs and run.training_config.pad_to_max_seq_length:
             raise InputError("--pad_to_max_seq_length: not supported by ensembles. Omit it with --ensemble_dirs.")
-        self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
-        folders = list(config.ensemble_dirs) or [run.model_folder]
-        for folder in folders:
-            run_directory.check_trained_with(folder, run.tokenizer_settings)
+        self._members = [_member(run, directory) for directory in config.ensemble_dirs] or [run]
+        directories = list(config.ensemble_dirs) or [run.model_directory]
+        for directory in directories:
+            run_directory.check_trained_with(directory, run.tokenizer_settings)
         self.model = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
-        beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else folders)
+        beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
         threshold = config.null_score_diff_threshold
         self.null_score_diff_threshold = (
             find_null_threshold(beside_the_model, self.model) if threshold is None else threshold
@@ -174,10 +174,10 @@ class Answerer:
         return decode(examples, windows, *logits, self.run.task.config, self.null_score_diff_threshold)
 
 
-def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
-    """Returns a run with the model of another folder, which may have another size."""
-    config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
-    return run.with_settings(run.settings.starting_from(None, folder).replace(bilstm_layers=0), config)
+def _member(run: FinetuningRun, directory: str) -> FinetuningRun:
+    """Returns a run with the model of another directory, which may have another size."""
+    config = BertConfig.from_json_file(os.path.join(directory, run_directory.CONFIG_FILE), "--ensemble_dirs")
+    return run.with_settings(run.settings.starting_from(None, directory).replace(bilstm_layers=0), config)
 
 
 def describe_model(step: int, model: SpanModel) -> str:
@@ -186,11 +186,11 @@ def describe_model(step: int, model: SpanModel) -> str:
     return f"step {step} ({digest[:8]})"
 
 
-def find_null_threshold(folders: Sequence[str], model: str) -> float:
+def find_null_threshold(directories: Sequence[str], model: str) -> float:
     """Returns the threshold tuned for a model, from the first run directory that has one; 0 if none has."""
-    for folder in folders:
-        if THRESHOLD_KEY in (tuned := run_directory.tuned(folder)):
-            path = os.path.join(folder, run_directory.TUNED_FILE)
+    for directory in directories:
+        if THRESHOLD_KEY in (tuned := run_directory.tuned(directory)):
+            path = os.path.join(directory, run_directory.TUNED_FILE)
             if tuned.get("model") == model:
                 say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {path}.")
                 return tuned[THRESHOLD_KEY]
@@ -213,9 +213,9 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
     else:
-        answerer = Answerer(run, config)
-        model, threshold = answerer.model, answerer.null_score_diff_threshold
-        predictions = answerer.answer(examples, run.data.features(PREDICT_SPLIT))
+        predictor = AnswerPredictor(run, config)
+        model, threshold = predictor.model, predictor.null_score_diff_threshold
+        predictions = predictor.answer(examples, run.data.features(PREDICT_SPLIT))
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -251,26 +251,26 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     threshold = config.null_score_diff_threshold
     if threshold is None:
         threshold = find_null_threshold([run.training_config.output_dir], model)
-    n_best = [read_n_best(os.path.join(folder, N_BEST_FILE)) for folder in config.ensemble_dirs]
-    odds_files = [os.path.join(folder, NULL_ODDS_FILE) for folder in config.ensemble_dirs if is_version_2]
+    n_best = [read_n_best(os.path.join(directory, N_BEST_FILE)) for directory in config.ensemble_dirs]
+    odds_files = [os.path.join(directory, NULL_ODDS_FILE) for directory in config.ensemble_dirs if is_version_2]
     odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
     asked = {example.qas_id for example in run.data.examples(PREDICT_SPLIT)}
-    for folder, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
+    for directory, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(
-                f"--ensemble_dirs: {folder} has answers to another file than --predict_file. {len(different)} "
+                f"--ensemble_dirs: {directory} has answers to another file than --predict_file. {len(different)} "
                 f"questions differ, such as {different[0]!r}. Answer this file with every run first."
             )
     return merge_n_best(n_best, run.task.config.n_best_size, odds, threshold), model, threshold
 
 
-def _describe_member(folder: str) -> str:
-    """Returns a description of a run for its tuned threshold: the folder, and digits that change with its weights."""
-    checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(folder))
+def _describe_member(directory: str) -> str:
+    """Returns a description of a run for its tuned threshold: its directory and digits that change with its weights."""
+    checkpoint = saver.latest_checkpoint(run_directory.evaluated_directory(directory))
     if not checkpoint:
-        return folder
+        return directory
     with files.open_file(f"{checkpoint}.index", "rb") as reader:  # contains the checksums of the weights
-        return f"{folder} ({hashlib.sha256(reader.read()).hexdigest()[:12]})"
+        return f"{directory} ({hashlib.sha256(reader.read()).hexdigest()[:12]})"
 
 
 def _keep_threshold(output_dir: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:

@@ -3,22 +3,23 @@
 from collections.abc import Iterable, Iterator
 
 from bert_tf.runtime import reporting
-from bert_tf.runtime.program import say, typed_lines
+from bert_tf.runtime.messages import say
+from bert_tf.runtime.program import typed_lines
 from bert_tf.tasks.squad.questions import make_example
-from bert_tf.tasks.squad.squad_task import Answerer
+from bert_tf.tasks.squad.squad_task import AnswerPredictor
 
 # The number of answers to show for each question.
 _SHOWN_ANSWERS = 5
 
 
-def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
+def interact(predictor: AnswerPredictor, lines: Iterable[str] | None = None) -> None:
     """Reads typed paragraphs with their questions, and prints the best answers to standard output.
 
     An empty line ends a paragraph. Each following line is a question, until an empty line ends the questions. Further
     empty lines before a paragraph are ignored.
 
     Args:
-      answerer: the models that answer.
+      predictor: the models that answer.
       lines: the lines that the user types. Default: standard input.
     """
     typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
@@ -30,7 +31,7 @@ def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
         context = "\n".join([first, *_up_to_empty_line(typed)])
         say("Questions (enter an empty line for another paragraph):")
         for question in _up_to_empty_line(typed):
-            print("\n".join(answer_lines(answerer, context, question)), flush=True)
+            print("\n".join(answer_lines(predictor, context, question)), flush=True)
 
 
 def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
@@ -40,15 +41,15 @@ def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
+def answer_lines(predictor: AnswerPredictor, context: str, question: str) -> list[str]:
     """Returns a table of the best answers: probability among the n best, score (sum of the two logits), text.
 
     For SQuAD 2.0, another line has the odds for no answer, the threshold, and the resulting answer.
     """
-    task, run = answerer.run.task, answerer.run
+    task, run = predictor.run.task, predictor.run
     example = make_example("typed", question, context)
     windows = task.featurize([example], run.tokenizer, run.settings.max_seq_length)
-    predictions = answerer.answer([example], windows, shown=False)
+    predictions = predictor.answer([example], windows, shown=False)
     rows = [
         {
             "probability": entry["probability"],
@@ -59,7 +60,7 @@ def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     ]
     shown = [reporting.table(rows)]
     if task.config.version_2_with_negative:
-        odds, threshold = predictions.null_odds["typed"], answerer.null_score_diff_threshold
+        odds, threshold = predictions.null_odds["typed"], predictor.null_score_diff_threshold
         verdict = predictions.answers["typed"] or "(none)"
         shown.append(f"odds for no answer {odds:.4g}, threshold {threshold:.4g}: {verdict}")
     return shown

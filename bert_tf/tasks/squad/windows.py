@@ -4,7 +4,7 @@ A long paragraph is split into overlapping windows, and each window follows the 
 [CLS] question [SEP] window [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
 Several processes may share the work, and the result is the same.
 
-`graph_answerer.py` does the same inside a TensorFlow graph; `rules.py` has the common rules.
+`graph_predictor.py` does the same inside a TensorFlow graph; `rules.py` has the common rules.
 
 Axis letters: W windows, T tokens, P tokens of a paragraph, Q questions, E tokens of all windows' texts.
 """
@@ -27,7 +27,7 @@ from bert_tf.tasks.squad.rules import (
     shows_most_context,
     text_room,
 )
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 from bert_tf.text.long_documents import TextSpans, cut_texts
 
 # The id of a file's first window in the original code.
@@ -79,7 +79,7 @@ class SquadWindows(FeatureSet):
     example_index: np.ndarray
     documents: list[Paragraph]
     document_of_example: np.ndarray
-    tokenizer: FullTokenizer | None = None
+    tokenizer: Tokenizer | None = None
     truncated_questions: int = 0
 
     @property
@@ -115,7 +115,7 @@ class SquadWindows(FeatureSet):
 
 def featurize(
     examples: Sequence[SquadExample],
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     config: SquadConfig,
     is_training: bool,
     num_workers: int = 1,
@@ -197,7 +197,7 @@ class _Question(NamedTuple):
 
 
 def _tokenize(
-    paragraph: Sequence[SquadExample], tokenizer: FullTokenizer, config: SquadConfig, is_training: bool
+    paragraph: Sequence[SquadExample], tokenizer: Tokenizer, config: SquadConfig, is_training: bool
 ) -> tuple[Paragraph, list[_Question]]:
     """Returns the tokens of a paragraph and of its questions."""
     ids: list[int] = []
@@ -224,7 +224,7 @@ def _tokenize(
     return document, questions
 
 
-def _answer(example: SquadExample, document: Paragraph, tokenizer: FullTokenizer) -> tuple[int, int] | None:
+def _answer(example: SquadExample, document: Paragraph, tokenizer: Tokenizer) -> tuple[int, int] | None:
     """Returns the indices of the answer's first and last token; None if it has no tokens."""
     if document.spans is not None:
         begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)

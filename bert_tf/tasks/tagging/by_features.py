@@ -15,11 +15,11 @@ from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 # The number of windows per batch.
 _BATCH_SIZE = 32
@@ -33,11 +33,11 @@ class FeatureBased:
       encoder: the frozen encoder and its layers to use.
       combination: how the layers are combined; see `bert_tf.tasks.data_config.FeatureConfig`.
       units: the number of units in each direction of the BiLSTM.
-      features_dir: a folder that stores the features for other runs with the same model, layers and text; empty for a
-        temporary file.
+      features_dir: a directory that stores the features for other runs with the same model, layers and text; empty for
+        a temporary file.
 
     Raises:
-      InputError: if the folder is remote.
+      InputError: if the directory is remote.
     """
 
     encoder: FrozenEncoder
@@ -79,7 +79,7 @@ class FeatureTaggingTask(TaggingTask):
         }
 
     def featurize(
-        self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Sentence], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
         """Returns features with one row per sentence and one token per word.
 
@@ -108,9 +108,9 @@ class FeatureTaggingTask(TaggingTask):
         They are in a file, because the activations of a large training set take more memory than the model: 2.5 GB for
         CoNLL-2003's training set and four layers of BERT_BASE. A temporary file is deleted together with the array.
         """
-        encoder, folder = self.feature_based.encoder, self.feature_based.features_dir
+        encoder, directory = self.feature_based.encoder, self.feature_based.features_dir
         shape = (len(windows.word_windows), len(encoder.layers), encoder.config.hidden_size)
-        if not folder:
+        if not directory:
             with tempfile.TemporaryFile(prefix="bert_tf-activations-") as file:
                 activations = np.memmap(file, np.float32, mode="w+", shape=shape)
             self._compute(windows, activations)
@@ -118,7 +118,7 @@ class FeatureTaggingTask(TaggingTask):
         digest = hashlib.sha256(repr((encoder.fingerprint, encoder.layers)).encode())
         for array in (windows.input_ids, windows.lengths, windows.word_windows, windows.word_positions):
             digest.update(np.ascontiguousarray(array))
-        path = os.path.join(folder, f"activations-{digest.hexdigest()[:24]}.npy")
+        path = os.path.join(directory, f"activations-{digest.hexdigest()[:24]}.npy")
         if files.exists(path):
             say(f"Reading features from {path}.")
         else:

@@ -7,14 +7,14 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.finetuning.models import TokenClassifier
+from bert_tf.finetuning.models import TokenClassificationModel
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.gathering import lengths
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.training.interface import Batch
 
 
-class FeatureTagger(TokenClassifier):
+class FeatureTagger(TokenClassificationModel):
     """Predicts a class for each word, from the activations of the word's first token.
 
     Args:

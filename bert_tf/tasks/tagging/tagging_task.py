@@ -21,14 +21,14 @@ from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.messages import say
 from bert_tf.tasks import dev_split, metrics, tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import AUTO, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
-from bert_tf.text import FullTokenizer
+from bert_tf.text import Tokenizer
 
 # Common file names, and the file names of published data sets.
 _PUBLISHED = {
@@ -186,7 +186,7 @@ class TaggingTask(ReportingTask):
             raise InputError(f"{tables.name_of(self.sources['train'])}: every tag is {tag}. Add words with other tags.")
 
     def featurize(
-        self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+        self, examples: Sequence[Sentence], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
         """Returns features with one window for each sentence, or several if it is too long. See `windows`.
 

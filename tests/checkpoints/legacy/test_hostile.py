@@ -249,8 +249,8 @@ def test_other_sizes_and_missing_variables_are_named(tmp_path):
 # --- SavedModels and presets ------------------------------------------------------------------------------------------
 
 
-def write_saved_model(folder, **options):
-    writers.write_saved_model(folder, writers.Garden(writers.arrays(), **options))
+def write_saved_model(directory, **options):
+    writers.write_saved_model(directory, writers.Garden(writers.arrays(), **options))
 
 
 def test_damaged_saved_models(tmp_path):

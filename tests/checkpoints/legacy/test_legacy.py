@@ -41,14 +41,14 @@ def assert_has(path, weights, config=CONFIG):
     return loaded
 
 
-def in_shards(folder, weights, write, stem, suffix, **options):
+def in_shards(directory, weights, write, stem, suffix, **options):
     names = [*weights]
     parts = [names[::2], names[1::2]]
     files = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
     for part, file in zip(parts, files, strict=True):
-        write(folder / file, {name: weights[name] for name in part}, **options)
+        write(directory / file, {name: weights[name] for name in part}, **options)
     index = {"weight_map": {name: file for part, file in zip(parts, files, strict=True) for name in part}}
-    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
+    (directory / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
 
 
 @pytest.mark.parametrize("is_sharded", [False, True])
@@ -132,8 +132,8 @@ def test_an_estimators_saved_model(tmp_path):
 
 
 def architecture(loaded):
-    folder = run_directory.folder_of_checkpoint(loaded.source.path)
-    with open(f"{folder}/config.json") as reader:
+    directory = run_directory.directory_of_checkpoint(loaded.source.path)
+    with open(f"{directory}/config.json") as reader:
         return json.load(reader).get("architectures")
 
 

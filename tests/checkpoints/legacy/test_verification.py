@@ -16,8 +16,8 @@ def texts(write):
     return write("texts.txt", "a b c !\nb as ||| c\n\n")
 
 
-def write_vocabulary(folder):
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+def write_vocabulary(directory):
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
 
 
 def test_a_saved_model(tmp_path, texts, capsys):

@@ -40,12 +40,12 @@ def arrays(config=CONFIG, heads=(), seed=0):
     }
 
 
-def write_files(folder, config=CONFIG, architecture="BertModel", **settings):
+def write_files(directory, config=CONFIG, architecture="BertModel", **settings):
     """Writes Hugging Face's config.json, vocab.txt and tokenizer_config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config.to_hf_dict(architecture) | settings))
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config.to_hf_dict(architecture) | settings))
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
 
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
@@ -258,17 +258,17 @@ class Garden(tf.Module):
         return outputs
 
 
-def write_saved_model(folder, model, vocab_file=None, lower=None):
+def write_saved_model(directory, model, vocab_file=None, lower=None):
     """Writes a Keras-2-like SavedModel: TensorFlow Hub's later format, or a classifier."""
     if vocab_file:
         model.vocab_file = tf.saved_model.Asset(str(vocab_file))
         model.do_lower_case = tf.Variable(lower, trainable=False)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
-    tf.saved_model.save(model, str(folder), tf.function(model.__call__, specs))
+    tf.saved_model.save(model, str(directory), tf.function(model.__call__, specs))
 
 
-def write_v1(folder, weights, config=CONFIG, vocab_file=None, prefix=""):
+def write_v1(directory, weights, config=CONFIG, vocab_file=None, prefix=""):
     """Writes a SavedModel of an Estimator, or with a vocabulary one of TensorFlow Hub's first format."""
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         variables = {name: v1.get_variable(prefix + name, initializer=array) for name, array in weights.items()}
@@ -294,7 +294,7 @@ def write_v1(folder, weights, config=CONFIG, vocab_file=None, prefix=""):
             probabilities = tf.nn.softmax(logits)
             signatures = {"serving_default": signature(inputs, {"probabilities": probabilities})}
         session.run(v1.global_variables_initializer())
-        builder = v1.saved_model.Builder(str(folder))
+        builder = v1.saved_model.Builder(str(directory))
         assets = v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS)
         builder.add_meta_graph_and_variables(session, ["serve"], signatures, assets_collection=assets)
         builder.save()
@@ -333,11 +333,11 @@ def hub_name(released):
     return file, name
 
 
-def write_preset(folder, weights, config=CONFIG, task="", backbone="BertBackbone", activation=None, **tokenizer):
-    (folder / "assets/tokenizer").mkdir(parents=True)
+def write_preset(directory, weights, config=CONFIG, task="", backbone="BertBackbone", activation=None, **tokenizer):
+    (directory / "assets/tokenizer").mkdir(parents=True)
     for released, array in weights.items():
         file, name = hub_name(released)
-        with h5py.File(folder / f"{file}.weights.h5", "a") as writer:
+        with h5py.File(directory / f"{file}.weights.h5", "a") as writer:
             writer[name] = garden_array(released, array, config.num_attention_heads)
     values = {
         "vocabulary_size": config.vocab_size,
@@ -349,9 +349,9 @@ def write_preset(folder, weights, config=CONFIG, task="", backbone="BertBackbone
         "max_sequence_length": config.max_position_embeddings,
         "num_segments": config.type_vocab_size,
     }
-    (folder / "config.json").write_text(json.dumps({"class_name": backbone, "config": values}))
+    (directory / "config.json").write_text(json.dumps({"class_name": backbone, "config": values}))
     if task:
-        (folder / "task.json").write_text(json.dumps({"class_name": task, "config": {"activation": activation}}))
+        (directory / "task.json").write_text(json.dumps({"class_name": task, "config": {"activation": activation}}))
     rules = {"lowercase": True, "strip_accents": False, "split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
-    (folder / "tokenizer.json").write_text(json.dumps({"class_name": "BertTokenizer", "config": rules | tokenizer}))
-    (folder / "assets/tokenizer/vocabulary.txt").write_text("\n".join(PIECES) + "\n")
+    (directory / "tokenizer.json").write_text(json.dumps({"class_name": "BertTokenizer", "config": rules | tokenizer}))
+    (directory / "assets/tokenizer/vocabulary.txt").write_text("\n".join(PIECES) + "\n")

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.locks import claimed
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files
@@ -19,12 +19,12 @@ from tests.data_prep.corpora import write_corpus
 FIRST = [*SPECIAL_TOKENS, "[unused0]"]
 
 
-def count(folder, text, num_workers=1, capacity=1000, do_lower_case=True):
+def count(directory, text, num_workers=1, capacity=1000, do_lower_case=True):
     splits = cut_into_splits(find_input_files(text), "record")
     rules = {"do_lower_case": do_lower_case, "kept_tokens": ["[URL]"]}
     jobs = [(pieces, CorpusOptions("record"), rules, capacity) for pieces in splits]
     with Workers(num_workers) as workers:
-        return add_up(workers.map("words", count_words, str(folder), jobs, 0, "B"), capacity)
+        return add_up(workers.map("words", count_words, str(directory), jobs, 0, "B"), capacity)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
 def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
     flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
     output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
-    assert "error: --output_file" in output and "is a folder" in output and "words" not in output
+    assert "error: --output_file" in output and "is a directory" in output and "words" not in output
     output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
     assert "--max_words is 0" in output
 

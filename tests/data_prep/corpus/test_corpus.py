@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from data_prep.corpus import lines
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
 from data_prep.corpus.lines import read_lines
@@ -35,8 +35,8 @@ def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
                     sentences = []
     assert not sentences
     if bad is not None:
-        folder = f"{os.path.dirname(inputs[0].path)}/"
-        bad += [message.replace(folder, "") for message in bad_line_messages([reader.bad_lines])]
+        directory = f"{os.path.dirname(inputs[0].path)}/"
+        bad += [message.replace(directory, "") for message in bad_line_messages([reader.bad_lines])]
     return found
 
 
@@ -150,7 +150,7 @@ def test_many_files_keep_their_order(write, tmp_path):
         ("{0}/a.txt,{0}/*.txt", "listed twice"),
         ("{0}/*.text", "matches no file"),
         ("{0}/empty", "is empty"),
-        ("{0}/folder", "has no files"),
+        ("{0}/directory", "has no files"),
         ("{0}/utf-16", r"utf-16 is UTF-16\. Convert it to UTF-8: iconv"),
         ("{0}/utf-16-le", "is UTF-16"),
         ("{0}/utf-16-be", "is UTF-16"),
@@ -161,7 +161,7 @@ def test_files_that_can_not_be_read_are_named(write, tmp_path, patterns, found):
     write("empty", "")
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         write(encoding, "The cat sat.\nIt ran.\n".encode(encoding))
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "directory").mkdir()
     with pytest.raises(InputError, match=found):
         documents(patterns.format(tmp_path), on_bad_line="fail")
 
@@ -173,7 +173,7 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
     write("in/vocab.txt", "ba\n")
     for name in ("x", "out/x"):
         write(f"in/{name}", "records")
-        Sidecar(1, 7, 9, 2, "", {}).write(Sidecar.path_of(str(tmp_path / "in" / name)))
+        Metadata(1, 7, 9, 2, "", {}).write(Metadata.path_of(str(tmp_path / "in" / name)))
     hexadecimal = "0123456789abcdef"
     for name in (
         "x.work/work.lock",
@@ -182,16 +182,16 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
     ):
         write(f"in/{name}", "unfinished")
     write(f"in/any/tokens-{hexadecimal}/part-00000", "unfinished")
-    folder, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
+    directory, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
     (tmp_path / "sub").mkdir()
-    assert [file.path for file in find_input_files(folder, no_text=[vocab])] == texts
-    assert f"ignoring {folder}/any and 7 more in {folder}" in capsys.readouterr().err
-    assert [file.path for file in find_input_files(f"{folder}/x,{folder}/v*.txt")] == [
-        f"{folder}/x",
-        f"{folder}/vocab.txt",
+    assert [file.path for file in find_input_files(directory, no_text=[vocab])] == texts
+    assert f"ignoring {directory}/any and 7 more in {directory}" in capsys.readouterr().err
+    assert [file.path for file in find_input_files(f"{directory}/x,{directory}/v*.txt")] == [
+        f"{directory}/x",
+        f"{directory}/vocab.txt",
     ]
     with pytest.raises(InputError, match="has no text files"):
-        find_input_files(f"{folder}/out")
+        find_input_files(f"{directory}/out")
 
 
 BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n"

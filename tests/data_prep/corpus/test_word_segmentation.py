@@ -13,16 +13,18 @@ SEGMENTER = "tests.data_prep.corpora:words_of_two_characters"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("chinese")
-    write_chinese(folder)
-    return folder
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("chinese")
+    write_chinese(directory)
+    return directory
 
 
-def words_by_masked_characters(folder, output, **options):
+def words_by_masked_characters(directory, output, **options):
     """Counts the two-character words with no, one and two predicted characters."""
-    pieces = {index: piece for piece, index in load_vocab(str(folder / "vocab.txt")).items()}
-    paths, _ = make(folder, folder / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options)
+    pieces = {index: piece for piece, index in load_vocab(str(directory / "vocab.txt")).items()}
+    paths, _ = make(
+        directory, directory / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options
+    )
     counts = [0, 0, 0]
     for record in records(paths[0]):
         example = features(record)
@@ -37,11 +39,11 @@ def words_by_masked_characters(folder, output, **options):
     return counts
 
 
-def test_characters_of_a_chosen_word_are_masked_together(folder):
-    none, one, both = words_by_masked_characters(folder, "segmented", word_segmenter=SEGMENTER)
+def test_characters_of_a_chosen_word_are_masked_together(directory):
+    none, one, both = words_by_masked_characters(directory, "segmented", word_segmenter=SEGMENTER)
     assert one == 0 and none > both > 100
     # Without a segmenter each character is a word.
-    none, one, both = words_by_masked_characters(folder, "plain")
+    none, one, both = words_by_masked_characters(directory, "plain")
     assert one > both
 
 
@@ -55,7 +57,7 @@ def test_a_segmenter_that_is_not_there_is_named(name, found):
 
 
 @pytest.mark.parametrize(("name", "found"), [("builtins:enumerate", r"\(tuple\)"), ("builtins:len", r"'2' \(int\)")])
-def test_a_segmenter_that_returns_no_words_is_named(folder, name, found):
-    segment = SegmentedTokenizer(FullTokenizer(str(folder / "vocab.txt")), name)
+def test_a_segmenter_that_returns_no_words_is_named(directory, name, found):
+    segment = SegmentedTokenizer(FullTokenizer(str(directory / "vocab.txt")), name)
     with pytest.raises(InputError, match=f"--word_segmenter: {name} returned .*{found}. Use a function"):
         segment.encode_to_bytes("天上")

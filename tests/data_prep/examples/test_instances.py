@@ -8,7 +8,7 @@ from bert_tf.text import FullTokenizer
 from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
 from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.corpus.tokens import Part, TokenizedText, TokenizerOptions, TokenStore, write_part
+from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part
 from data_prep.examples import instances
 from data_prep.examples.instances import SegmentRules, plan_examples
 from data_prep.examples.original_order import make_examples, read_documents
@@ -22,16 +22,16 @@ LENGTH, PREDICTIONS, SHORT = 32, 5, 0.2
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Returns the path of a corpus, its tokenizer, and its token store in three parts."""
-    folder = tmp_path_factory.mktemp("corpus")
-    vocab = write_vocab(folder)
-    text = write_corpus(folder / "text.txt", documents=60)
+    directory = tmp_path_factory.mktemp("corpus")
+    vocab = write_vocab(directory)
+    text = write_corpus(directory / "text.txt", documents=60)
     (file,) = find_input_files(text)
     cuts = [0, file.size // 3, file.size // 2, file.size]
     splits = [[FileRange(file, *cut)] for cut in itertools.pairwise(cuts)]
     parts = []
     for number, split in enumerate(splits):
-        tokenized = TokenizedText(CorpusOptions(), TokenizerOptions(vocab, True))
-        path = str(folder / f"part-{number}")
+        tokenized = CorpusTokenizer(CorpusOptions(), TokenizerOptions(vocab, True))
+        path = str(directory / f"part-{number}")
         write_part(path, tokenized, split, lambda amount: None)
         parts.append(Part(path, *(tokenized.counts[name] for name in Part._fields[1:])))
     with TokenStore(parts, np.dtype(np.uint16)) as store:

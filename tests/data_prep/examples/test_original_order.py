@@ -7,12 +7,12 @@ import tensorflow as tf
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
-from bert_tf.text.example_format import Sidecar
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.masking import MaskingPolicy
 from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.original_order import read_documents, write_reference_examples
+from data_prep.examples.original_order import read_documents, write_original_examples
 from data_prep.examples.records import ExampleOptions, ShardSet
 from tests.conftest import golden_json, golden_path
 from tests.data_prep.corpora import records
@@ -21,14 +21,14 @@ from tests.programs import run
 CASES = golden_json("pretraining_data/index.json")["cases"]
 
 
-def make(folder, case):
+def make(directory, case):
     flags = case["args"]
     vocab = str(golden_path("tokenization/vocab.txt"))
     policy = MaskingPolicy(masked_lm_prob=flags["masked_lm_prob"], whole_word=flags["do_whole_word_mask"])
     options = ExampleOptions(flags["max_seq_length"], flags["max_predictions_per_seq"], True, policy)
     rules = SegmentRules(flags["max_seq_length"], flags["short_seq_prob"], flags["dupe_factor"], flags["random_seed"])
-    paths = tuple(str(folder / f"out-{i}.tfrecord") for i in range(flags["number_of_output_files"]))
-    counts = write_reference_examples(
+    paths = tuple(str(directory / f"out-{i}.tfrecord") for i in range(flags["number_of_output_files"]))
+    counts = write_original_examples(
         [str(golden_path(f"pretraining_data/{name}")) for name in flags["input_file"]],
         FullTokenizer(vocab, flags["do_lower_case"]),
         rules,
@@ -78,7 +78,7 @@ def test_the_rules_next_to_a_vocabulary_are_followed_and_recorded(write):
     text = write("text.txt", "É É É\nÉ\n\nÉ É\n")
     files = (f"--input_file={text}", f"--vocab_file={vocab}", f"--output_file={vocab}.tfrecord")
     run("-m", "data_prep.create_pretraining_data", *files)
-    record = Sidecar.read(f"{vocab}.tfrecord").tokenizer
+    record = Metadata.read(f"{vocab}.tfrecord").tokenizer
     assert (record["do_lower_case"], record["strip_accents"]) == (True, False)
 
 
@@ -89,7 +89,7 @@ def test_training_reads_them(tmp_path):
     lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]
     shards = record_shards.find_shards(",".join(paths), *lengths, 30522)
     assert [shard.records for shard in shards] == [o["records"] for o in case["outputs"]]
-    batch = next(iter(input_pipeline.training_batches(shards, shards[0].sidecar.record_features(), 4, None, 0)))
+    batch = next(iter(input_pipeline.training_batches(shards, shards[0].metadata.record_features(), 4, None, 0)))
     expected = golden_json(f"pretraining_data/{name}.first40.json.gz")[0][:4]
     for feature in ("input_ids", "masked_lm_positions", "masked_lm_weights"):
         assert batch[feature].numpy().tolist() == [record[feature] for record in expected]
@@ -107,7 +107,7 @@ def test_carriage_returns_join_words_and_files_run_into_one_another(write):
 def test_files_may_be_empty_or_named_twice(write):
     vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
     names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
-    inputs = [file.path for file in find_input_files(names, as_released=True)]
+    inputs = [file.path for file in find_input_files(names, as_original=True)]
     assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
     with pytest.raises(InputError, match="listed twice"):
         find_input_files(names)

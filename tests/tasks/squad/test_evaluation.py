@@ -23,14 +23,14 @@ RESULTS = golden_json("squad_eval/results.json")
 @pytest.mark.parametrize("case", RESULTS["subset"] + RESULTS["pipeline"], ids=lambda case: case["predictions"])
 def test_scores_equal_the_official_scripts(case):
     is_subset = case in RESULTS["subset"]  # whose files are beside the results
-    folder, version = "squad_eval/" if is_subset else "", case["version"].removeprefix("v") if is_subset else ""
+    directory, version = "squad_eval/" if is_subset else "", case["version"].removeprefix("v") if is_subset else ""
     path = golden_path(f"squad_eval/dev_subset_v{version}.json" if is_subset else case["dataset"])
     examples = squad.read_squad(str(path), is_training=False).examples
-    answers = squad.read_answers(str(golden_path(folder + case["predictions"])))
+    answers = squad.read_answers(str(golden_path(directory + case["predictions"])))
     evaluate = squad.evaluate_v2 if "na_probs" in case or version == "2.0" else squad.evaluate_v1
     assert evaluate(examples, answers) == pytest.approx(case["result"], abs=1e-9)
     if "na_probs" in case:
-        found = squad.evaluate_v2(examples, answers, golden_json(folder + case["na_probs"]))
+        found = squad.evaluate_v2(examples, answers, golden_json(directory + case["na_probs"]))
         expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
         assert found == pytest.approx(expected, abs=1e-9)
 
@@ -122,9 +122,9 @@ def test_scores_of_version_1_come_without_thresholds():
 
 @pytest.mark.parametrize("content", ["[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}'])
 def test_other_files_are_no_threshold(write, content):
-    folder = os.path.dirname(write(run_directory.TUNED_FILE, content))
+    directory = os.path.dirname(write(run_directory.TUNED_FILE, content))
     with pytest.raises(InputError, match=run_directory.TUNED_FILE):
-        run_directory.tuned(folder)
+        run_directory.tuned(directory)
 
 
 @pytest.mark.parametrize(("content", "message"), [("[]", "p.json: .*`object`"), ('{"q": 3}', "p.json, at .*`str`")])

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.tasks import squad
-from bert_tf.tasks.squad import graph_answerer
+from bert_tf.tasks.squad import graph_predictor
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, PLACEHOLDER
 from bert_tf.text import FullTokenizer
 from bert_tf.text.graph_tokenization import GraphTokenizer
@@ -132,7 +132,7 @@ class Modes:
         self.pieces = graph_tokenizer(*arguments).tokenize_with_offsets(self.context)
         cls, sep = self.tokenizer.vocab["[CLS]"], self.tokenizer.vocab["[SEP]"]
         query = graph_tokenizer(*arguments).tokenize(question)
-        self.graph_windows = graph_answerer.cut_windows(query, self.pieces.ids, cls, sep, config)
+        self.graph_windows = graph_predictor.cut_windows(query, self.pieces.ids, cls, sep, config)
 
     def check_windows(self):
         """Checks that the modes agree on windows, maximal context, and positions of tokens in the text."""
@@ -164,11 +164,11 @@ class Modes:
         is_token = np.arange(start_logits.shape[1]) < self.windows.lengths[:, None]
         logits = tf.constant(np.stack([start_logits[is_token], end_logits[is_token]], axis=1).reshape(-1, 2))
         spans, null_score = (
-            graph_answerer.best_spans(windows, logits, config),
-            graph_answerer.null_scores(windows, logits),
+            graph_predictor.best_spans(windows, logits, config),
+            graph_predictor.null_scores(windows, logits),
         )
         options = {"n_best_size": n_best_size, "threshold": threshold}
-        found = graph_answerer.place_answers(self.context, self.pieces, spans, null_score, **options)
+        found = graph_predictor.place_answers(self.context, self.pieces, spans, null_score, **options)
         found = {name: values.numpy().tolist() for name, values in found.items()}
         for i, (qas_id, answer) in enumerate(exact.answers.items()):
             listed = [entry["text"] for entry in exact.n_best[qas_id] if entry["text"] not in ("", PLACEHOLDER)]

@@ -21,7 +21,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original_api
 from bert_tf.tasks.squad import squad_task, typed_questions
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
+from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
 from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
@@ -49,27 +49,27 @@ def articles(count, version_2=False, first_id=0):
     return {"data": [{"title": "letters", "paragraphs": paragraphs}]}
 
 
-def write_file(folder, name, content):
-    (folder / name).write_text(json.dumps(content))
-    return str(folder / name)
+def write_file(directory, name, content):
+    (directory / name).write_text(json.dumps(content))
+    return str(directory / name)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def directory(tmp_path_factory):
     """Model and data files, and in `run` and `run2` finished runs."""
-    folder = tmp_path_factory.mktemp("squad")
-    programs.write_model_files(folder)
+    directory = tmp_path_factory.mktemp("squad")
+    programs.write_model_files(directory)
     for version, is_2 in (("1", False), ("2", True)):
-        write_file(folder, f"train{version}.json", articles(40, is_2))
-        write_file(folder, f"dev{version}.json", articles(9, is_2, first_id=100))
-    config, files = SquadConfig(max_seq_length=LENGTH, max_query_length=4), [str(folder / "train1.json")]
-    train(make_run(folder, folder / "run", config, files))
-    train(make_run(folder, folder / "run2", config, files, init_checkpoint=str(folder / "run")), epochs=1)
-    return folder
+        write_file(directory, f"train{version}.json", articles(40, is_2))
+        write_file(directory, f"dev{version}.json", articles(9, is_2, first_id=100))
+    config, files = SquadConfig(max_seq_length=LENGTH, max_query_length=4), [str(directory / "train1.json")]
+    train(make_run(directory, directory / "run", config, files))
+    train(make_run(directory, directory / "run2", config, files, init_checkpoint=str(directory / "run")), epochs=1)
+    return directory
 
 
-def make_run(folder, output_dir, config, train_files=(), predict_file=None, **settings):
-    model_config = without_dropout(BertConfig.from_json_file(str(folder / "config.json")))
+def make_run(directory, output_dir, config, train_files=(), predict_file=None, **settings):
+    model_config = without_dropout(BertConfig.from_json_file(str(directory / "config.json")))
     task = SquadTask(config, train_files, predict_file and str(predict_file))
     settings = FinetuningConfig(
         model=ModelFiles(settings.pop("init_checkpoint", None)),
@@ -79,7 +79,7 @@ def make_run(folder, output_dir, config, train_files=(), predict_file=None, **se
         ),
         **settings,
     )
-    return FinetuningRun(task, settings, (model_config, FullTokenizer(str(folder / "vocab.txt"))))
+    return FinetuningRun(task, settings, (model_config, FullTokenizer(str(directory / "vocab.txt"))))
 
 
 def train(run, epochs=16.0):
@@ -90,49 +90,51 @@ def predict(run, config=AnswerConfig()):
     return squad_task.answer_file(run, config, run.training_config.output_dir)
 
 
-def run_on(folder, output_dir, predict_file, version_2=False, init_checkpoint=None, **changes):
+def run_on(directory, output_dir, predict_file, version_2=False, init_checkpoint=None, **changes):
     config = SquadConfig(version_2_with_negative=version_2, max_seq_length=LENGTH, max_query_length=4)
     return make_run(
-        folder, output_dir, config.replace(**changes), predict_file=predict_file, init_checkpoint=init_checkpoint
+        directory, output_dir, config.replace(**changes), predict_file=predict_file, init_checkpoint=init_checkpoint
     )
 
 
-def answers_of(folder):
-    return json.loads((folder / "predictions.json").read_text())
+def answers_of(directory):
+    return json.loads((directory / "predictions.json").read_text())
 
 
-def test_a_trained_model_finds_the_answers(folder):
-    results = predict(run_on(folder, folder / "run", folder / "dev1.json"))
+def test_a_trained_model_finds_the_answers(directory):
+    results = predict(run_on(directory, directory / "run", directory / "dev1.json"))
     assert results == {"exact_match": 100.0, "f1": 100.0}
-    assert set(answers_of(folder / "run").values()) == {"x"}
-    written = json.loads((folder / "run" / "eval_results.json").read_text())
+    assert set(answers_of(directory / "run").values()) == {"x"}
+    written = json.loads((directory / "run" / "eval_results.json").read_text())
     assert written["f1"] == 100.0
     assert written["model"].startswith("step 80 (")
-    assert (folder / "run" / "eval_results.txt").read_text() == "exact_match = 100.0\nf1 = 100.0\n"
-    assert not (folder / "run" / "null_odds.json").exists()
-    run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
+    assert (directory / "run" / "eval_results.txt").read_text() == "exact_match = 100.0\nf1 = 100.0\n"
+    assert not (directory / "run" / "null_odds.json").exists()
+    run = run_on(directory, directory / "run", directory / "dev1.json", answer_text="offsets")
     run.check_model()  # the setting is one of training too, but a trained model may answer with another
     assert predict(run)["f1"] == 100.0
 
 
-def test_a_trained_model_answers_with_other_windows(folder, tmp_path, capsys):
-    init = {"init_checkpoint": str(folder / "run")}
-    run = run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=16, doc_stride=3, max_query_length=5, **init)
+def test_a_trained_model_answers_with_other_windows(directory, tmp_path, capsys):
+    init = {"init_checkpoint": str(directory / "run")}
+    run = run_on(
+        directory, tmp_path, directory / "dev1.json", max_seq_length=16, doc_stride=3, max_query_length=5, **init
+    )
     finetune(run.task, run.settings.replace(do_predict=True), run=run)
     changes = "doc_stride was 128, and is 3 now; max_query_length was 4, and is 5 now; max_seq_length was 24, and is 16"
     assert f"have changed: {changes} now.\n" in capsys.readouterr().err
     assert set(answers_of(tmp_path).values()) == {"x"}
-    run = run_on(folder, tmp_path, folder / "dev2.json", version_2=True, **init)
+    run = run_on(directory, tmp_path, directory / "dev2.json", version_2=True, **init)
     with pytest.raises(InputError, match=r"(?s)version_2_with_negative was .*pass --allow_changed_settings"):
         run.check_model()
     run.with_settings(run.settings.replace(allow_changed_settings=True)).check_model()
 
 
-def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
+def test_windows_padded_as_in_the_release_give_the_release_s_lists(directory, tmp_path):
     run = run_on(
-        folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
+        directory, tmp_path, directory / "dev1.json", init_checkpoint=str(directory / "run"), pad_to_max_seq_length=True
     )
-    Answerer(run, AnswerConfig())  # loads the weights
+    AnswerPredictor(run, AnswerConfig())  # loads the weights
     examples, windows = run.data.examples(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
@@ -146,11 +148,12 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
 
 
-def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder, tmp_path, capsys):
+def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(directory, tmp_path, capsys):
     def train_on_both(output_dir):
         config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
         train(
-            make_run(folder, output_dir, config, [str(folder / f"{name}1.json") for name in ("train", "dev")]), epochs=1
+            make_run(directory, output_dir, config, [str(directory / f"{name}1.json") for name in ("train", "dev")]),
+            epochs=1,
         )
         reader = tf.train.load_checkpoint(str(output_dir))
         return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
@@ -166,9 +169,9 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
     assert "Training starts from randomly" not in shown  # but from the weights of the previous file
 
 
-def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
-    def predict_with(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
-        run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
+def test_the_threshold_is_tuned_once_and_then_used(directory, tmp_path, capsys):
+    def predict_with(threshold=None, tune=None, init=directory / "run", output_dir=tmp_path):
+        run = run_on(directory, output_dir, directory / "dev2.json", version_2=True, init_checkpoint=str(init))
         scores = squad_task.answer_file(run, AnswerConfig(threshold, tune), str(output_dir))
         stored = tmp_path / "tuned.json"
         return scores, stored.read_text() if stored.exists() else ""
@@ -189,67 +192,67 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
     assert json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"] == threshold
     assert predict_with(threshold=1e9)[0]["NoAns_exact"] == 0.0
 
-    predict_with(tune=False, init=folder / "run2")
+    predict_with(tune=False, init=directory / "run2")
     assert "tuned for another model" in capsys.readouterr().err
-    stored_for_other = predict_with(init=folder / "run2")[1]
+    stored_for_other = predict_with(init=directory / "run2")[1]
     assert stored_for_other != stored
     assert json.loads(stored_for_other)["model"] != json.loads(stored)["model"]
 
 
-def test_ensembles(folder, tmp_path):
-    dirs = [str(folder / "run"), str(folder / "run2")]
-    run = run_on(folder, tmp_path / "both", folder / "dev1.json")
+def test_ensembles(directory, tmp_path):
+    dirs = [str(directory / "run"), str(directory / "run2")]
+    run = run_on(directory, tmp_path / "both", directory / "dev1.json")
     assert predict(run, AnswerConfig(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
     for name in ("run", "run2"):
-        predict(run_on(folder, folder / name, folder / "dev1.json"))
+        predict(run_on(directory, directory / name, directory / "dev1.json"))
     merged = AnswerConfig(ensemble_dirs=dirs, ensemble_method="nbest")
     assert predict(run, merged)["f1"] == 100.0
     entry = json.loads((tmp_path / "both" / "nbest_predictions.json").read_text())["q100"][0]
-    each = [json.loads((folder / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
+    each = [json.loads((directory / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
     assert entry["probability"] == pytest.approx(sum(one["probability"] for one in each) / 2)
     model = json.loads((tmp_path / "both" / "eval_results.json").read_text())["model"]
     assert re.fullmatch(rf"nbest of {dirs[0]} \(\w{{12}}\), {dirs[1]} \(\w{{12}}\)", model)
     with pytest.raises(InputError, match=r"--ensemble_dirs: .*run has answers to another file than --predict_file"):
-        predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
+        predict(run_on(directory, tmp_path, directory / "train1.json"), merged)
 
 
-def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
+def test_members_of_an_ensemble_must_fit_together(directory, tmp_path):
     other = tmp_path / "other"
-    shutil.copytree(folder / "run", other)
+    shutil.copytree(directory / "run", other)
     record = json.loads((other / "run.json").read_text())
     record["resume_settings"]["do_lower_case"] = False
     (other / "run.json").write_text(json.dumps(record))
-    run = run_on(folder, tmp_path, folder / "dev1.json")
+    run = run_on(directory, tmp_path, directory / "dev1.json")
     with pytest.raises(InputError, match=r"(?s)other: the run was trained with other settings.*do_lower_case was"):
-        Answerer(run, AnswerConfig(ensemble_dirs=[str(folder / "run"), str(other)]))
+        AnswerPredictor(run, AnswerConfig(ensemble_dirs=[str(directory / "run"), str(other)]))
     with pytest.raises(InputError, match="do_lower_case"):
-        Answerer(run_on(folder, other, folder / "dev1.json"), AnswerConfig())
+        AnswerPredictor(run_on(directory, other, directory / "dev1.json"), AnswerConfig())
     (other / "bert_config.json").write_text(tiny_config(vocab_size=50).to_json_string())
     with pytest.raises(InputError, match="vocab"):
-        Answerer(run, AnswerConfig(ensemble_dirs=[str(other)]))
+        AnswerPredictor(run, AnswerConfig(ensemble_dirs=[str(other)]))
     with pytest.raises(InputError, match="no checkpoint"):
-        Answerer(run, AnswerConfig())
-    padded = run_on(folder, tmp_path, folder / "dev1.json", pad_to_max_seq_length=True)
+        AnswerPredictor(run, AnswerConfig())
+    padded = run_on(directory, tmp_path, directory / "dev1.json", pad_to_max_seq_length=True)
     with pytest.raises(InputError, match="--pad_to_max_seq_length"):
-        Answerer(padded, AnswerConfig(ensemble_dirs=[str(folder / "run")]))
+        AnswerPredictor(padded, AnswerConfig(ensemble_dirs=[str(directory / "run")]))
     with pytest.raises(InputError, match="--ensemble_method is 'vote'"):
         AnswerConfig(ensemble_method="vote")
     with pytest.raises(InputError, match="--ensemble_method=nbest: requires --ensemble_dirs"):
         AnswerConfig(ensemble_method="nbest")
     with pytest.raises(InputError, match=r"--ensemble_method=nbest: can't answer typed questions"):
-        Answerer(run, AnswerConfig(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
+        AnswerPredictor(run, AnswerConfig(ensemble_dirs=[str(directory / "run")], ensemble_method="nbest"))
 
 
-def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
+def test_files_without_answers_or_tokens_are_answered(directory, tmp_path, capsys):
     content = articles(2)
     for paragraph in content["data"][0]["paragraphs"]:
         del paragraph["qas"][0]["answers"]
-    run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
+    run = run_on(directory, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(directory / "run"))
     assert predict(run) == {}
     assert answers_of(tmp_path) == {"q0": "x", "q1": "x"}
     for paragraph in content["data"][0]["paragraphs"]:
         paragraph["context"] = " "
-    run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
+    run = run_on(directory, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(directory / "run"))
     capsys.readouterr()
     predict(run)
     assert answers_of(tmp_path) == {"q0": "empty", "q1": "empty"}
@@ -259,52 +262,56 @@ def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
     assert "2 of 2 questions have no candidate among the n best, and get the answer 'empty': q0, q1" in shown
 
 
-def test_answers_of_any_system_are_evaluated(folder, tmp_path):
+def test_answers_of_any_system_are_evaluated(directory, tmp_path):
     path = write_file(tmp_path, "answers.json", {"q100": "X!"} | {f"q{n}": "y" for n in range(101, 109)})
     for version in (1, 2):
         task = SquadTask(
-            SquadConfig(version_2_with_negative=version == 2), predict_file=str(folder / f"dev{version}.json")
+            SquadConfig(version_2_with_negative=version == 2), predict_file=str(directory / f"dev{version}.json")
         )
         results = squad_task.evaluate_file(task, path, str(tmp_path))
         assert results["f1"] == pytest.approx(100 / 9)
         assert json.loads((tmp_path / "eval_results.json").read_text()) == results
 
 
-def test_typed_questions_are_answered(folder, tmp_path, capsys):
-    run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
-    answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
-    typed_questions.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+def test_typed_questions_are_answered(directory, tmp_path, capsys):
+    run = run_on(directory, tmp_path, None, version_2=True, init_checkpoint=str(directory / "run"))
+    predictor = AnswerPredictor(run, AnswerConfig(null_score_diff_threshold=1e9))
+    typed_questions.interact(predictor, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
     assert out.count("threshold 1e+09: x") == 3
 
 
-def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_path, capsys, monkeypatch):
-    run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
+def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(directory, tmp_path, capsys, monkeypatch):
+    run = run_on(directory, tmp_path, None, init_checkpoint=str(directory / "run"))
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    typed_questions.interact(Answerer(run, AnswerConfig()))
+    typed_questions.interact(AnswerPredictor(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 
-def test_what_can_not_be_done_is_refused(folder, tmp_path):
+def test_what_can_not_be_done_is_refused(directory, tmp_path):
     with pytest.raises(InputError, match="only 32"):
-        run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
+        run_on(directory, tmp_path, directory / "dev1.json", max_seq_length=40)
     for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"max_answer_length": 0}, {"answer_text": "exact"}):
         with pytest.raises(InputError, match=f"--{next(iter(changes))}(=| is)"):
             SquadTask(SquadConfig(**({"max_seq_length": LENGTH, "max_query_length": 4} | changes)))
 
 
-def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(folder, tmp_path):
+def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(directory, tmp_path):
     out = tmp_path / "out"
     command = [
         *("run_squad.py", "--do_predict", "--version_2_with_negative", "--max_query_length=4", "--num_workers=1"),
-        *(f"--output_dir={out}", f"--predict_file={folder / 'dev2.json'}", f"--max_seq_length={LENGTH}"),
+        *(f"--output_dir={out}", f"--predict_file={directory / 'dev2.json'}", f"--max_seq_length={LENGTH}"),
     ]
     training = [
-        *("--do_train", f"--train_file={folder / 'train2.json'},{folder / 'train2.json'}", "--train_batch_size=8"),
-        *(f"--bert_config_file={folder / 'config.json'}", f"--vocab_file={folder / 'vocab.txt'}"),
+        *(
+            "--do_train",
+            f"--train_file={directory / 'train2.json'},{directory / 'train2.json'}",
+            "--train_batch_size=8",
+        ),
+        *(f"--bert_config_file={directory / 'config.json'}", f"--vocab_file={directory / 'vocab.txt'}"),
         *("--num_train_epochs=1", "--num_train_steps=3", "--learning_rate=1e-2", "--interactive"),
         *("--do_export", f"--export_dir={tmp_path / 'exported'}"),
     ]
@@ -326,7 +333,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
     shutil.rmtree(out / "stage_1")  # no longer needed
     config = SquadConfig(version_2_with_negative=True, max_seq_length=LENGTH, max_query_length=4)
-    run = make_run(folder, out, config, [str(folder / "train2.json")] * 2)
+    run = make_run(directory, out, config, [str(directory / "train2.json")] * 2)
     with pytest.raises(InputError, match="began with other settings"):
         train(run)
     assert not (out / "stage_1").exists()

@@ -78,13 +78,13 @@ def test_features(name):
         assert row == {key: feature[key] for key in row}
 
 
-def assert_files_are_golden(settings: dict, run: dict, folder) -> None:
+def assert_files_are_golden(settings: dict, run: dict, directory) -> None:
     """The predictions exactly; probabilities within 1e-12 and null odds within 1e-9."""
     stored = settings["nbest_and_null_odds_stored_under"]
-    assert json.loads((folder / "predictions.json").read_text()) == golden_json(
+    assert json.loads((directory / "predictions.json").read_text()) == golden_json(
         f"squad/predictions/{run['name']}.predictions.json"
     )
-    found = json.loads((folder / "nbest.json").read_text())
+    found = json.loads((directory / "nbest.json").read_text())
     expected = golden_json(f"squad/predictions/{stored}.nbest.json.gz")
     assert list(found) == list(expected)
     for qas_id, entries in expected.items():
@@ -95,9 +95,9 @@ def assert_files_are_golden(settings: dict, run: dict, folder) -> None:
             assert [entry[key] for entry in found[qas_id]] == [entry[key] for entry in entries]
     if settings["version_2_with_negative"]:
         odds = golden_json(f"squad/predictions/{stored}.null_odds.json")
-        assert json.loads((folder / "null_odds.json").read_text()) == pytest.approx(odds, abs=1e-9, rel=0)
+        assert json.loads((directory / "null_odds.json").read_text()) == pytest.approx(odds, abs=1e-9, rel=0)
     else:
-        assert not (folder / "null_odds.json").exists()
+        assert not (directory / "null_odds.json").exists()
 
 
 @pytest.mark.parametrize("name", PREDICTIONS)
@@ -151,4 +151,6 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
 
 def test_get_final_text():
     for row in golden_lines("squad/get_final_text.jsonl"):
-        assert original_api.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row
+        assert original_api.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], (
+            row
+        )

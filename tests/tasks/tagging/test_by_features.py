@@ -41,7 +41,7 @@ def pretrained(tmp_path_factory):
     return encoder, path
 
 
-def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_dir=""):
+def run_of(write, directory, pretrained, layers="-1,embeddings", units=5, features_dir=""):
     encoder, checkpoint = pretrained
     paths = {
         split: write(f"{split}.txt", SENTENCES * count) for split, count in (("train", 4), ("dev", 1), ("test", 1))
@@ -50,7 +50,7 @@ def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_
     feature_based = FeatureBased(frozen, units=units, features_dir=features_dir)
     task = FeatureTaggingTask(feature_based, DataConfig("ner"), paths)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
-    training = TrainingConfig(str(folder), OptimizerConfig(3e-2), 4, seed=1)
+    training = TrainingConfig(str(directory), OptimizerConfig(3e-2), 4, seed=1)
     settings = FinetuningConfig(max_seq_length=12, num_train_epochs=20, training=training)
     return FinetuningRun(task, settings, (encoder.config, tokenizer))
 
@@ -73,23 +73,23 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
 
 @pytest.mark.eager
 def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, monkeypatch):
-    folder = tmp_path / "features"
+    directory = tmp_path / "features"
     expected = run_of(write, tmp_path / "out", pretrained).data.features("dev").batch(np.arange(2), 4)
-    run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).data.features("dev")
-    other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(folder)).data.features(
+    run_of(write, tmp_path / "out", pretrained, features_dir=str(directory)).data.features("dev")
+    other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(directory)).data.features(
         "dev"
     )
     assert other_layers.batch(np.arange(2), 4)["activations"].shape == (2, 4, 1, 12)
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(directory.iterdir())) == 2
     monkeypatch.setattr(FrozenEncoder, "compiled", None)  # is not called
-    features = run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).data.features("dev")
+    features = run_of(write, tmp_path / "out", pretrained, features_dir=str(directory)).data.features("dev")
     assert_close(features.batch(np.arange(2), 4)["activations"], expected["activations"], 0)
     changed = pretrained[0], str(tmp_path / "changed.ckpt")
     weights = checkpoints.named_variables(pretrained[0].weights)
     saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
     with pytest.raises(TypeError):  # other weights
-        run_of(write, tmp_path / "out", changed, features_dir=str(folder)).data.features("dev")
-    assert len(list(folder.iterdir())) == 2
+        run_of(write, tmp_path / "out", changed, features_dir=str(directory)).data.features("dev")
+    assert len(list(directory.iterdir())) == 2
     with pytest.raises(InputError, match="--features_dir is 'gs://bucket'"):
         run_of(write, tmp_path / "out", pretrained, features_dir="gs://bucket")
 

@@ -70,7 +70,7 @@ class BestSpans(NamedTuple):
     score: tf.Tensor
 
 
-class ServedAnswerer(tf.Module):
+class ServedPredictor(tf.Module):
     """Answers questions from contexts of any length.
 
     Args:
@@ -91,7 +91,7 @@ class ServedAnswerer(tf.Module):
         null_score_diff_threshold: float = 0.0,
     ) -> None:
         config.check_lengths()
-        super().__init__(name="answerer")
+        super().__init__(name="predictor")
         self._encoder = encoder
         self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
@@ -217,7 +217,7 @@ def place_answers(
     n_best_size: int,
     threshold: float | None,
 ) -> dict[str, tf.Tensor]:
-    """Returns the outputs of `serving_default` (see `ServedAnswerer.signatures`). Without `threshold`: SQuAD 1.1."""
+    """Returns the outputs of `serving_default` (see `ServedPredictor.signatures`). Without `threshold`: SQuAD 1.1."""
     is_span = spans.score > -float("inf")
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
@@ -288,13 +288,13 @@ def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Ten
     return tf.reshape(padded, [shape[0], shape[1] * shape[2]])
 
 
-def exportable_answerer(run: FinishedRun) -> Exportable:
+def exportable_predictor(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a SQuAD run, which answers like run_squad.py with --answer_text=offsets."""
     model, step = run.restored(SpanModel)
     config = SquadConfig.from_flags({**run.flags, **run.settings, **run.export_config.answers})
     threshold = run.export_config.null_score_diff_threshold
     if threshold is None and run.settings["version_2_with_negative"]:
-        threshold = find_null_threshold([run.folder], describe_model(step, model))
+        threshold = find_null_threshold([run.directory], describe_model(step, model))
     config = config.replace(max_seq_length=run.max_seq_length, answer_text="offsets")
-    served = ServedAnswerer(run.encoder(model), run.tokenizer, config, null_score_diff_threshold=threshold or 0.0)
+    served = ServedPredictor(run.encoder(model), run.tokenizer, config, null_score_diff_threshold=threshold or 0.0)
     return run.exportable(served, model)
