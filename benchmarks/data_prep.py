@@ -12,14 +12,6 @@
 - memory: the peak memory of all processes together for 100 MB and 500 MB of text (the same documents in different
   orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
   once (proportional set size).
-- store: the seconds of a preparation whose tokenized text does not fit into --store_limit_mb of memory, compared with
-  one without the limit, at --dupe_factor=1. Needs a control group, which usually requires root. Goal: at most 1.5 times
-  the seconds.
-- slopes: the cost of each GB of text at --dupe_factor=1: processor time, reads and writes, and disk space while the
-  program runs. They are slopes between texts of --slope_megabytes, and are extrapolated to 20 GB.
-- masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, compared
-  with a tiny model's training step on static data. Goal: 5% of a step.
-
 All parts together take a long time. Select some with --parts. The memory part needs 3 GB of disk space.
 """
 
@@ -28,7 +20,6 @@ import itertools
 import os
 import random
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,13 +28,10 @@ import time
 from absl import app, flags
 
 from benchmarks.common import BOOKS_DIRECTORY, VOCAB_FILE, answer, command, medians, seconds
-from benchmarks.watched_process import limited_memory, run_watched
+from benchmarks.watched_process import run_watched
 from bert_tf.runtime import reporting
 
-_PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "Parts to measure.")
-_STORE_MEGABYTES = flags.DEFINE_integer("store_megabytes", 2000, "Size of the text for the store part.")
-_STORE_LIMIT_MB = flags.DEFINE_integer("store_limit_mb", 512, "Memory limit in MB in the store part.")
-_SLOPE_MEGABYTES = flags.DEFINE_list("slope_megabytes", ["50", "150"], "Sizes of the texts for the slopes part.")
+_PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory"], "Parts to measure.")
 _TEXT = flags.DEFINE_string("text", BOOKS_DIRECTORY, "Directory of books with one paragraph per line.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each variant; the tables show medians.")
@@ -53,7 +41,7 @@ _MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Sizes
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 4, "Number of workers in the workers and memory parts.")
 
 PARAGRAPHS_PER_DOCUMENT = 20
-LENGTH, PREDICTIONS, BATCH = 128, 20, 64
+LENGTH, PREDICTIONS = 128, 20
 
 
 def documents_of_books():
@@ -196,110 +184,11 @@ def measure_memory(documents, directory):
     return rows
 
 
-def measure_store(documents, directory):
-    """Returns the table rows of a preparation without a memory limit and with one."""
-    text = write_text(documents, _STORE_MEGABYTES.value, f"{directory}/store.txt")
-    command = preparation(text, f"{directory}/store-out", dupe_factor=1, num_workers=1)
-
-    def measure(group):
-        needs = run_watched(command, group=group)
-        os.remove(f"{directory}/store-out")
-        return needs.seconds, needs.disk_read / 1e6
-
-    with limited_memory(_STORE_LIMIT_MB.value << 20) as group:
-        groups = {"all": None, f"{_STORE_LIMIT_MB.value} MB": group}
-        contenders = {name: functools.partial(measure, group) for name, group in groups.items()}
-        measured = medians(contenders, _ROUNDS.value)
-    rows = [{"memory": name, "seconds": s, "MB from the disk": size} for name, (s, size) in measured.items()]
-    return [row | {"times the seconds": row["seconds"] / rows[0]["seconds"]} for row in rows]
-
-
-def measure_slopes(documents, directory):
-    """Returns the table rows of texts of several sizes, of each GB between smallest and largest, and of 20 GB."""
-    rows = []
-    for megabytes in map(int, _SLOPE_MEGABYTES.value):
-        os.mkdir(f"{directory}/{megabytes}")
-        text = write_text(documents, megabytes, f"{directory}/slope.txt")
-        command = preparation(text, f"{directory}/{megabytes}/out", dupe_factor=1, num_workers=1)
-        before = processor_seconds()
-        needs = run_watched(command, directory=f"{directory}/{megabytes}")
-        rows.append(
-            {
-                "GB of text": megabytes / 1e3,
-                "CPU seconds": processor_seconds() - before,
-                "thousand reads and writes": needs.calls / 1e3,
-                "GB on the disk": needs.directory / 1e9,
-            }
-        )
-        shutil.rmtree(f"{directory}/{megabytes}")
-    first, last = rows[0], rows[-1]
-    slope = {k: (last[k] - first[k]) / (last["GB of text"] - first["GB of text"]) for k in first}
-    paper = {name: last[name] + slope[name] * (20 - last["GB of text"]) for name in last}
-    return [{"text": "measured", **row} for row in rows] + [{"text": "each GB", **slope}, {"text": "on paper", **paper}]
-
-
-def measure_masking(documents, directory):
-    """Returns the table rows of static and dynamic data: the time to read a batch, and the time of a step."""
-    from benchmarks.pretraining_step import make_trainer, steps_of
-    from bert_tf.config import BertConfig
-    from bert_tf.pretraining import input_pipeline, record_shards
-    from bert_tf.text.graph_masking import BatchMasker
-    from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
-    from bert_tf.text.vocabulary import load_vocab
-
-    text = write_text(documents, 2, f"{directory}/masking.txt")
-    batches, megabytes = {}, {}
-    for name, options in {
-        "static": {"dupe_factor": 10},
-        "dynamic": {"masking": "dynamic"},
-        "dynamic, whole words": {"masking": "dynamic", "do_whole_word_mask": True},
-    }.items():
-        path = f"{directory}/{name.replace(', ', '-').replace(' ', '-')}"
-        run(preparation(text, path, num_workers=1, **options))
-        megabytes[name] = os.path.getsize(path) / 1e6
-        shards = record_shards.find_shards(path, LENGTH, PREDICTIONS, 30522)
-        features = record_shards.record_features(shards)
-        masker = None
-        if name != "static":
-            policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
-            masker = BatchMasker(policy, MaskingVocabulary.of(load_vocab(_VOCAB_FILE.value)), PREDICTIONS, seed=1)
-        dataset = input_pipeline.training_batches(shards, features, BATCH, 1, 0, masker=masker)
-        iterator = iter(dataset)
-        batches[name] = lambda iterator=iterator: next(iterator)
-        if name == "static":
-            step = steps_of(make_trainer(BATCH, BertConfig.named("tiny")), iter(dataset))
-    for contender in (*batches.values(), step):
-        contender(), contender()
-    rows = []
-    read, trained = _cpu_milliseconds(batches, 100), _cpu_milliseconds({"static": step}, 5)["static"]
-    for name in batches:
-        row = {"data": name, "MB": megabytes[name], "CPU ms to read a batch": read[name], "CPU ms of a step": trained}
-        rows.append(row | {"share of masking": f"{(read[name] - read['static']) / trained:.1%}"})
-    return rows
-
-
-def _cpu_milliseconds(contenders, count):
-    """Returns the median CPU milliseconds of all threads per call of each contender. The contenders alternate."""
-
-    def call(contender):
-        for _ in range(count):
-            contender()
-
-    calls = {
-        name: functools.partial(seconds, call, contender, clock=time.process_time)
-        for name, contender in contenders.items()
-    }
-    return {name: 1000 * s / count for name, s in medians(calls, 2 * _ROUNDS.value + 1).items()}
-
-
 PARTS = {
     "tokenization": measure_tokenization,
     "program": measure_program,
     "workers": measure_workers,
     "memory": measure_memory,
-    "store": measure_store,
-    "slopes": measure_slopes,
-    "masking": measure_masking,
 }
 
 

@@ -227,7 +227,7 @@ def workers(batch: int, dtype: str) -> Iterator[dict[str, Any]]:
     options = [f"--batch_size={batch}", f"--dtype={dtype}", "--model_size=small", "--max_seq_length=64", "--steps=8"]
 
     def run() -> list[dict[str, float]]:
-        return [{"step": weak_scaling.measure(name, options)[0]} for name in ("two workers", "one process")]
+        return [{"step": weak_scaling.measure(name, options)} for name in ("two workers", "one process")]
 
     labels = {"task": f"workers, batch {batch}", "size": "4 x 512", "dtype": dtype, "peer": "twice one process"}
     return compared(labels, {"step": ("none / none", "no / no")}, run)
