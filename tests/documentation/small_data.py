@@ -111,6 +111,8 @@ def commands() -> str:
         sed -i 's/^the$/The/' cased_L-12_H-768_A-12/vocab.txt
         rm cased_L-12_H-768_A-12/tokenizer_config.json
         python -m bert_tf.convert_checkpoint --input={RELEASED} --output=google-bert/bert-base-uncased --format=hf
+        mkdir sentence-transformers
+        cp -r google-bert/bert-base-uncased sentence-transformers/all-MiniLM-L6-v2
         python run_classifier.py --task_name=text --data_dir=examples/authors --output_dir=$quickstart/authors \\
             --vocab_file=$quickstart/vocab.txt --bert_config_file=$quickstart/pretrained/bert_config.json \\
             --init_checkpoint=$quickstart/pretrained --do_train --max_seq_length=24
