@@ -1,4 +1,4 @@
-"""BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
+"""BERT in TensorFlow 2, with the numbers, names and file formats of the original code."""
 
 import glob
 import os
