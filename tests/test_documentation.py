@@ -87,6 +87,7 @@ OTHER_PROGRAMS_FLAGS = {
     "logdir",
     "name",
     *("location", "spot", "version", "zone"),  # gcloud
+    *("include", "json", "processes"),  # hf, WikiExtractor
 }
 # Flags of the programs that aren't installed, as their sources define them.
 for directory in ("benchmarks", "examples", "experiments", "tests/torture"):
@@ -99,7 +100,7 @@ NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
 SLOW_NOTEBOOKS = ("pretraining", "serving")
 
 # Modules that take no flags of this project; parsing theirs would run them, or need them.
-WITHOUT_FLAGS = ("pytest", "examples.quickstart", "examples.tagged_articles", "spacy")
+WITHOUT_FLAGS = ("pytest", "examples.quickstart", "examples.tagged_articles", "wikiextractor.WikiExtractor")
 
 
 def not_run(block: Block) -> str | None:
