@@ -1,6 +1,6 @@
 """Prints examples of TFRecord files as text, and the counts of their metadata files.
 
-    python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5]
+    python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5] [--baselines]
 
 FILE is a name, a glob pattern, or several names separated by commas; you can pass several. The original program's files
 are also accepted; their records are counted. Tokens to predict are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat}
@@ -8,8 +8,9 @@ if the token is unchanged.
 """
 
 import collections
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -17,10 +18,11 @@ from absl import flags
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import NOT_RECORDS, Metadata, record_offsets
-from bert_tf.text.vocabulary import CONTINUATION, fits_record, load_vocab
+from bert_tf.text.vocabulary import CLS, CONTINUATION, PAD, SEP, UNK, fits_record, load_vocab
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary of the examples. Default: vocab.txt next to FILE.")
 _NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Number of examples to print.", lower_bound=0)
+_BASELINES = flags.DEFINE_boolean("baselines", False, "Read all examples, and print the losses of simple models.")
 
 _REQUIRED = ("input_ids", "input_mask", "next_sentence_labels", "segment_ids")
 _LABELS = ("masked_lm_ids", "masked_lm_positions", "masked_lm_weights")
@@ -31,11 +33,14 @@ def main(*patterns: str) -> None:
     paths = [path for path in files.expand_patterns([*patterns], "FILE") if not path.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(f"FILE: {' '.join(patterns)} matches only metadata files. Pass the files of records.")
-    show(paths, _VOCAB_FILE.value or os.path.join(os.path.dirname(paths[0]), "vocab.txt"), _NUM_EXAMPLES.value)
+    vocab_file = _VOCAB_FILE.value or os.path.join(os.path.dirname(paths[0]), "vocab.txt")
+    show(paths, vocab_file, _NUM_EXAMPLES.value, _BASELINES.value)
 
 
-def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
+def show(paths: Sequence[str], vocab_file: str, num_examples: int, with_baselines: bool = False) -> None:
     """Prints the first examples of a set of TFRecord files, and the sums of the counts in the metadata files.
+
+    If `with_baselines` is True, also prints the result of `baselines`.
 
     Raises:
       InputError: if a file can't be read, or does not match its metadata file or the vocabulary.
@@ -60,6 +65,48 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
             print(f"{path}, example {number}: {describe(example, tokens)}\n")
         counts.update(metadata.counts if metadata else {"records": num_records})
     print(reporting.table([{"count": name, "value": count} for name, count in counts.items()]))
+    if with_baselines:
+        values = baselines((example for path in paths for example in read_examples(path, len(tokens))), tokens)
+        print("\n" + reporting.table([{"baseline": name, "value": value} for name, value in values.items()]))
+
+
+def baselines(examples: Iterable[Mapping[str, Any]], tokens: Sequence[str]) -> dict[str, float]:
+    """Returns the losses (in nats) and accuracies of models that do not read their input.
+
+    The uniform model gives all tokens the same probability. The other models give each label its frequency in the
+    examples. The entropy of the labels is the lowest loss of such a model.
+
+    Args:
+      examples: pre-training examples. If they are not masked, all tokens of the text are counted as labels.
+      tokens: the token of each id.
+
+    Raises:
+      InputError: if there are no labels.
+    """
+    from scipy.stats import entropy
+
+    masked, next_sentence = collections.Counter[int](), collections.Counter[int]()
+    for example in examples:
+        masked.update(masked_ids(example, tokens))
+        next_sentence.update(example["next_sentence_labels"])
+    if not masked:
+        raise InputError("FILE: has no tokens to predict. Use files with examples.")
+    [(most_frequent, count)] = masked.most_common(1)
+    return {
+        f"masked-LM loss, uniform (ln {len(tokens)})": math.log(len(tokens)),
+        "masked-LM loss, token frequencies": float(entropy([*masked.values()])),
+        f"masked-LM accuracy, always {tokens[most_frequent]!r}": count / masked.total(),
+        "next-sentence loss, label frequencies": float(entropy([*next_sentence.values()])),
+        "next-sentence accuracy, most frequent label": max(next_sentence.values()) / next_sentence.total(),
+        f"fraction of {UNK} in the masked tokens": sum(masked[i] for i in masked if tokens[i] == UNK) / masked.total(),
+    }
+
+
+def masked_ids(example: Mapping[str, Any], tokens: Sequence[str]) -> list[int]:
+    """Returns the original ids of the masked tokens, or of all tokens of the text if the example is not masked."""
+    if "masked_lm_ids" in example:
+        return example["masked_lm_ids"][: int(sum(example["masked_lm_weights"]))]
+    return [index for index in example["input_ids"] if tokens[index] not in (PAD, CLS, SEP)]
 
 
 def read_examples(path: str, vocab_size: int, count: int = -1) -> Iterator[dict[str, Any]]:
@@ -93,8 +140,7 @@ def describe(example: Mapping[str, Sequence[int]], tokens: Sequence[str]) -> str
     """Returns an example of `read_examples` as text. `tokens` has the token of each id."""
     labels = {}
     if "masked_lm_ids" in example:  # otherwise masks are drawn during training
-        count = int(sum(example["masked_lm_weights"]))
-        labels = dict(zip(example["masked_lm_positions"][:count], example["masked_lm_ids"], strict=False))
+        labels = dict(zip(example["masked_lm_positions"], masked_ids(example, tokens), strict=False))
     length = sum(example["input_mask"])
     texts = ["", ""]
     for position, (index, segment) in enumerate(zip(example["input_ids"], example["segment_ids"], strict=True)):

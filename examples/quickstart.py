@@ -113,7 +113,7 @@ def most_frequent_label(records: pathlib.Path, vocab_file: pathlib.Path) -> tupl
     pieces = list(load_vocab(str(vocab_file)))
     counts = collections.Counter[int]()
     for example in inspect.read_examples(str(records), len(pieces)):
-        counts.update(example["masked_lm_ids"][: int(sum(example["masked_lm_weights"]))])
+        counts.update(inspect.masked_ids(example, pieces))
     [(label, count)] = counts.most_common(1)
     return pieces[label], count / counts.total()
 

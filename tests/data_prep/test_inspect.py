@@ -1,6 +1,7 @@
 """Examples as text, counts of metadata files, and files that can't be shown."""
 
 import json
+import math
 import pathlib
 import shutil
 
@@ -68,6 +69,35 @@ def test_files_without_metadata_and_without_masks_and_empty_ones_are_shown(direc
     printed = capsys.readouterr().out
     assert " 0 to predict" in printed and "{" not in printed
     assert shown_counts(printed) == {"files": 2, "records": counts["records"]}
+
+
+def test_baselines_count_masked_tokens_and_next_sentences():
+    ids = [PIECES.index(token) for token in ("[CLS]", "ba", "[SEP]", "ba", "[SEP]", "[PAD]")]
+    masked = {"input_ids": ids, "next_sentence_labels": [1], "masked_lm_weights": [1.0, 1.0, 0.0]}
+    masked["masked_lm_ids"] = [PIECES.index("ga"), PIECES.index("ga"), 0]
+    unmasked = {"input_ids": [*ids[:3], PIECES.index("[UNK]"), *ids[4:]], "next_sentence_labels": [0]}
+    found = inspect.baselines([masked, unmasked, unmasked], PIECES)
+    third = -sum(share * math.log(share) for share in (1 / 3, 2 / 3))
+    assert list(found.values()) == pytest.approx([math.log(len(PIECES)), math.log(3), 1 / 3, third, 2 / 3, 1 / 3])
+    assert "masked-LM accuracy, always 'ga'" in found
+
+
+def test_baselines_are_printed_for_all_examples_of_a_set(directory, made, capsys):
+    paths, counts = made
+    inspect.show(paths, str(directory / "vocab.txt"), 0, with_baselines=True)
+    printed = capsys.readouterr().out
+    examples = [features(record) for path in paths for record in records(path)]
+    expected = inspect.baselines(examples, PIECES)
+    shown = printed[printed.index("baseline") :].splitlines()[2:]
+    assert [line.split("  ")[-1].strip() for line in shown] == [f"{value:.4g}" for value in expected.values()]
+    share = counts["random_next"] / counts["records"]
+    assert expected["next-sentence accuracy, most frequent label"] == max(share, 1 - share)
+
+
+def test_baselines_of_files_without_examples_are_an_error(directory):
+    (directory / "none.tfrecord").touch()
+    with pytest.raises(InputError, match="no tokens to predict"):
+        inspect.show([str(directory / "none.tfrecord")], str(directory / "vocab.txt"), 0, with_baselines=True)
 
 
 def changed(change):
