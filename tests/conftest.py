@@ -14,6 +14,9 @@ import pathlib
 
 import pytest
 
+# Sets how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+import bert_tf  # noqa: F401
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
@@ -27,10 +30,6 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # It says how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
-    import bert_tf  # noqa: F401
-
-    # isort: split
     import tensorflow as tf
 
     from tests import command_server
