@@ -3,10 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -15,7 +12,7 @@ from benchmarks.local_cluster import worker_configs
 from bert_tf.distribution import cluster
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from tests.conftest import ROOT
+from tests import command_server, programs
 
 
 def outcomes(*workers, seconds=20):
@@ -127,16 +124,9 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
 
 
 def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
-    code = (
-        "import atexit, sys, run_pretraining\n"
-        "atexit.register(lambda: print('tensorflow' in sys.modules))\n"
-        "run_pretraining.cli()"
-    )
-    command = [sys.executable, "-c", code, f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
-    environment = {**os.environ, "TF_CONFIG": worker_configs(2)[1]}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (1, "False\n")
-    assert "this process is worker 1 of 2 workers" in ended.stderr
+    command = ["run_pretraining.py", f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
+    options = {"environment": {"TF_CONFIG": worker_configs(2)[1]}, "server": command_server.without_tensorflow}
+    assert "this process is worker 1 of 2 workers" in programs.run(*command, expect=1, **options)
 
 
 @pytest.mark.parametrize(

@@ -137,22 +137,6 @@ def make_run(files, directory, config=None, data=None, second=None, train_batch_
     return PretrainingRun(settings, config or BertConfig.from_json_file(files[0]), vocab_file)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([], "^error: No step is selected. Pass --do_train, --do_eval or --do_export"),
-        (["--do_train", "--use_best_checkpoint"], "error: --use_best_checkpoint.*--eval_input_file"),
-        (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file.* --do_train"),
-        (["--do_train", "--recipe=lamb_64k"], "error: --second_input_file.* --recipe"),
-        (["--do_train", "--second_num_warmup_steps=3"], "--second_num_warmup_steps .* --second_learning_rate"),
-        (["--do_train", "--num_train_epochs=2", "--second_input_file=a"], "--num_train_epochs is not used with"),
-    ],
-)
-def test_usage_errors_name_the_flag(files, tmp_path, values, message):
-    given = [flag for flag in flags(files, tmp_path / "out") if "steps" not in flag]
-    assert re.search(message, programs.run("run_pretraining.py", *given, *values, expect=1), re.MULTILINE)
-
-
 def test_epochs_give_the_number_of_steps(files, tmp_path):
     """45% of 80 examples in batches of 8 are 4.5 steps. All of them are used."""
     command = ["run_pretraining.py", *flags(files, tmp_path / "out", num_train_epochs=0.45), "--do_train"]

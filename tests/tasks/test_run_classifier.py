@@ -153,15 +153,3 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, di
     settings = settings | ({"test_file": str(tmp_path / "a.csv")} if "test_file" in settings else {})
     with pytest.raises(InputError, match=message):
         build_task(DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--task_name=ner", "--original_format"], "--original_format is not used with --task_name=ner"),
-        (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
-    ],
-)
-def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
-    output = programs.run("run_classifier.py", f"--output_dir={tmp_path}", "--do_train", *given, expect=1)
-    assert f"error: {message}" in output

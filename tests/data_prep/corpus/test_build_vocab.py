@@ -99,14 +99,6 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
     assert few.keys() <= set(learn_vocabulary(few, 10**4, FIRST))
 
 
-def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
-    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
-    output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
-    assert "error: --output_file" in output and "is a directory" in output and "words" not in output
-    output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
-    assert "--max_words is 0" in output
-
-
 def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
     flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path / 'vocab.txt'}"]
     with claimed(str(tmp_path / "vocab.txt.work"), "--output_file", "vocabulary"):

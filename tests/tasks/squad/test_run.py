@@ -339,21 +339,6 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     assert not (out / "stage_1").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([], "^error: .*--do_train, --do_predict, --interactive, --do_export or --evaluate_file"),
-        (["--evaluate_file=p.json", "--predict_file=q.json", "--do_export"], "--evaluate_file .* --do_export"),
-        (["--evaluate_file=p.json"], "--evaluate_file is used only with --predict_file"),
-        (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
-    ],
-)
-def test_usage_errors_name_the_flag(tmp_path, given, message):
-    output = programs.run("run_squad.py", f"--output_dir={tmp_path}", *given, expect=1)
-    assert re.search(message, output, re.MULTILINE)
-    assert "Traceback" not in output
-
-
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
     names = [squad_task._describe_member(str(tmp_path))]  # lists alone
     for weight in (1.0, 2.0):
