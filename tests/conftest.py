@@ -175,6 +175,14 @@ def assert_close(actual, expected, atol, name=""):
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=atol, err_msg=name)
 
 
+def assert_refused(match, function, *arguments, **options):
+    """Checks that a call raises an InputError whose message matches a regular expression."""
+    from bert_tf.runtime.errors import InputError
+
+    with pytest.raises(InputError, match=match):
+        function(*arguments, **options)
+
+
 def is_compiled(function, *args):
     """Whether the graph of a tf.function contains parts that XLA compiles."""
     graph = function.get_concrete_function(*args).graph.as_graph_def()

@@ -1,9 +1,7 @@
 """What can be known at the start is known before TensorFlow is imported or before any text is tokenized."""
 
-import numpy as np
 import pytest
 
-import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
@@ -214,7 +212,9 @@ def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokeniz
 
 
 def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
-    checkpoint = pretrained_model(tmp_path)
+    config, _ = programs.write_model_files(tmp_path)
+    encoder, checkpoint = BertEncoder(BertConfig.from_json_file(config)), str(tmp_path)
+    checkpoints.write_checkpoint(f"{tmp_path}/bert_model.ckpt", checkpoints.named_variables(encoder.weights))
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
     for directory, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
         made = run(do_train=False, output_dir=str(tmp_path / directory), init_checkpoint=checkpoint)
@@ -246,79 +246,3 @@ def test_what_is_probably_wrong_is_a_warning(capsys):
         warned = capsys.readouterr().err
         expected = f"--doc_stride={stride}: windows do not overlap if questions have {longest} or more tokens. Use a"
         assert (expected in warned) == (longest is not None)
-
-
-@pytest.mark.parametrize(
-    ("settings", "fit", "message"),
-    [
-        ({}, {}, r"^epochs=3.0 of 8 examples with batch_size=32 is less than one step\. Use a smaller batch"),
-        ({}, {"epochs": 0}, "^epochs is 0"),
-        ({}, {"batch_size": 8, "gradient_accumulation_steps": 3}, "^batch_size=8: .* gradient_accumulation_steps=3"),
-        ({"freeze_layers": 9}, {}, "^freeze_layers=9: the model has only 1 layers"),
-        ({"max_seq_length": 5000}, {}, "^max_seq_length is 5000, but"),
-        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. Pass local on a TPU VM"),
-        ({}, {"validation_split": 0.5, "selection_metric": "f1"}, r"^selection_metric: text has no f1\. Use accuracy"),
-        ({}, {"selection_metric": "bleu"}, "^selection_metric is 'bleu'. Expected one of accuracy, f1, "),
-        ({"output_dir": "/proc/x"}, {}, "^output_dir: /proc: no files can be created"),
-        (
-            {"multi_label": True, "label_threshold": "tune"},
-            {},
-            "^label_threshold is 'tune', but .* Pass validation_data",
-        ),
-    ],
-)
-def test_python_s_messages_name_arguments(tmp_path, settings, fit, message):
-    checkpoint = pretrained_model(tmp_path)
-    labels = [["a"], ["b"]] * 4 if "multi_label" in settings else ["a", "b"] * 4
-    with pytest.raises(InputError, match=message) as raised:
-        bert_tf.Classifier.from_pretrained(checkpoint, **{"max_seq_length": 8} | settings).fit(
-            ["a", "b"] * 4, labels, **fit
-        )
-    assert "--" not in str(raised.value)
-
-
-def pretrained_model(directory):
-    config, _ = programs.write_model_files(directory)
-    encoder = BertEncoder(BertConfig.from_json_file(config))
-    weights = {variable.path: np.array(variable) for variable in encoder.weights}
-    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
-    return str(directory)
-
-
-def test_python_s_messages_name_changed_arguments(tmp_path):
-    checkpoint, out = pretrained_model(tmp_path), str(tmp_path / "out")
-
-    def fit(**settings):
-        classifier = bert_tf.Classifier.from_pretrained(checkpoint, max_seq_length=8, output_dir=out)
-        classifier.fit(["a", "b"] * 4, ["a", "b"] * 4, num_train_steps=1, **settings)
-
-    fit(batch_size=8, learning_rate=1e-4)
-    message = r"(?s)^output_dir: .* batch_size was 8, and is 4 now.* pass allow_changed_settings to use the new ones"
-    with pytest.raises(InputError, match=message) as raised:
-        fit(batch_size=4)
-    assert "--" not in str(raised.value) and "train_batch_size" not in str(raised.value)
-    fit(batch_size=4, allow_changed_settings=True)  # the advice
-
-
-def test_python_s_messages_name_the_right_call(tmp_path, capsys):
-    directory = pretrained_model(tmp_path)
-    with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):
-        bert_tf.Classifier.load(tmp_path / "nope")
-    for load, name in ((bert_tf.load_model, "load_model"), (bert_tf.FillMask, "FillMask")):
-        with pytest.raises(InputError, match=rf"^{name}\(\): there is no checkpoint 'nope'"):
-            load("nope")
-    with pytest.raises(TypeError, match="omit num_labels"):
-        bert_tf.Classifier.from_pretrained(directory, num_labels=2)
-    with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
-        bert_tf.Classifier.from_pretrained(directory).predict(["a"])
-    bert_tf.Classifier.from_pretrained(directory, max_seq_length=8, learning_rate=3.5)
-    assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
-    encoder = bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=8)
-    with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
-        bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=5000)
-    vectors = encoder.encode(["a b", "c"])
-    assert encoder.encode("a b").tolist() == vectors[0].tolist()
-    assert encoder.encode([]).shape == (0, vectors.shape[1])
-    similarity = encoder.similarity(vectors, vectors[:1])
-    cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
-    np.testing.assert_allclose(similarity, [[1.0], [cosine]], atol=1e-6)

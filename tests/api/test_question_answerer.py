@@ -8,43 +8,8 @@ import pytest
 
 import bert_tf
 from bert_tf.runtime.files import InputError
-from tests.api.tiny import LEARN
 
 pytestmark = pytest.mark.plain
-
-
-def test_questions(pretrained, tmp_path):
-    contexts = ["a fine day here", "poor words a day", "here fine words", "a poor day words"] * 6
-    questions = [("fine words" if "fine" in context else "poor words", context) for context in contexts]
-    answers = ["fine" if "fine" in context else ("poor", context.index("poor")) for context in contexts]
-    options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "max_answer_length": 3}
-    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, output_dir=str(tmp_path / "run"), **options)
-    with pytest.raises(InputError, match="no trained model yet"):
-        answerer.predict(questions)
-    scores = answerer.fit(questions, answers, validation_split=0.25, **LEARN)
-    assert scores == {"exact_match": 100.0, "f1": 100.0}
-    assert answerer.predict(questions[:4]) == ["fine", "poor", "fine", "poor"]
-    assert answerer.evaluate(questions, answers)["exact_match"] == answerer.score(questions, answers) == 100.0
-    best = answerer.predict_n_best(questions[:2])
-    assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
-    assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
-    nothing = ("fine words", "")
-    assert answerer.predict([nothing, questions[0]]) == ["", "fine"]
-    assert answerer.predict_n_best([nothing, questions[0]]) == [[], best[0]]
-    longer = {"output_dir": str(tmp_path / "run"), **options, "max_seq_length": 20, "doc_stride": 5}
-    assert bert_tf.QuestionAnswerer.from_pretrained(pretrained, **longer).predict(questions[:1]) == ["fine"]
-    for settings in ({"max_seq_length": 16}, {"max_seq_length": 5000}):
-        with pytest.raises(InputError, match=next(iter(settings))):
-            bert_tf.QuestionAnswerer.from_pretrained(pretrained, **settings)
-    answerer.save(str(tmp_path / "saved"))
-    saved = str(tmp_path / "saved")
-    for loaded in (
-        bert_tf.QuestionAnswerer.load(saved),
-        bert_tf.QuestionAnswerer.from_pretrained(saved, **options),
-    ):
-        assert loaded.predict_n_best(questions[:2]) == best
-    with pytest.raises(InputError, match=r"pair \(question, context\)"):
-        answerer.predict(["a question"])
 
 
 @pytest.mark.parametrize(

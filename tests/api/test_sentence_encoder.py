@@ -86,6 +86,15 @@ def test_layers_are_concatenated(pretrained):
     assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
 
 
+def test_one_text_no_texts_and_similarities(pretrained):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+    vectors = encoder.encode(TEXTS)
+    assert encoder.encode(TEXTS[0]).tolist() == vectors[0].tolist()
+    assert encoder.encode([]).shape == (0, vectors.shape[1])
+    cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    assert_close(encoder.similarity(vectors[:2], vectors[:1]), [[1.0], [cosine]], 1e-6)
+
+
 def test_bfloat16_is_close_to_float32(pretrained):
     low = bert_tf.SentenceEncoder.from_pretrained(pretrained, dtype="bfloat16")
     assert low._encoder.dtype == tf.bfloat16
