@@ -24,7 +24,7 @@ from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import command_server, programs
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 
 @contextlib.contextmanager
@@ -192,8 +192,7 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):
         sizes.config(None, None)
-    with pytest.raises(InputError, match="Pass either --bert_config_file or"):
-        sizes.config(None, "vocab.txt")
+    assert_refused("Pass either --bert_config_file or", sizes.config, None, "vocab.txt")
 
 
 def test_defaults_are_set_except_for_given_flags():

@@ -19,6 +19,7 @@ from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests import command_server, programs
+from tests.conftest import assert_refused
 
 CLASSIFIER = "run_classifier.py --task_name=text --train_file={file} --do_train"
 SQUAD = "run_squad.py --train_file={file} --do_train"
@@ -192,8 +193,7 @@ def test_all_files_are_read_before_any_is_tokenized(run, tmp_path, split, conten
     if content:
         path.write_text(content)
     made = run()
-    with pytest.raises(InputError, match=split):
-        workflow.prepare(made)
+    assert_refused(split, workflow.prepare, made)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,7 @@ def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run
     for directory, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
         made = run(do_train=False, output_dir=str(tmp_path / directory), init_checkpoint=checkpoint)
         message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
-        with pytest.raises(InputError, match=message):
-            workflow.finetune(made.task, made.settings, run=made)
+        assert_refused(message, workflow.finetune, made.task, made.settings, run=made)
     made = run(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)  # the advice
     with pytest.raises(AssertionError, match="tokenized"):
         workflow.finetune(made.task, made.settings, run=made)

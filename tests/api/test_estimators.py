@@ -20,7 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.training import loop
 from tests import finished_runs, programs
 from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
-from tests.conftest import assert_close
+from tests.conftest import assert_close, assert_refused
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
@@ -40,16 +40,14 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
     classifier = bert_tf.Classifier.load(tmp_path / "rte-run")
     assert classifier.labels == ["entailment", "not_entailment"]
     assert set(classifier.predict(pairs)) <= set(classifier.labels)
-    with pytest.raises(InputError, match=r"x: .* pairs of texts"):
-        classifier.predict(GOOD)
+    assert_refused(r"x: .* pairs of texts", classifier.predict, GOOD)
     assert bert_tf.Regressor.load(tmp_path / "sts-b-run").predict(pairs).shape == (4,)
     for kind, task, right in (
         (bert_tf.Regressor, "rte", "Classifier"),
         (bert_tf.Classifier, "sts-b", "Regressor"),
         (bert_tf.TokenClassifier, "rte", "Classifier"),
     ):
-        with pytest.raises(InputError, match=f"has a run of '{task}'. Use {right}.load"):
-            kind.load(tmp_path / f"{task}-run")
+        assert_refused(f"has a run of '{task}'. Use {right}.load", kind.load, tmp_path / f"{task}-run")
 
 
 def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrained, tmp_path):
@@ -65,8 +63,7 @@ def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrai
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     assert_close(fit(TEXTS).predict(GOOD), first, 0)
     for texts in ([*TEXTS[1:], TEXTS[0]], [(text, text) for text in TEXTS]):
-        with pytest.raises(InputError, match="training_rows_sha256"):
-            fit(texts)
+        assert_refused("training_rows_sha256", fit, texts)
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
@@ -82,8 +79,7 @@ def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, cap
         (lambda: cased.evaluate(TEXTS, LABELS), "do_lower_case was True, and is False now"),
         (lambda: classifier.evaluate(TEXTS[:2], ["pos", "other"]), r"^example 1: the label 'other'"),
     ):
-        with pytest.raises(InputError, match=message):
-            use()
+        assert_refused(message, use)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
     shorter = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=directory)
     assert_close(shorter.predict_proba(TEXTS), classifier.predict_proba(TEXTS), 1e-6)  # the texts have 5 tokens

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.api import in_memory
-from bert_tf.runtime.files import InputError
 from tests.api.tiny import LABELS, TEXTS
 from tests.conftest import assert_refused
 
@@ -57,8 +56,7 @@ def test_batches_of_two_are_no_pairs():
         assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
     assert read(pairs) == read(pairs, rank=1) == pairs
     for elements, batch in ((texts, True), (pairs, False)):
-        with pytest.raises(InputError, match="x: a tensor of two texts"):
-            read(elements, batch=batch)
+        assert_refused("x: a tensor of two texts", read, elements, batch=batch)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +83,7 @@ def test_batches_of_two_are_no_pairs():
 )
 def test_bad_data_are_named(pretrained, x, y, message):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
-    with pytest.raises(InputError, match=message):
-        estimator.fit(x, y)
+    assert_refused(message, estimator.fit, x, y)
 
 
 # Reader -> the class, and its data with a value in the second example.
@@ -130,15 +127,13 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
     if (reader, value) in (("number", "number"), ("answer", "list"), ("question", "empty")):
         assert len(read()) == 2
     else:
-        with pytest.raises(InputError, match=r"(example|sentence) 1|is not UTF-8|have the types int and str"):
-            read()
+        assert_refused(r"(example|sentence) 1|is not UTF-8|have the types int and str", read)
 
 
 @pytest.mark.parametrize("frame", [FRAME.set_axis(["a", "b"], axis=1).assign(c="x"), {"text": TEXTS}])
 def test_sentences_are_no_tables(pretrained, frame):
     encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    with pytest.raises(InputError, match=r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is "):
-        encoder.encode(frame)
+    assert_refused(r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is ", encoder.encode, frame)
 
 
 class Polars:

@@ -8,6 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.runtime.files import InputError
+from tests.conftest import assert_refused
 
 pytestmark = pytest.mark.plain
 
@@ -30,8 +31,7 @@ pytestmark = pytest.mark.plain
 )
 def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
-    with pytest.raises(InputError, match=message):
-        answerer.fit([("fine words", "a fine day")], [answer])
+    assert_refused(message, answerer.fit, [("fine words", "a fine day")], [answer])
 
 
 def test_questions_and_contexts_are_found_by_name(pretrained, tasks):
@@ -54,8 +54,7 @@ def test_questions_and_contexts_are_found_by_name(pretrained, tasks):
     answerer.fit(named, validation_data=named)
     assert len(tasks[-1].examples("predict")) == 2
     assert (written[0][0][0].question_text, written[0][0][0].context) == (question, context)
-    with pytest.raises(InputError, match="example 0 has 'context', 'id'"):
-        answerer.fit(frame[["context", "id"]], ["fine"] * 2)
+    assert_refused("example 0 has 'context', 'id'", answerer.fit, frame[["context", "id"]], ["fine"] * 2)
 
 
 def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained, tasks):
@@ -88,5 +87,4 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     answerer.save(str(tmp_path / "saved"))
     loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
     assert loaded._predictor.null_score_diff_threshold == scores["best_f1_thresh"]
-    with pytest.raises(InputError, match="need validation data"):
-        answerer.fit(questions, answers, early_stopping_patience=1)
+    assert_refused("need validation data", answerer.fit, questions, answers, early_stopping_patience=1)

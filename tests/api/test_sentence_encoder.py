@@ -16,7 +16,7 @@ from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
 from tests.api.tiny import weights_of
-from tests.conftest import assert_close
+from tests.conftest import assert_close, assert_refused
 
 TEXTS = ["a fine day", "poor words", "day"]
 
@@ -118,13 +118,11 @@ def test_bfloat16_is_close_to_float32(pretrained):
 )
 def test_other_vectors_are_refused(directory, file, values, place, found):
     write(directory / file, values)
-    with pytest.raises(InputError, match=f"(?s){place}.*{found}"):
-        bert_tf.SentenceEncoder.from_pretrained(directory)
+    assert_refused(f"(?s){place}.*{found}", bert_tf.SentenceEncoder.from_pretrained, directory)
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
-    [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")],
+    ("given", "found"), [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")]
 )
 def test_a_model_without_the_layers_is_named(pretrained, given, found):
     with pytest.raises(InputError, match=found):

@@ -13,6 +13,7 @@ from bert_tf.distribution import cluster
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from tests import command_server, programs
+from tests.conftest import assert_refused
 
 
 def outcomes(*workers, seconds=20):
@@ -114,8 +115,7 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
         config.check_tf_config()
     monkeypatch.setenv("TF_CONFIG", worker_configs(2)[1])
     message = f"--distribution_strategy is {strategy}, but .* TF_CONFIG this process is worker 1 of 2 workers"
-    with pytest.raises(InputError, match=message):
-        config.check_tf_config()
+    assert_refused(message, config.check_tf_config)
     DistributionConfig("multi_worker").check_tf_config()
     monkeypatch.setenv("TF_CONFIG", "{")
     config.check_tf_config()
@@ -150,5 +150,4 @@ def test_bad_descriptions_of_a_cluster_are_refused(workers, task, word, monkeypa
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}) if task else "")
     with pytest.raises(InputError, match=word):
         DistributionConfig("multi_worker").check_tf_config()
-    with pytest.raises(InputError, match="--distribution_strategy is 'horovod'"):
-        DistributionConfig("horovod")
+    assert_refused("--distribution_strategy is 'horovod'", DistributionConfig, "horovod")

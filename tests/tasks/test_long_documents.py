@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import export
-from bert_tf.runtime.errors import InputError
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import Columns, DataConfig
@@ -17,7 +16,7 @@ from bert_tf.text import FullTokenizer, packing
 from bert_tf.text.long_documents import LongDocuments, document_means
 from tests.api.conftest import pretrained  # noqa: F401 (a fixture)
 from tests.api.tiny import FIT, LEARN
-from tests.conftest import assert_close
+from tests.conftest import assert_close, assert_refused
 from tests.programs import PIECES
 
 LENGTH = 10
@@ -96,8 +95,7 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # 
     for change in {"long_documents": "truncate", "doc_stride": 128}, {"doc_stride": 6}:
         if mode == "windows" or "long_documents" in change:
             changed = bert_tf.Classifier.from_pretrained(pretrained, **options | change)
-            with pytest.raises(InputError, match="|".join(change)):
-                changed.fit(DOCUMENTS, LABELS, **FIT)
+            assert_refused("|".join(change), changed.fit, DOCUMENTS, LABELS, **FIT)
 
     classifier.save(tmp_path / "saved")
     assert_close(bert_tf.Classifier.load(tmp_path / "saved").predict_proba(DOCUMENTS[:6]), probabilities[:6], 0)
@@ -153,5 +151,4 @@ def test_windows_have_the_weights_of_their_documents(write):
     ],
 )
 def test_settings_that_do_not_fit_are_refused(make, named):
-    with pytest.raises(InputError, match=named):
-        make()
+    assert_refused(named, make)

@@ -13,6 +13,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.tables import SkippedRow
+from tests.conftest import assert_refused
 
 
 def test_one_table_in_three_formats(write):
@@ -99,10 +100,8 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"):  # what spreadsheets write
         assert cells("a.tsv", "text\tlabel\r\n\xe4\u4e2d\tx\r\n", encoding=encoding) == [("\xe4\u4e2d", "x")]
     for delimiter in ("", "::", "\n", '"'):
-        with pytest.raises(InputError, match="--delimiter is "):
-            cells("a.csv", "text;label\na;x\n", delimiter)
-    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a\.jsonl has no cells with delimiters"):
-        cells("a.jsonl", "{}\n", ";")
+        assert_refused("--delimiter is ", cells, "a.csv", "text;label\na;x\n", delimiter)
+    assert_refused(r"--delimiter is ';', but .*a\.jsonl has no cells with delimiters", cells, "a.jsonl", "{}\n", ";")
     with pytest.raises(InputError, match=r"line 1: the column 'text' is missing. Found: 'text;label'.*--delimiter"):
         cells("a.tsv", "text;label\na;x\n")
 

@@ -11,7 +11,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 from tests.programs import PIECES
 
 
@@ -123,8 +123,7 @@ def test_another_separator_of_labels_is_found(write):
         task = task_of(write, text, problem="multi_label", **options)
         task.check_training_set(task.examples("train"))
 
-    with pytest.raises(InputError, match=r"'x;y' may be several labels.*--label_separator"):
-        check("x;y", "z", "")
+    assert_refused(r"'x;y' may be several labels.*--label_separator", check, "x;y", "z", "")
     check("x;y", "z, x")
     check("x", "y")
     check("x;y", "z", labels=["x;y", "z"])
@@ -149,8 +148,7 @@ def test_columns_of_0_and_1_are_labels(write, tokenizer):
     features = task.featurize(task.examples("train"), tokenizer, 8)
     assert features.per_example["label_ids"].tolist() == [[0, 1], [1, 0], [0, 0]]
     bad = task_of(write, "text,x,y\na,1,2\n", name="bad.csv", columns=Columns(label="y,x"), problem="multi_label")
-    with pytest.raises(InputError, match=r"bad.csv, line 2: the label \('y'\) is '2'. Use 0 or 1"):
-        bad.examples("train")
+    assert_refused(r"bad.csv, line 2: the label \('y'\) is '2'. Use 0 or 1", bad.examples, "train")
 
 
 def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
@@ -165,8 +163,7 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
             assert task.label_threshold == 0.5
             vars(task).update(tuned)
         assert task.predictions(outputs).tolist() == chosen
-    with pytest.raises(InputError, match=r"--label_threshold is '1\.5'"):
-        task_of(write, text, problem="multi_label", label_threshold="1.5")
+    assert_refused(r"--label_threshold is '1\.5'", task_of, write, text, problem="multi_label", label_threshold="1.5")
 
 
 def features_with(label_ids):
@@ -193,8 +190,7 @@ def test_class_weights(write, class_weights, expected):
         return task_of(write, text, class_weights=class_weights).weights()
 
     if isinstance(expected, str):
-        with pytest.raises(InputError, match=f"--class_weights: {expected}"):
-            weights()
+        assert_refused(f"--class_weights: {expected}", weights)
     else:
         assert weights() == pytest.approx(expected)
 

@@ -3,7 +3,6 @@ import random
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.runtime.locks import claimed
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file
@@ -14,6 +13,7 @@ from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.workers import Workers
 from tests import programs
+from tests.conftest import assert_refused
 from tests.data_prep.corpora import write_corpus
 
 FIRST = [*SPECIAL_TOKENS, "[unused0]"]
@@ -76,10 +76,8 @@ def test_vocabulary_has_the_size_asked_for_and_its_order(counts):
 def test_sizes_out_of_reach(counts):
     everything = learn_vocabulary(counts, 10**6, FIRST)
     assert 500 < len(everything) < 10**4
-    with pytest.raises(InputError, match="--vocab_size is 30, but the special tokens"):
-        learn_vocabulary(counts, 30, FIRST)
-    with pytest.raises(InputError, match="no words"):
-        learn_vocabulary({}, 30, FIRST)
+    assert_refused("--vocab_size is 30, but the special tokens", learn_vocabulary, counts, 30, FIRST)
+    assert_refused("no words", learn_vocabulary, {}, 30, FIRST)
 
 
 def test_rare_characters_are_left_out_of_the_alphabet(counts):

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
+from tests.conftest import assert_refused
 
 
 def entries(**probabilities):
@@ -74,5 +74,4 @@ def test_merged_files_are_written_as_any_others(tmp_path):
     ],
 )
 def test_other_files_are_no_n_best_lists(write, content, message):
-    with pytest.raises(InputError, match=message):
-        squad.read_n_best(write("n.json", content))
+    assert_refused(message, squad.read_n_best, write("n.json", content))
