@@ -146,6 +146,15 @@ def write(tmp_path):
     return write_file
 
 
+@pytest.fixture
+def tokenizer(write):
+    """The tokenizer of the vocabulary `programs.PIECES`."""
+    from bert_tf.text import FullTokenizer
+    from tests.programs import PIECES
+
+    return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+
+
 def tiny_config(**changes):
     """A config with small sizes, most of them different from one another."""
     from bert_tf.config import BertConfig

@@ -95,13 +95,8 @@ def test_missing_vocab_size_and_released_defaults():
         assert BertConfig.from_dict({"vocab_size": 10, "hidden_act": act}).hidden_act == "linear"
 
 
-def test_files_that_are_not_configs_are_refused(write):
-    for path, place in (
-        ("missing.json", "missing"),
-        (write("a.json", ""), "a.json"),
-        (write("b.json", "{1}"), "b.json"),
-    ):
-        assert_refused(f"^--bert_config_file: .*{place}", BertConfig.from_json_file, path)
+def test_a_missing_file_is_named():
+    assert_refused("^--bert_config_file: .*missing", BertConfig.from_json_file, "missing.json")
 
 
 def test_too_long_sequences_and_too_large_vocabularies_are_refused():

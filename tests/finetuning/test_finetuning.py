@@ -27,7 +27,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.registry import build_task
-from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
@@ -366,21 +365,6 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
         export.build(out, ExportConfig())
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
-
-
-def test_tags_are_learned_and_written_as_conll(tmp_path, write):
-    sentence = "a O\nbcd B-PER\ne I-PER\n\n"
-    paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
-    paths["test"] = write("test.txt", "a\nbcd\n\na\n")
-    steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
-    run = run_of(tmp_path, write, learning_rate=1e-2, num_train_epochs=8, **steps)
-    settings = run.settings.in_directory(str(tmp_path / "out"))
-    done = finetune(FinetuningRun(TaggingTask(DataConfig("ner"), paths), settings, (run.config, run.tokenizer)))
-    assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
-    assert done["eval"]["dev"]["eval_loss"] < 0.2
-    lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
-    assert [line.split(" ")[0] for line in lines] == ["a", "bcd", "", "a", ""]
-    assert lines[1] == "bcd B-PER"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,6 @@ def test_cola_has_a_header_only_in_its_test_set(write):
         ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' .* '0', '1'"),
         ("SST-2", "sentence\tlabel\na\t1\nb\n", "line 3: .* column 'label'"),
         ("SST-2", "sentence\tlabel\n", "there are no rows"),
-        ("SST-2", "", "is empty"),
         ("SST-2", b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff"),
         ("STS-B", f"{STS_B}\n0\tg\tf\ty\to\ts\ts\ta\tb\thigh\n", "line 2: the score 'high'"),
     ],

@@ -19,7 +19,6 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import own_tasks, registry
 from bert_tf.tasks.data_config import DataConfig, check_name
-from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
@@ -79,8 +78,7 @@ def config(tmp_path):
 
 
 @pytest.fixture
-def model(write):
-    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+def model(tokenizer):
     return tiny_config(vocab_size=len(PIECES), num_hidden_layers=1), tokenizer
 
 

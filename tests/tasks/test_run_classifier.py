@@ -13,6 +13,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
+from bert_tf.text.long_documents import LongDocuments
 from tests import programs
 from tests.conftest import assert_refused
 
@@ -140,6 +141,17 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("swag", ".", {"problem": "regression"}, r"--problem is used only with --task_name=text\."),
         ("text", ".", {"document_context": False}, r"--document_context is used only with --task_name=ner\."),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
+        ("text", ".", {"problem": "regression", "labels": ["a", "b"]}, "--labels"),
+        ("text", ".", {"problem": "multi_label", "class_weights": "balanced"}, "--class_weights"),
+        ("text", ".", {"label_threshold": "0.4"}, "--label_threshold is used only with --problem=multi_label"),
+        ("text", ".", {"problem": "multi_label", "label_threshold": "1.5"}, r"--label_threshold is '1\.5'"),
+        ("text", ".", {"columns": Columns(label_separator=";")}, "--label_separator is .*--problem=classification"),
+        ("text", ".", {"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
+        ("text", ".", {"dev_fraction": 1.5}, r"--dev_fraction is 1\.5"),
+        ("text", ".", {"dev_fraction": 0.5, "dev_file": "a.csv"}, "--dev_fraction is not used with --dev_file"),
+        ("mnli", ".", {"dev_fraction": 0.5}, r"--dev_fraction is not used with --task_name=mnli\."),
+        ("text", ".", {"columns": Columns(text_b="b"), "documents": LongDocuments("windows")}, "--long_documents"),
+        ("cola", ".", {"documents": LongDocuments("windows")}, "is used only with --task_name=text"),
     ],
 )
 def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, directory, settings, message):

@@ -134,8 +134,6 @@ def test_texts_of_a_million_characters_are_read(write):
         ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
         ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \("),
         ("a.csv", "words,label\n", "line 1: the column 'text' is missing. Found: 'words', 'label'"),
-        ("a.csv", "text,label,text\na,x,b\n", "line 1: several columns have the name 'text'"),
-        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: several columns have the name 'text'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
         ("a.jsonl", '["a"]\n', "line 1: the line is not a JSON object"),
         ("a.jsonl", '{"label": "x"}\n', "line 1: there is no column 'text'"),

@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -26,12 +24,6 @@ def test_distributions_are_averaged():
         assert not averaged[window, length:].any()
 
 
-def test_one_run_keeps_its_ranking():
-    run = np.random.default_rng(1).normal(0, 3, [2, 6])
-    averaged = squad.average_distributions([run], np.array([6, 6]))
-    np.testing.assert_allclose(np.diff(averaged), np.diff(run), rtol=1e-9)
-
-
 def test_n_best_lists_are_merged_by_mean_probability():
     merged = squad.merge_n_best([{"q": entries(x=0.6, y=0.4)}, {"q": entries(z=0.5, y=0.5)}], n_best_size=2)
     assert merged.answers == {"q": "y"}
@@ -56,13 +48,6 @@ def test_null_odds_are_averaged():
     assert squad.merge_n_best(runs, null_odds_of_runs=odds, null_score_diff_threshold=-2.0).answers == {"q": ""}
     only_null = squad.merge_n_best([{"q": entries(null=1.0)}], null_odds_of_runs=[{"q": 5.0}])
     assert (only_null.answers, only_null.best_non_null, only_null.without_candidates) == ({"q": ""}, {"q": ""}, ["q"])
-
-
-def test_merged_files_are_written_as_any_others(tmp_path):
-    merged = squad.merge_n_best([{"q": entries(x=0.6, y=0.4)}])
-    merged.write(str(tmp_path / "predictions.json"), str(tmp_path / "nbest.json"))
-    assert (tmp_path / "nbest.json").read_text() == json.dumps(merged.n_best, indent=4) + "\n"
-    assert squad.read_n_best(str(tmp_path / "nbest.json")) == merged.n_best
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,6 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
     assert (only_unanswerable["exact"], only_unanswerable["HasAns_exact"]) == (20.0, 0.0)
 
 
-def test_scores_of_version_1_come_without_thresholds():
-    predictions = SquadPredictions(answers={"q": "the Cat!"})
-    results = squad.evaluate(one_question("cat", "dog"), predictions, version_2_with_negative=False)
-    assert results == {"exact_match": 100.0, "f1": 100.0}
-
-
 @pytest.mark.parametrize("content", ["[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}'])
 def test_other_files_are_no_threshold(write, content):
     directory = os.path.dirname(write(run_directory.TUNED_FILE, content))

@@ -43,20 +43,6 @@ def test_examples_share_the_words_of_their_paragraph(squad_file):
     assert (first.context, first.answer_offset) == (CONTEXT, 32)
 
 
-def test_answers_are_not_read_for_predicting(squad_file):
-    path = squad_file(question(answer=None))
-    (example,) = original_api.read_squad_examples(path, is_training=False)
-    assert (example.orig_answer_text, example.start_position, example.is_impossible) == (None, None, False)
-
-
-def test_impossible_questions(squad_file):
-    path = squad_file(question("a", is_impossible=False), {**question("b", answer=None), "is_impossible": True})
-    data = squad.read_squad(path, is_training=True, config=squad.SquadConfig(version_2_with_negative=True))
-    assert [example.is_impossible for example in data.examples] == [False, True]
-    assert data.examples[1].orig_answer_text == ""
-    assert data.examples[1].start_position == data.examples[1].end_position == -1
-
-
 def test_answers_that_are_not_at_their_place_are_counted_and_named(squad_file):
     path = squad_file(
         question("right"),

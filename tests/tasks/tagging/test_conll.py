@@ -63,10 +63,6 @@ def test_problems_of_a_sentence_are_reported_with_their_line(write, text, messag
     assert problem.startswith(message)
 
 
-def test_empty_file_is_refused(write):
-    assert_refused("is empty", read, write, "")
-
-
 SCHEMES = {
     "iob2": "B-A I-A B-A O B-B B-A",
     "iob1": "I-A I-A B-A O I-B I-A",

@@ -9,9 +9,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
-from bert_tf.text import FullTokenizer
 from tests.conftest import assert_refused
-from tests.programs import PIECES
 
 IOB1 = """-DOCSTART- -X- O O
 
@@ -25,11 +23,6 @@ e NN I-NP I-PER
 f NN I-NP I-PER
 g NN I-NP B-PER
 """
-
-
-@pytest.fixture
-def tokenizer(write):
-    return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=False)
 
 
 def task_of(write, text=IOB1, test=None, types=None, **settings):
