@@ -52,7 +52,7 @@ sys.exit(int(status) if status else 70)
 class CommandServer:
     """The server's process, which ends with this one; `running` gives the one that tests share."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         directory = pathlib.Path(tempfile.mkdtemp())
         self._socket = directory / "socket"
         self._programs = directory / "bin"
@@ -62,7 +62,7 @@ class CommandServer:
             program.write_text(_CLIENT)
             program.chmod(0o755)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_server", str(self._socket)],
+            [sys.executable, "-m", "tests.command_server", str(self._socket), *options],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -83,11 +83,18 @@ class CommandServer:
 
 
 running = functools.cache(CommandServer)
+# Its programs fail if they import TensorFlow.
+without_tensorflow = functools.cache(functools.partial(CommandServer, "tensorflow"))
 
 
-def serve(path: str) -> None:
+def serve(path: str, *missing: str) -> None:
     """Answers requests until the process that asks is gone, whose end closes the standard input."""
-    _import_what_takes_long()
+    sys.modules.update(dict.fromkeys(missing))
+    if missing:
+        import bert_tf.finetuning.finetuning_config
+        import bert_tf.tasks.data_config  # noqa: F401
+    else:
+        _import_what_takes_long()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -224,4 +231,4 @@ def _let_programs_end_when_flags_are_parsed() -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

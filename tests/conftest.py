@@ -14,6 +14,9 @@ import pathlib
 
 import pytest
 
+# Sets how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+import bert_tf  # noqa: F401
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
@@ -27,10 +30,6 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # It says how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
-    import bert_tf  # noqa: F401
-
-    # isort: split
     import tensorflow as tf
 
     from tests import command_server
@@ -147,6 +146,15 @@ def write(tmp_path):
     return write_file
 
 
+@pytest.fixture
+def tokenizer(write):
+    """The tokenizer of the vocabulary `programs.PIECES`."""
+    from bert_tf.text import FullTokenizer
+    from tests.programs import PIECES
+
+    return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+
+
 def tiny_config(**changes):
     """A config with small sizes, most of them different from one another."""
     from bert_tf.config import BertConfig
@@ -174,6 +182,14 @@ def assert_close(actual, expected, atol, name=""):
     import numpy as np
 
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=atol, err_msg=name)
+
+
+def assert_refused(match, function, *arguments, **options):
+    """Checks that a call raises an InputError whose message matches a regular expression."""
+    from bert_tf.runtime.errors import InputError
+
+    with pytest.raises(InputError, match=match):
+        function(*arguments, **options)
 
 
 def is_compiled(function, *args):

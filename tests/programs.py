@@ -49,12 +49,12 @@ def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
     return str(path)
 
 
-def start(*command, environment=None):
+def start(*command, environment=None, server=command_server.running):
     """Starts a program with the command and flags of a command line."""
     return subprocess.Popen(
-        [command_server.running().python, *map(str, command)],
+        [server().python, *map(str, command)],
         cwd=ROOT,
-        env={**command_server.running().environment, **(environment or {})},
+        env={**server().environment, **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -62,9 +62,9 @@ def start(*command, environment=None):
     )
 
 
-def run(*command, expect=0, environment=None, typed=""):
+def run(*command, expect=0, typed="", **options):
     """Runs a program to its end, checks its exit status, and returns its output."""
-    process = start(*command, environment=environment)
+    process = start(*command, **options)
     output, _ = process.communicate(typed, timeout=1000)
     assert process.returncode == expect, output[-3000:]
     return output

@@ -16,6 +16,7 @@ from bert_tf.text.example_format import Metadata
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file, vocabulary_text
 from bert_tf.training import log
+from tests.conftest import assert_refused
 
 DEEP = "[" * 5000 + "]" * 5000
 LONG = '{"a": ' + "7" * 5000 + "}"
@@ -79,8 +80,7 @@ def test_damage_is_one_message(name, damage, write):
     ],
 )  # fmt: skip
 def test_other_content_is_named(name, text, message, write):
-    with pytest.raises(InputError, match=message):
-        READERS[name](write(name, text))
+    assert_refused(message, READERS[name], write(name, text))
 
 
 def test_a_metadata_file_that_fits_is_read(write):
@@ -97,8 +97,7 @@ def test_pieces_that_no_text_has_are_refused(piece, message, write):
 
 
 def test_a_vocabulary_that_is_a_directory_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"is a directory\. Pass a file"):
-        check_vocab_file(str(tmp_path))
+    assert_refused(r"is a directory\. Pass a file", check_vocab_file, str(tmp_path))
 
 
 def test_weights_that_are_not_finite_are_named(tmp_path):

@@ -34,7 +34,7 @@ from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import ROOT, assert_close, with_large_head
+from tests.conftest import ROOT, assert_close, assert_refused, with_large_head
 from tests.finished_runs import config, write_run
 from tests.programs import PIECES, write_model_files
 
@@ -357,8 +357,7 @@ def test_wrong_directories_and_signatures_are_refused(finished_run, exported, tm
         ),
         (lambda: export.load(left), f"^{left} is an incomplete export"),
     ):
-        with pytest.raises(InputError, match=message):
-            call()
+        assert_refused(message, call)
 
 
 def test_the_served_model_is_chosen_by_the_run_s_task(finished_run, tmp_path):
@@ -385,8 +384,7 @@ def test_the_served_model_is_chosen_by_the_run_s_task(finished_run, tmp_path):
 )
 def test_models_with_a_bilstm_are_refused(tmp_path, model, settings):
     directory = write_run(tmp_path / "run", model, **settings)
-    with pytest.raises(InputError, match=f"--model_dir: {directory}: .* BiLSTM"):
-        export.export_run(directory, tmp_path / "exported")
+    assert_refused(f"--model_dir: {directory}: .* BiLSTM", export.export_run, directory, tmp_path / "exported")
 
 
 def test_pre_trained_models_are_exported_from_any_directory(tmp_path):
@@ -435,8 +433,7 @@ def test_a_vocabulary_of_another_model_is_not_exported(tmp_path):
     )
     vocab_file = tmp_path / "run" / "vocab.txt"
     vocab_file.write_text("\n".join([*PIECES[:-2], *reversed(PIECES[-2:])]))
-    with pytest.raises(InputError, match=r"recorded in .*run\.json"):
-        export.export_run(directory, str(tmp_path / "exported"))
+    assert_refused(r"recorded in .*run\.json", export.export_run, directory, str(tmp_path / "exported"))
 
 
 @pytest.mark.parametrize(

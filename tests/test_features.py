@@ -7,9 +7,8 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
-from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
-from tests.conftest import assert_close, golden_json, golden_lines, golden_path
+from tests.conftest import assert_close, assert_refused, golden_json, golden_lines, golden_path
 
 
 @pytest.mark.golden
@@ -23,11 +22,7 @@ def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
     tokenizer = FullTokenizer(str(golden_path(settings["vocab"])), settings["do_lower_case"])
     examples = features.read_examples(str(golden_path("extract_features/input.txt")))
     lines = features.extract(
-        encoder,
-        tokenizer,
-        examples,
-        max_seq_length=settings["max_seq_length"],
-        batch_size=batch_size,
+        encoder, tokenizer, examples, max_seq_length=settings["max_seq_length"], batch_size=batch_size
     )
     path = tmp_path / "output.jsonl"
     features.write_features(str(path), lines, len(examples))
@@ -45,17 +40,10 @@ def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
 
 def test_texts_and_pairs_are_read(write):
     path = write("input.txt", " a b \r\nc ||| d\r\n\r\nno pair|||here\n")
-    assert features.read_examples(path) == [
-        ("a b", None),
-        ("c", "d"),
-        ("", None),
-        ("no pair|||here", None),
-    ]
+    assert features.read_examples(path) == [("a b", None), ("c", "d"), ("", None), ("no pair|||here", None)]
 
 
 def test_unknown_layers_are_refused():
     assert features.layer_numbers("-1,0,-4", 4) == [-1, 0, -4]
-    with pytest.raises(InputError, match="no layer -5 in a model of 4 layers"):
-        features.layer_numbers("-1,-5", 4)
-    with pytest.raises(InputError, match="Use integers"):
-        features.layer_numbers("-1,all", 4)
+    assert_refused("no layer -5 in a model of 4 layers", features.layer_numbers, "-1,-5", 4)
+    assert_refused("Use integers", features.layer_numbers, "-1,all", 4)

@@ -10,7 +10,7 @@ from bert_tf.fill_mask import FillMask
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from tests import programs
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
 
@@ -40,8 +40,7 @@ def test_guesses_for_each_mask_are_sorted(directory):
     assert [[guess.token for guess in row] for row in chosen] == [["b", "a"]] * 2
     assert filler("[MASK]", targets=["b"])[0][0].probability == pytest.approx(all_tokens["b"])
     for target in ("ab", "x", "", 5):
-        with pytest.raises(InputError, match=f"^targets: {target!r} is not a single token"):
-            filler("[MASK]", targets=[target])
+        assert_refused(f"^targets: {target!r} is not a single token", filler, "[MASK]", targets=[target])
     assert repr(filler) == f"FillMask({str(directory / 'bert_model.ckpt')!r})"
 
 
@@ -86,5 +85,4 @@ def test_a_model_without_the_head_is_refused(tmp_path):
     saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.weights))
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    with pytest.raises(InputError, match=r"model\.ckpt has no masked-LM head"):
-        FillMask(str(tmp_path))
+    assert_refused(r"model\.ckpt has no masked-LM head", FillMask, str(tmp_path))

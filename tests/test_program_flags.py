@@ -4,8 +4,6 @@ import ast
 import contextlib
 import json
 import math
-import subprocess
-import sys
 from typing import Annotated
 
 import pytest
@@ -25,8 +23,8 @@ from bert_tf.tasks.data_config import Columns, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
-from tests import programs
-from tests.conftest import tiny_config
+from tests import command_server, programs
+from tests.conftest import assert_refused, tiny_config
 
 
 @contextlib.contextmanager
@@ -155,8 +153,7 @@ print([values[name] for name in sys.argv[1].split(",")])
 
 def defaults(names, *given):
     """The values of flags when run_classifier.py trains."""
-    command = [sys.executable, "-c", DEFAULTS, names, *given]
-    return ast.literal_eval(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return ast.literal_eval(programs.run("-c", DEFAULTS, names, *given, server=command_server.without_tensorflow))
 
 
 def test_a_sweep_tries_what_the_paper_does_and_a_fresh_bilstm_trains_faster_and_longer():
@@ -195,8 +192,7 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):
         sizes.config(None, None)
-    with pytest.raises(InputError, match="Pass either --bert_config_file or"):
-        sizes.config(None, "vocab.txt")
+    assert_refused("Pass either --bert_config_file or", sizes.config, None, "vocab.txt")
 
 
 def test_defaults_are_set_except_for_given_flags():
@@ -210,64 +206,3 @@ def test_defaults_are_set_except_for_given_flags():
             assert flags.FLAGS.rate_of_a_test == 1e-4
     finally:
         delattr(flags.FLAGS, "rate_of_a_test")
-
-
-PREPARATION = "-m data_prep.create_pretraining_data --input_file={text} --output_file=x --vocab_file={vocab}"
-
-
-@pytest.mark.parametrize(
-    ("given", "needed"),
-    [
-        ("run_classifier.py --task_name=rte --output_dir=x --sweep_epochs=2", "sweep"),
-        ("run_classifier.py --task_name=ner --output_dir=x --feature_combination=concat", "feature_layers"),
-        ("run_squad.py --output_dir=x --do_predict --predict_file=x --export_dir=x", "do_export"),
-        ("run_squad.py --output_dir=x --predict_file=x --do_predict --reset_head", "do_train"),
-        ("run_squad.py --output_dir=x --do_predict", "predict_file"),
-        ("run_squad.py --output_dir=x --do_train", "train_file"),
-        ("run_classifier.py --task_name=rte --output_dir=x --reset_head", "do_train"),
-        ("run_squad.py --output_dir=x --do_predict --tune_null_threshold", "version_2_with_negative"),
-        ("run_pretraining.py --input_file=x --output_dir=x --second_max_seq_length=512", "second_input_file"),
-        ("run_pretraining.py --input_file=x --output_dir=x --eval_steps=5", "eval_input_file"),
-        (f"{PREPARATION} --language=de", "split_sentences"),
-        (f"{PREPARATION} --word_segmenter=jieba:lcut", "do_whole_word_mask"),
-    ],
-)
-def test_flags_that_need_another_are_refused_without_it(given, needed):
-    output = programs.run(*given.split(), expect=1)
-    name = given.rpartition("--")[2].partition("=")[0]
-    assert f"error: --{name} is used only with --{needed}. Pass --{needed} too, or omit --{name}." in output
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            f"{PREPARATION} --objective=ltr --masking_policy=1,0,0",
-            "--masking_policy is used only with --objective=mlm_nsp. Omit it with --objective=ltr.",
-        ),
-        (
-            f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9",
-            "--max_predictions_per_seq: has no effect with",
-        ),
-        (f"{PREPARATION} --text_column=body", "--text_column applies to JSON lines and Parquet"),
-        (
-            "-m data_prep.build_vocab --input_file={text} --output_file=x --text_column=body",
-            "--text_column applies to JSON",
-        ),
-    ],
-)
-def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
-    text, vocab = tmp_path / "text.txt", tmp_path / "vocab.txt"
-    text.write_text("a b\n")
-    vocab.write_text("\n".join(programs.PIECES))
-    output = programs.run(*given.format(text=text, vocab=vocab).split(), expect=1)
-    assert f"error: {message}" in output
-
-
-def test_data_is_made_with_the_casing_beside_the_vocabulary(tmp_path):
-    text, vocab = tmp_path / "text.txt", tmp_path / "vocab.txt"
-    text.write_text("a b\n")
-    vocab.write_text("\n".join([*programs.PIECES[:5], "你", "好"]))
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    given = [*PREPARATION.format(text=text, vocab=vocab).split(), "--do_lower_case"]
-    assert "--do_lower_case is True, but the tokenizer's settings next to" in programs.run(*given, expect=1)

@@ -20,6 +20,7 @@ from bert_tf.tasks.squad.questions import read_squad
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
+from tests.conftest import assert_refused
 
 
 def text(path):
@@ -257,8 +258,7 @@ def test_faults_of_files(write, reader, fault):
     if expected is None:  # each line is an error
         assert not set(SAME) & set(read(path))
     elif isinstance(expected, str):
-        with pytest.raises(InputError, match=expected):
-            read(path)
+        assert_refused(expected, read, path)
     else:
         for found, right in zip(read(path), expected, strict=True):
             assert found == right or (reader == "predict" and right in found)

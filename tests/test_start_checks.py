@@ -1,13 +1,7 @@
 """What can be known at the start is known before TensorFlow is imported or before any text is tokenized."""
 
-import os
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 
-import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
@@ -24,105 +18,143 @@ from bert_tf.tasks.data_config import METRICS, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from tests import programs
-from tests.conftest import ROOT
+from tests import command_server, programs
+from tests.conftest import assert_refused
 
 CLASSIFIER = "run_classifier.py --task_name=text --train_file={file} --do_train"
 SQUAD = "run_squad.py --train_file={file} --do_train"
 PRETRAINING = "run_pretraining.py --input_file={file} --do_train"
+PREPARATION = "-m data_prep.create_pretraining_data --input_file={file} --output_file={new} --vocab_file={vocab}"
 OUT = "--output_dir={new}"
-
-
-@pytest.fixture(scope="module")
-def stub(tmp_path_factory):
-    """A directory in which a module `tensorflow` ends the program."""
-    directory = tmp_path_factory.mktemp("stub")
-    (directory / "tensorflow.py").write_text("raise SystemExit('TensorFlow is imported')\n")
-    return str(directory)
+# A command whose last flag is used only with another flag.
+NEEDS = {
+    f"run_classifier.py --task_name=rte {OUT} --sweep_epochs=2": "--sweep",
+    f"run_classifier.py --task_name=rte {OUT} --reset_head": "--do_train",
+    f"run_classifier.py --task_name=ner {OUT} --feature_combination=concat": "--feature_layers",
+    f"run_classifier.py --task_name=cola {OUT} --do_train --bilstm_units=8": "--bilstm_layers or --feature_layers",
+    f"run_squad.py {OUT} --do_predict --predict_file=x --export_dir=x": "--do_export",
+    f"run_squad.py {OUT} --do_predict --predict_file=x --reset_head": "--do_train",
+    f"run_squad.py {OUT} --do_predict": "--predict_file",
+    f"run_squad.py {OUT} --do_train": "--train_file",
+    f"run_squad.py {OUT} --do_predict --tune_null_threshold": "--version_2_with_negative",
+    f"run_squad.py {OUT} --do_predict --null_score_diff_threshold=-1": "--version_2_with_negative or --do_export",
+    f"run_squad.py {OUT} --evaluate_file=p.json": "--predict_file",
+    f"{PRETRAINING} {OUT} --second_max_seq_length=512": "--second_input_file",
+    f"{PRETRAINING} {OUT} --second_num_warmup_steps=3": "--second_learning_rate",
+    f"{PRETRAINING} {OUT} --eval_steps=5": "--eval_input_file",
+    f"{PRETRAINING} {OUT} --use_best_checkpoint": "--eval_input_file",
+    f"run_pretraining.py --input_file={{file}} {OUT} --do_eval --eval_input_file=a": "--do_train",
+    f"{PREPARATION} --language=de": "--split_sentences",
+    f"{PREPARATION} --word_segmenter=jieba:lcut": "--do_whole_word_mask",
+}
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "place", "found"),
     [
         *(
-            (f"{program} --output_dir={output}", f"--output_dir{problem}")
+            (f"{program} --output_dir={output}", "--output_dir", found)
             for program in (CLASSIFIER, SQUAD, PRETRAINING)
-            for output, problem in (
-                ("", " is required"),
-                ("{file}", ": {file} is not a directory"),
-                ("{file}/x", ": {file} is not a directory"),
-                ("/proc/x", ": /proc: no files can be created"),
+            for output, found in (
+                ("", "is required"),
+                ("{file}", "{file} is not a directory"),
+                ("{file}/x", "{file} is not a directory"),
+                ("/proc/x", "/proc: no files can be created"),
             )
         ),
         *(
-            (f"{program} {OUT} {flags}", message)
+            (f"{program} {OUT} {flags}", place, found)
             for program in (CLASSIFIER, SQUAD, PRETRAINING)
-            for flags, message in (
-                ("--use_tpu", "--tpu_name: missing. Pass local on a TPU VM"),
-                ("--distribution_strategy=tpu", "--tpu_name: missing"),
-                (
-                    "--gradient_accumulation_steps=3",
-                    "--train_batch_size=32: a replica's 32 examples are not a multiple",
-                ),
-                ("true", "unknown argument 'true'. Write --name=value, --name or --noname"),
+            for flags, place, found in (
+                ("--use_tpu", "--tpu_name", "missing. Pass local on a TPU VM"),
+                ("--distribution_strategy=tpu", "--tpu_name", "missing"),
+                ("--gradient_accumulation_steps=3", "--train_batch_size=32", "32 examples are not a multiple"),
+                ("true", "unknown argument", "'true'. Write --name=value, --name or --noname"),
             )
         ),
-        *((f"{program} {OUT} --num_train_epochs=0", "--num_train_epochs is 0.0") for program in (CLASSIFIER, SQUAD)),
+        *(
+            (command, command.rpartition(" ")[2].partition("=")[0], f"is used only with {needed}. Pass {needed} too")
+            for command, needed in NEEDS.items()
+        ),
+        *((f"{program} {OUT} --num_train_epochs=0", "--num_train_epochs", "is 0.0") for program in (CLASSIFIER, SQUAD)),
         (
             f"{CLASSIFIER} {OUT} --sweep --sweep_batch_sizes=16 --gradient_accumulation_steps=3",
-            "--sweep_batch_sizes=16",
+            *("--sweep_batch_sizes=16", "3"),
         ),
-        (f"run_classifier.py --task_name=text --train_file={{file}} {OUT}", "No step is selected. Pass --do_train, "),
-        (f"{CLASSIFIER} {OUT} --dev_file={{new}}", "--dev_file: there is no file '{new}'"),
-        (f"run_pretraining.py --input_file={{file}} {OUT}", "No step is selected. Pass --do_train, --do_eval"),
-        (f"run_squad.py {OUT} --do_predict", "--do_predict is used only with --predict_file"),
-        (f"run_squad.py {OUT} --do_predict --predict_file={{new}}", "--predict_file: there is no file '{new}'"),
-        (f"run_squad.py {OUT} --do_train --train_file={{file}},{{new}}", "--train_file: there is no file '{new}'"),
-        (f"run_pretraining.py --do_train --input_file={{new}} {OUT}", "--input_file: '{new}' matches no file"),
-        (f"{PRETRAINING} {OUT} --eval_input_file={{new}}", "--eval_input_file: '{new}' matches no file"),
-        (f"{PRETRAINING} {OUT} --vocab_file={{new}}", "--vocab_file: there is no file '{new}'"),
+        (f"run_classifier.py --task_name=text --train_file={{file}} {OUT}", "No step is selected", "--do_train, "),
+        (f"run_pretraining.py --input_file={{file}} {OUT}", "No step is selected", "--do_train, --do_eval or --do_exp"),
+        (f"run_squad.py {OUT}", "No step is selected", "--do_predict, --interactive, --do_export or --evaluate_file"),
+        (f"{CLASSIFIER} {OUT} --dev_file={{new}}", "--dev_file", "no file '{new}'"),
+        (f"run_squad.py {OUT} --do_predict --predict_file={{new}}", "--predict_file", "no file '{new}'"),
+        (f"run_squad.py {OUT} --do_train --train_file={{file}},{{new}}", "--train_file", "no file '{new}'"),
+        (f"run_pretraining.py --do_train --input_file={{new}} {OUT}", "--input_file", "'{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --eval_input_file={{new}}", "--eval_input_file", "'{new}' matches no file"),
+        (f"{PRETRAINING} {OUT} --vocab_file={{new}}", "--vocab_file", "no file '{new}'"),
+        (f"{PRETRAINING} {OUT} --recipe=lamb_64k", "--second_input_file", "--recipe"),
+        (
+            f"{PRETRAINING} {OUT} --num_train_epochs=2 --second_input_file=a",
+            "--num_train_epochs",
+            "--second_input_file",
+        ),
         (
             f"run_classifier.py --task_name=ner {OUT} --do_train --feature_layers=-1 --features_dir={{file}}",
-            "--features_dir: {file} is not a directory",
+            *("--features_dir", "{file} is not a directory"),
         ),
-        ("-m bert_tf.predict --model=x --input_file={new}", "--input_file: there is no file '{new}'"),
         (
-            "extract_features.py --input_file={new} --init_checkpoint=x --output_file=y",
-            "--input_file: there is no file",
+            f"run_classifier.py --task_name=ner {OUT} --do_train --original_format",
+            "--original_format",
+            "--task_name=ner",
         ),
-        (f"{SQUAD} {OUT} --max_seq_length=64", "--max_query_length=64: --max_seq_length=64 leaves no room for text"),
-        (f"{SQUAD} {OUT} --do_export", "--export_dir is required"),
-        ("-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf", "--output: /proc: no files can be"),
+        (
+            f"run_classifier.py --task_name=text {OUT} --do_train --selection_metric=bleu",
+            *("flag --selection_metric=bleu", "one of <accuracy|f1|macro_f1"),
+        ),
+        (
+            f"run_squad.py {OUT} --evaluate_file=p.json --predict_file=q.json --do_export",
+            *("--evaluate_file", "is not used with --do_export"),
+        ),
+        (f"{SQUAD} {OUT} --max_seq_length=64", "--max_query_length=64", "--max_seq_length=64 leaves no room for text"),
+        (f"{SQUAD} {OUT} --do_export", "--export_dir", "is required"),
+        ("-m bert_tf.predict --model=x --input_file={new}", "--input_file", "no file '{new}'"),
+        ("extract_features.py --input_file={new} --init_checkpoint=x --output_file=y", "--input_file", "no file"),
         (
             "extract_features.py --input_file={file} --init_checkpoint=x --output_file={new} --use_tpu",
-            "--tpu_name: missing. Pass local on a TPU VM",
+            *("--tpu_name", "missing. Pass local on a TPU VM"),
         ),
         (
             "extract_features.py --input_file={file} --init_checkpoint=x --output_file=/proc/x",
-            "--output_file: /proc: no files can be created",
+            *("--output_file", "/proc: no files can be created"),
         ),
-        ("-m bert_tf.export --model_dir=x --export_dir=/proc/x", "--export_dir: /proc: no files can be created"),
-        ("-m bert_tf.export --model_dir=x --export_dir=x.onnx", "--export_dir: a directory is written, but x.onnx is"),
-        ("-m bert_tf.export --model_dir=x --export_dir=y true", "unknown argument 'true'"),
+        ("-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf", "--output", "/proc: no files can be"),
+        ("-m bert_tf.export --model_dir=x --export_dir=/proc/x", "--export_dir", "/proc: no files can be created"),
+        ("-m bert_tf.export --model_dir=x --export_dir=x.onnx", "--export_dir", "a directory is written, but x.onnx"),
+        ("-m bert_tf.export --model_dir=x --export_dir=y true", "unknown argument", "'true'"),
+        (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy", "with --objective=ltr"),
+        (f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9", "--max_predictions_per_seq", "--masking=dyn"),
+        (f"{PREPARATION} --text_column=body", "--text_column", "JSON lines and Parquet"),
+        (f"{PREPARATION} --do_lower_case=False", "--do_lower_case is False", "settings next to"),
+        (
+            "-m data_prep.build_vocab --input_file={file} --output_file={new} --text_column=x",
+            "--text_column",
+            "JSON lin",
+        ),
+        ("-m data_prep.build_vocab --input_file={file} --output_file={new} --max_words=0", "--max_words", "is 0"),
+        ("-m data_prep.build_vocab --input_file={file} --output_file=/proc", "--output_file", "/proc is a "),
     ],
 )
-def test_a_wrong_flag_is_known_before_tensorflow_is_imported(stub, tmp_path, command, message):
-    names = {"file": tmp_path / "file", "new": tmp_path / "new"}
+def test_a_wrong_flag_is_known_before_tensorflow_is_imported(tmp_path, command, place, found):
+    names = {"file": tmp_path / "file", "new": tmp_path / "new", "vocab": tmp_path / "model" / "vocab.txt"}
+    names["vocab"].parent.mkdir()
     names["file"].write_text("text\tlabel\na\tb\n")
+    names["vocab"].write_text("\n".join(programs.PIECES))
+    (tmp_path / "model" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     command = [part for part in command.format(**names).split(" ") if part]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([stub, str(ROOT)])}
-    ended = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(f"error: {message.format(**names)}") and ended.stderr.count("\n") == 1
+    output = programs.run(*command, expect=1, server=command_server.without_tensorflow)
+    assert output.startswith(f"error: {place}") and found.format(**names) in output and output.count("\n") == 1
     assert not names["new"].exists()
 
 
-def test_an_unknown_score_is_a_wrong_flag(stub):
-    flags = ["--task_name=text", "--output_dir=x", "--do_train", "--selection_metric=bleu"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([stub, str(ROOT)])}
-    command = [sys.executable, "run_classifier.py", *flags]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert "flag --selection_metric=bleu: value should be one of <accuracy|f1|macro_f1" in ended.stderr
+def test_every_score_of_a_task_can_select_models():
     tasks = [
         *(registry.build_task(DataConfig(name, "."), "", True) for name in (*DEFINITIONS, "swag")),
         *(registry.build_task(DataConfig("text", ".", problem=p), "", True) for p in ("regression", "multi_label")),
@@ -161,8 +193,7 @@ def test_all_files_are_read_before_any_is_tokenized(run, tmp_path, split, conten
     if content:
         path.write_text(content)
     made = run()
-    with pytest.raises(InputError, match=split):
-        workflow.prepare(made)
+    assert_refused(split, workflow.prepare, made)
 
 
 @pytest.mark.parametrize(
@@ -181,13 +212,14 @@ def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokeniz
 
 
 def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
-    checkpoint = pretrained_model(tmp_path)
+    config, _ = programs.write_model_files(tmp_path)
+    encoder, checkpoint = BertEncoder(BertConfig.from_json_file(config)), str(tmp_path)
+    checkpoints.write_checkpoint(f"{tmp_path}/bert_model.ckpt", checkpoints.named_variables(encoder.weights))
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
     for directory, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
         made = run(do_train=False, output_dir=str(tmp_path / directory), init_checkpoint=checkpoint)
         message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
-        with pytest.raises(InputError, match=message):
-            workflow.finetune(made.task, made.settings, run=made)
+        assert_refused(message, workflow.finetune, made.task, made.settings, run=made)
     made = run(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)  # the advice
     with pytest.raises(AssertionError, match="tokenized"):
         workflow.finetune(made.task, made.settings, run=made)
@@ -213,79 +245,3 @@ def test_what_is_probably_wrong_is_a_warning(capsys):
         warned = capsys.readouterr().err
         expected = f"--doc_stride={stride}: windows do not overlap if questions have {longest} or more tokens. Use a"
         assert (expected in warned) == (longest is not None)
-
-
-@pytest.mark.parametrize(
-    ("settings", "fit", "message"),
-    [
-        ({}, {}, r"^epochs=3.0 of 8 examples with batch_size=32 is less than one step\. Use a smaller batch"),
-        ({}, {"epochs": 0}, "^epochs is 0"),
-        ({}, {"batch_size": 8, "gradient_accumulation_steps": 3}, "^batch_size=8: .* gradient_accumulation_steps=3"),
-        ({"freeze_layers": 9}, {}, "^freeze_layers=9: the model has only 1 layers"),
-        ({"max_seq_length": 5000}, {}, "^max_seq_length is 5000, but"),
-        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. Pass local on a TPU VM"),
-        ({}, {"validation_split": 0.5, "selection_metric": "f1"}, r"^selection_metric: text has no f1\. Use accuracy"),
-        ({}, {"selection_metric": "bleu"}, "^selection_metric is 'bleu'. Expected one of accuracy, f1, "),
-        ({"output_dir": "/proc/x"}, {}, "^output_dir: /proc: no files can be created"),
-        (
-            {"multi_label": True, "label_threshold": "tune"},
-            {},
-            "^label_threshold is 'tune', but .* Pass validation_data",
-        ),
-    ],
-)
-def test_python_s_messages_name_arguments(tmp_path, settings, fit, message):
-    checkpoint = pretrained_model(tmp_path)
-    labels = [["a"], ["b"]] * 4 if "multi_label" in settings else ["a", "b"] * 4
-    with pytest.raises(InputError, match=message) as raised:
-        bert_tf.Classifier.from_pretrained(checkpoint, **{"max_seq_length": 8} | settings).fit(
-            ["a", "b"] * 4, labels, **fit
-        )
-    assert "--" not in str(raised.value)
-
-
-def pretrained_model(directory):
-    config, _ = programs.write_model_files(directory)
-    encoder = BertEncoder(BertConfig.from_json_file(config))
-    weights = {variable.path: np.array(variable) for variable in encoder.weights}
-    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
-    return str(directory)
-
-
-def test_python_s_messages_name_changed_arguments(tmp_path):
-    checkpoint, out = pretrained_model(tmp_path), str(tmp_path / "out")
-
-    def fit(**settings):
-        classifier = bert_tf.Classifier.from_pretrained(checkpoint, max_seq_length=8, output_dir=out)
-        classifier.fit(["a", "b"] * 4, ["a", "b"] * 4, num_train_steps=1, **settings)
-
-    fit(batch_size=8, learning_rate=1e-4)
-    message = r"(?s)^output_dir: .* batch_size was 8, and is 4 now.* pass allow_changed_settings to use the new ones"
-    with pytest.raises(InputError, match=message) as raised:
-        fit(batch_size=4)
-    assert "--" not in str(raised.value) and "train_batch_size" not in str(raised.value)
-    fit(batch_size=4, allow_changed_settings=True)  # the advice
-
-
-def test_python_s_messages_name_the_right_call(tmp_path, capsys):
-    directory = pretrained_model(tmp_path)
-    with pytest.raises(InputError, match=r"^load\(\): there is no directory '.*nope'. Check the path"):
-        bert_tf.Classifier.load(tmp_path / "nope")
-    for load, name in ((bert_tf.load_model, "load_model"), (bert_tf.FillMask, "FillMask")):
-        with pytest.raises(InputError, match=rf"^{name}\(\): there is no checkpoint 'nope'"):
-            load("nope")
-    with pytest.raises(TypeError, match="omit num_labels"):
-        bert_tf.Classifier.from_pretrained(directory, num_labels=2)
-    with pytest.raises(InputError, match=r"^Classifier: there is no trained model yet"):
-        bert_tf.Classifier.from_pretrained(directory).predict(["a"])
-    bert_tf.Classifier.from_pretrained(directory, max_seq_length=8, learning_rate=3.5)
-    assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
-    encoder = bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=8)
-    with pytest.raises(InputError, match=r"^max_seq_length is 5000"):
-        bert_tf.SentenceEncoder.from_pretrained(directory, max_seq_length=5000)
-    vectors = encoder.encode(["a b", "c"])
-    assert encoder.encode("a b").tolist() == vectors[0].tolist()
-    assert encoder.encode([]).shape == (0, vectors.shape[1])
-    similarity = encoder.similarity(vectors, vectors[:1])
-    cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
-    np.testing.assert_allclose(similarity, [[1.0], [cosine]], atol=1e-6)

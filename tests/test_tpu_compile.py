@@ -1,14 +1,13 @@
 """The program around the TPU's compiler: its messages and exit codes. The compiler itself is not needed."""
 
 import json
-import subprocess
-import sys
+import os
 
 import pytest
 
 from benchmarks import tpu_compile
 from bert_tf.runtime.files import InputError
-from tests.conftest import ROOT
+from tests import programs
 
 V5E = tpu_compile.CORES["v5e"]
 
@@ -27,12 +26,10 @@ def test_errors_end_it_with_status_2(write, flags, answer, place, word):
     # An interpreter that answers what the compiler's script would answer first.
     script = f"echo '{json.dumps(answer)}'" if answer else "exit 3"
     python = write("python", f"#!/bin/sh\n{script}\n")
-    subprocess.run(["chmod", "+x", python], check=True)
-    command = [sys.executable, "-m", "benchmarks.tpu_compile", f"--python={python}", *flags]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 2
-    assert place in result.stderr and word in result.stderr
-    assert "Traceback" not in result.stderr
+    os.chmod(python, 0o755)
+    output = programs.run("-m", "benchmarks.tpu_compile", f"--python={python}", *flags, expect=2)
+    assert place in output and word in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """The search for the largest batch of a TPU. The compiler itself is not needed."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks.tpu_table import Estimate, extrapolated, first_batch, largest_batch
-from tests.conftest import ROOT
+from tests import programs
 
 # A step whose memory is 4 GiB, and 0.5 GiB for each sequence.
 WEIGHTS, FIXED, EACH = 3.0, 4.0, 0.5
@@ -46,8 +44,7 @@ def test_finished_cells_are_printed_and_not_made_again(tmp_path):
     ]
     (tmp_path / "cells").write_text("".join(json.dumps(line) + "\n" for line in lines))
     flags = [f"--results={tmp_path}/cells", "--generations=v5e,v2", "--sizes=base", "--max_seq_lengths=128"]
-    command = [sys.executable, "-m", "benchmarks.tpu_table", *flags, "--python=/nowhere"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    printed = programs.run("-m", "benchmarks.tpu_table", *flags, "--python=/nowhere").splitlines()
     assert [line.split() for line in printed[2:]] == [
         ["v2", "64", "(3", "ms)", "-", "-", "none"],
         ["v5e", "256", "(301", "ms)", "-", "-", "-"],

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -8,7 +6,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from examples import triviaqa_to_squad
 from examples.triviaqa_to_squad import Paragraph, find_answer, read_paragraph
-from tests.conftest import ROOT
+from tests import programs
 
 ENGLAND = "England is a country.\n\nIt isn't an island: Saint\xa0Helena (“St. Helena”) is one, in the South Atlantic."
 PARIS = "\ufeffParis, the capital of FRANCE, lies on the Seine.  Its mayor is Anne Hidalgo."
@@ -126,11 +124,8 @@ def test_bad_input_is_named(triviaqa, entries, documents, place, found):
 
 def test_the_program(triviaqa):
     triviaqa_file, evidence_dir, output = triviaqa(ENTRIES)
-    command = [sys.executable, "-m", "examples.triviaqa_to_squad"]
-    flags = [f"--triviaqa_file={triviaqa_file}", f"--evidence_dir={evidence_dir}", f"--output_file={output}"]
-    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "3 questions about 2 paragraphs" in done.stderr
+    command = ["-m", "examples.triviaqa_to_squad", f"--triviaqa_file={triviaqa_file}"]
+    command += [f"--evidence_dir={evidence_dir}", f"--output_file={output}"]
+    assert "3 questions about 2 paragraphs" in programs.run(*command)
     assert len(questions_in(output)) == 3
-    failed = subprocess.run([*command, *flags, "--max_num_tokens=0"], cwd=ROOT, capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert "--max_num_tokens" in failed.stderr
+    assert "--max_num_tokens" in programs.run(*command, "--max_num_tokens=0", expect=1)

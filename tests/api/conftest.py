@@ -1,12 +1,15 @@
 """The tiny model that estimators start from, and a stand-in for training."""
 
+import shutil
+
 import keras
 import pytest
 
-from bert_tf import checkpoints
+from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.api import base
+from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
-from tests.conftest import tiny_config
+from tests.conftest import tiny_config, with_large_head
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +32,30 @@ def tasks(monkeypatch):
     found = []
     monkeypatch.setattr(base, "finetune", lambda task, *_, **__: found.append(task) or {})
     return found
+
+
+@pytest.fixture
+def read(pretrained, tasks):
+    """Returns the task that `fit` makes of data."""
+
+    def task_of(kind, x, y=None, **options):
+        kind.from_pretrained(pretrained, max_seq_length=16, **options).fit(x, y, num_train_steps=1)
+        return tasks.pop()
+
+    return task_of
+
+
+@pytest.fixture
+def fine_tuned(pretrained, tmp_path):
+    """Writes a fine-tuned model of Hugging Face with classes of these names, and returns its directory."""
+
+    def write(model_class, names, **settings):
+        shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
+        config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
+        model = with_large_head(model_class(config, len(names)))
+        model.head.output_bias.assign(settings.pop("bias", [0] * len(names)))
+        weights = {variable.path: variable.numpy() for variable in model.variables}
+        convert_checkpoint.write_hf(str(tmp_path), weights, config, settings | {"id2label": dict(enumerate(names))})
+        return tmp_path
+
+    return write

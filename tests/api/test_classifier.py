@@ -1,73 +1,39 @@
 """Classifiers and regressors: training, and the names of classes."""
 
 import collections
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import convert_checkpoint, export
+from bert_tf import export
 from bert_tf.checkpoints import run_directory
 from bert_tf.checkpoints.class_names import HEAD_VARIABLES
-from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from tests.api.tiny import FIT, LABELS, LEARN, TEXTS, weights_of
-from tests.conftest import assert_close, with_large_head
+from tests.conftest import assert_close, assert_refused
 
 pytestmark = pytest.mark.plain
 
 
-def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path, caplog):
-    classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
-    with pytest.raises(InputError, match="no trained model yet"):
-        classifier.predict(TEXTS)
-    scores = classifier.fit(TEXTS, LABELS, validation_split=0.25, **LEARN | {"evaluate_every": 30})
-    assert scores["eval_accuracy"] == 1.0
-    assert classifier.labels == ["pos", "neg"]
-    assert classifier.predict(TEXTS[:4]) == LABELS[:4]
-    probabilities = classifier.predict_proba(TEXTS[:4])
-    assert_close(probabilities.sum(axis=1), 1, 1e-5)
-    assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == classifier.score(TEXTS, LABELS) == 1.0
-    assert [line["kind"] for line in classifier.history()].count("eval") == 2  # after 30 steps, and at the end
+def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes(fine_tuned):
+    def classifier(labels, **options):
+        return bert_tf.Classifier.from_pretrained(directory, labels, max_seq_length=16, **options)
 
-    classifier.save(tmp_path / "saved")
-    loaded = bert_tf.Classifier.load(tmp_path / "saved")
-    assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
-    with pytest.raises(InputError, match="already exists"):
-        classifier.save(str(tmp_path / "saved"))
-    loaded.export(tmp_path / "exported")
-    assert not caplog.messages
-    served = bert_tf.export.load(tmp_path / "exported")
-    assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
-    blank = ["", "   ", TEXTS[0]]
-    assert_close(loaded.predict_proba(blank), served(text_a=blank)["probabilities"], 1e-5)
-    with pytest.raises(InputError, match="example 1: the text is empty"):
-        loaded.evaluate([TEXTS[0], ""], LABELS[:2])
-
-
-def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes(pretrained, tmp_path):
-    shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
-    config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
-    model = with_large_head(ClassifierModel(config, 2))
-    weights = {variable.path: variable.numpy() for variable in model.variables}
-    convert_checkpoint.write_hf(str(tmp_path), weights, config, {"id2label": {"0": "pos", "1": "neg"}})
-    probabilities = {}
+    directory, probabilities = fine_tuned(ClassifierModel, ["pos", "neg"]), {}
     for labels in (None, ("NEG", "pos")):
-        read = bert_tf.Classifier.from_pretrained(str(tmp_path), labels, max_seq_length=16)
+        read = classifier(labels)
         assert tuple(read.labels) == (labels or ("pos", "neg"))
         probabilities[labels] = read.predict_proba(TEXTS[:4])
     assert_close(probabilities[None][:, ::-1], probabilities["NEG", "pos"], 1e-6)
     assert read.evaluate(TEXTS[:4], read.predict(TEXTS[:4]))["accuracy"] == 1.0
-    with pytest.raises(InputError, match=r"pos, neg.*good, bad"):
-        bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16).predict(TEXTS)
-    fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, reset_head=True)
+    assert_refused("pos, neg.*good, bad", classifier(["good", "bad"]).predict, TEXTS)
+    fresh = classifier(["good", "bad"], reset_head=True)
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
-        with pytest.raises(InputError, match="no trained model yet"):
-            use()
+        assert_refused("no trained model yet", use)
     assert fresh._run(None).new_variables == HEAD_VARIABLES
 
 
@@ -107,15 +73,14 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
     flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
     assert estimator._examples(pairs, flags.tolist()) == estimator._examples(pairs, labels)
-    with pytest.raises(InputError, match="label_threshold is 'tune', but there is no dev set"):
+    with pytest.raises(InputError, match=r"label_threshold is 'tune', but there is no dev set.* Pass validation_data"):
         estimator.fit(pairs, labels, **LEARN)
     estimator.fit(pairs, labels, validation_data=(pairs[:8], labels[:8]), **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
     threshold = run_directory.label_threshold(estimator.output_dir)
     assert 0 < threshold < 1
     assert threshold != 0.5
-    with pytest.raises(InputError, match="x: the model was trained on pairs of texts"):
-        estimator.predict(TEXTS)
+    assert_refused("x: the model was trained on pairs of texts", estimator.predict, TEXTS)
     for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.TokenClassifier, bert_tf.MultipleChoice):
         with pytest.raises(InputError, match=r"was trained for .*reset_head=True"):
             other.from_pretrained(estimator.output_dir, max_seq_length=16)._check_usable()
@@ -138,8 +103,7 @@ def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
     with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\..*labels="):
         estimator._examples(TEXTS[:2], [[1, 0, 1], ["a"]])
     for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
-        with pytest.raises(InputError, match=r"the labels of every example are 0 and 1.*labels="):
-            estimator._examples(TEXTS[:2], flags)
+        assert_refused(r"the labels of every example are 0 and 1.*labels=", estimator._examples, TEXTS[:2], flags)
     for labels in ([[1, 0], [0]], [["1", "0"]] * 2, [[1, 2], [2, 0]], [[], []]):
         expected = [tuple(map(str, row)) for row in labels]
         assert [example.label for example in estimator._examples(TEXTS[:2], labels)] == expected
@@ -172,8 +136,7 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
 
 def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-    with pytest.raises(InputError, match="the labels have the types int and str"):
-        classifier.fit(TEXTS[:2], [1, "1"])
+    assert_refused("the labels have the types int and str", classifier.fit, TEXTS[:2], [1, "1"])
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
     splits = [[[row.label for row in task.examples(split)] for split in ("train", "dev")] for task in tasks]
@@ -191,14 +154,10 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     assert [len(tasks[-1].examples(split)) for split in ("train", "dev")] == [18, 6]
 
 
-def test_classes_may_have_commas_in_their_names(pretrained, tasks):
+def test_classes_may_have_commas_in_their_names(read):
     names = ["good, very", "bad"]
-    classifier = bert_tf.Classifier.from_pretrained(
-        pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5}, max_seq_length=16
-    )
-    classifier.fit(TEXTS[:2], names)
-    assert tasks.pop().weights() == [2.0, 0.5]
-    several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
-    several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])
-    tasks[0].check_training_set(tasks[0].examples("train"))
-    assert tasks[0].labels == ("bad", "good, very")
+    weights = {"good, very": 2.0, "bad": 0.5}
+    assert read(bert_tf.Classifier, TEXTS[:2], names, labels=names, class_weights=weights).weights() == [2.0, 0.5]
+    several = read(bert_tf.Classifier, TEXTS, [[names[label == "neg"]] for label in LABELS], multi_label=True)
+    several.check_training_set(several.examples("train"))
+    assert several.labels == ("bad", "good, very")

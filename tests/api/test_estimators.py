@@ -13,16 +13,14 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import export
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.export_config import ExportConfig
 from bert_tf.training import loop
 from tests import finished_runs, programs
-from tests.api.tiny import BAD, FIT, GOOD, LABELS, LEARN, TEXTS, weights_of
-from tests.conftest import assert_close
+from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
+from tests.conftest import assert_close, assert_refused
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
@@ -42,16 +40,14 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
     classifier = bert_tf.Classifier.load(tmp_path / "rte-run")
     assert classifier.labels == ["entailment", "not_entailment"]
     assert set(classifier.predict(pairs)) <= set(classifier.labels)
-    with pytest.raises(InputError, match=r"x: .* pairs of texts"):
-        classifier.predict(GOOD)
+    assert_refused(r"x: .* pairs of texts", classifier.predict, GOOD)
     assert bert_tf.Regressor.load(tmp_path / "sts-b-run").predict(pairs).shape == (4,)
     for kind, task, right in (
         (bert_tf.Regressor, "rte", "Classifier"),
         (bert_tf.Classifier, "sts-b", "Regressor"),
         (bert_tf.TokenClassifier, "rte", "Classifier"),
     ):
-        with pytest.raises(InputError, match=f"has a run of '{task}'. Use {right}.load"):
-            kind.load(tmp_path / f"{task}-run")
+        assert_refused(f"has a run of '{task}'. Use {right}.load", kind.load, tmp_path / f"{task}-run")
 
 
 def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrained, tmp_path):
@@ -67,8 +63,7 @@ def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrai
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     assert_close(fit(TEXTS).predict(GOOD), first, 0)
     for texts in ([*TEXTS[1:], TEXTS[0]], [(text, text) for text in TEXTS]):
-        with pytest.raises(InputError, match="training_rows_sha256"):
-            fit(texts)
+        assert_refused("training_rows_sha256", fit, texts)
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
@@ -84,8 +79,7 @@ def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, cap
         (lambda: cased.evaluate(TEXTS, LABELS), "do_lower_case was True, and is False now"),
         (lambda: classifier.evaluate(TEXTS[:2], ["pos", "other"]), r"^example 1: the label 'other'"),
     ):
-        with pytest.raises(InputError, match=message):
-            use()
+        assert_refused(message, use)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
     shorter = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=directory)
     assert_close(shorter.predict_proba(TEXTS), classifier.predict_proba(TEXTS), 1e-6)  # the texts have 5 tokens
@@ -116,13 +110,22 @@ def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, cap
         ({}, {"sample_weight": [1.0] * 23 + [-1]}, r"the weight of example 23 is '-1' \(int\)"),
         ({}, {"sample_weight": [1.0] * 23 + [float("nan")]}, "the weight of example 23 is 'nan'"),
         ({}, {"sample_weight": [0.0] * 24}, "every row has weight 0"),
+        ({}, {"epochs": 1, "batch_size": 32}, r"^epochs=1.* of 24 examples with batch_size=32 is less than one step"),
+        ({}, {"epochs": 0}, "^epochs is 0"),
+        ({}, {"gradient_accumulation_steps": 3}, "^batch_size=8: .* gradient_accumulation_steps=3"),
+        ({}, {"validation_split": 0.5, "selection_metric": "f1"}, r"^selection_metric: text has no f1\. Use accuracy"),
+        ({}, {"selection_metric": "bleu"}, "^selection_metric is 'bleu'. Expected one of accuracy, f1, "),
+        ({"freeze_layers": 9}, {}, "^freeze_layers=9: the model has only 1 layers"),
+        ({"max_seq_length": 5000}, {}, "^max_seq_length is 5000, but"),
+        ({"distribution_strategy": "tpu"}, {}, "^tpu_name: missing. Pass local on a TPU VM"),
+        ({"output_dir": "/proc/x"}, {}, "^output_dir: /proc: no files can be created"),
     ],
 )
 def test_bad_settings_are_named(pretrained, settings, fit, message):
-    with pytest.raises((InputError, TypeError), match=message):
-        bert_tf.Classifier.from_pretrained(pretrained, **{"max_seq_length": 16} | settings).fit(
-            TEXTS, LABELS, **FIT | fit
-        )
+    with pytest.raises((InputError, TypeError), match=message) as raised:
+        classifier = bert_tf.Classifier.from_pretrained(pretrained, **{"max_seq_length": 16} | settings)
+        classifier.fit(TEXTS, LABELS, **FIT | fit)
+    assert "--" not in str(raised.value)  # it names arguments
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,15 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     [
         (lambda at: bert_tf.Classifier.load(at), r"load\(\): .*Classifier\.from_pretrained\(\)"),
         (lambda at: bert_tf.Classifier.load(None), r"load\(\): None is not a path"),
+        (
+            lambda at: bert_tf.Classifier.load(f"{at}/nope"),
+            r"^load\(\): there is no directory '.*nope'. Check the path",
+        ),
         (lambda at: bert_tf.load_model(None), r"load_model\(\): None is not a path"),
+        (lambda at: bert_tf.load_model("nope"), r"^load_model\(\): there is no checkpoint 'nope'"),
+        (lambda at: bert_tf.FillMask("nope"), r"^FillMask\(\): there is no checkpoint 'nope'"),
+        (lambda at: bert_tf.Classifier.from_pretrained(at, num_labels=2), "omit num_labels"),
+        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at, max_seq_length=5000), "^max_seq_length is 5000"),
         (lambda at: bert_tf.Classifier.from_pretrained(None), r"Classifier.from_pretrained\(\): None is not a path"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
@@ -151,7 +162,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     ],
 )
 def test_bad_uses_are_named(pretrained, use, message):
-    with pytest.raises((InputError, AttributeError), match=message):
+    with pytest.raises((InputError, AttributeError, TypeError), match=message):
         use(pretrained)
 
 
@@ -178,26 +189,6 @@ def test_paths_may_be_objects(pretrained, tmp_path):
     assert BertConfig.from_json_file(path / "bert_config.json") == estimator.config
 
 
-@pytest.mark.graph
-def test_choices(pretrained, tmp_path):
-    # Half of the examples have a third ending.
-    choices = [BAD[0], GOOD[0]]
-    examples = [("a day", choices[:: (-1) ** i] + [BAD[1]] * (i % 4 > 1)) for i in range(24)]
-    right = [1, 0] * 12
-    estimator = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
-    estimator.fit(examples, right, **LEARN)
-    assert estimator.predict(examples[:4]) == right[:4]
-    estimator.save(str(tmp_path / "saved"))
-    loaded = bert_tf.MultipleChoice.load(str(tmp_path / "saved"))
-    assert loaded.predict(examples[:4]) == right[:4]
-    probabilities = loaded.predict_proba(examples[1:4])
-    assert probabilities.shape == (3, 3)
-    assert (probabilities > 0).tolist() == [[True, True, False], [True] * 3, [True] * 3]
-    assert_close(probabilities.sum(axis=1), np.ones(3), 1e-6)
-    assert loaded.predict_proba([("a day", [*BAD, *GOOD])]).shape == (1, 4)
-    assert export.build(str(tmp_path / "saved"), ExportConfig()).settings["problem"] == "choice"
-
-
 def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, tmp_path, monkeypatch):
     def make(name):
         return bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=tmp_path / name)
@@ -212,8 +203,12 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
         )
         with pytest.raises(KeyboardInterrupt, match=r"stopped after step 1, which is saved\. Call fit\(\) again"):
             fit(stopped)
-    with pytest.raises(InputError, match=r"\n  batch_size was 8, and is 4 now\n.*allow_changed_settings"):
+    message = (
+        r"(?s)^output_dir: .*\n  batch_size was 8, and is 4 now\n.* pass allow_changed_settings to use the new ones"
+    )
+    with pytest.raises(InputError, match=message) as raised:
         fit(stopped, batch_size=4)
+    assert "--" not in str(raised.value)
     fit(stopped)
     fit(whole)
     ours, expected = weights_of(tmp_path / "stopped"), weights_of(tmp_path / "whole")
@@ -271,7 +266,9 @@ def test_a_loaded_estimator_trains_on_in_another_directory(pretrained, tmp_path)
     assert np.array_equal(before["output_weights"], weights_of(tmp_path)["output_weights"])
 
 
-def test_estimators_show_what_they_are(pretrained):
+def test_estimators_show_what_they_are_and_warn(pretrained, capsys):
+    bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, learning_rate=3.5)
+    assert "Warning: learning_rate=3.5: " in capsys.readouterr().err
     classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["a", "b"], max_seq_length=16)
     assert repr(classifier) == f"Classifier({pretrained!r}, labels=['a', 'b'], max_seq_length=16)"
     assert repr(bert_tf.Regressor.from_pretrained(pretrained)) == f"Regressor({pretrained!r}, max_seq_length=128)"

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.api import in_memory
-from bert_tf.runtime.files import InputError
 from tests.api.tiny import LABELS, TEXTS
+from tests.conftest import assert_refused
 
 FRAME = pd.DataFrame({"text": TEXTS, "class": LABELS})
 
@@ -56,8 +56,7 @@ def test_batches_of_two_are_no_pairs():
         assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
     assert read(pairs) == read(pairs, rank=1) == pairs
     for elements, batch in ((texts, True), (pairs, False)):
-        with pytest.raises(InputError, match="x: a tensor of two texts"):
-            read(elements, batch=batch)
+        assert_refused("x: a tensor of two texts", read, elements, batch=batch)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,7 @@ def test_batches_of_two_are_no_pairs():
 )
 def test_bad_data_are_named(pretrained, x, y, message):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
-    with pytest.raises(InputError, match=message):
-        estimator.fit(x, y)
+    assert_refused(message, estimator.fit, x, y)
 
 
 # Reader -> the class, and its data with a value in the second example.
@@ -129,15 +127,13 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
     if (reader, value) in (("number", "number"), ("answer", "list"), ("question", "empty")):
         assert len(read()) == 2
     else:
-        with pytest.raises(InputError, match=r"(example|sentence) 1|is not UTF-8|have the types int and str"):
-            read()
+        assert_refused(r"(example|sentence) 1|is not UTF-8|have the types int and str", read)
 
 
 @pytest.mark.parametrize("frame", [FRAME.set_axis(["a", "b"], axis=1).assign(c="x"), {"text": TEXTS}])
 def test_sentences_are_no_tables(pretrained, frame):
     encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    with pytest.raises(InputError, match=r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is "):
-        encoder.encode(frame)
+    assert_refused(r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is ", encoder.encode, frame)
 
 
 class Polars:
@@ -156,61 +152,61 @@ def tables_of(rows):
     return [rows, pd.DataFrame(rows), pa.table(columns), Polars(rows)]
 
 
-def read(tasks, estimator, x, y=None):
-    """The examples that `fit` trains on."""
-    estimator.fit(x, y, num_train_steps=1)
-    return tasks.pop().examples("train")
+def test_columns_of_tables_are_matched_by_name(read):
+    def texts(x, y=None):
+        return [(x.text_a, x.text_b, x.label) for x in read(bert_tf.Classifier, x, y).examples("train")]
 
-
-def test_columns_of_tables_are_matched_by_name(pretrained, tasks):
     rows = [{"label": "pos", "text_b": "b", "text": "a"}, {"label": "neg", "text_b": "c", "text": "a"}]
     for table in tables_of(rows):
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-        found = read(tasks, estimator, table)
-        assert [(x.text_a, x.text_b, x.label) for x in found] == [("a", "b", "pos"), ("a", "c", "neg")]
+        assert texts(table) == [("a", "b", "pos"), ("a", "c", "neg")]
     for x, y in ((FRAME, FRAME["class"]), (FRAME.assign(label=LABELS), LABELS)):
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-        assert [(x.text_a, x.text_b, x.label) for x in read(tasks, estimator, x, y)[:1]] == [(TEXTS[0], None, "pos")]
+        assert texts(x, y)[:1] == [(TEXTS[0], None, "pos")]
     for columns in (["premise", "hypothesis"], ["sentence", "label", "id"], ["text_b", "label", "other"]):
-        with pytest.raises(InputError, match="Name the text 'text', and a second one 'text_b'"):
-            in_memory.texts(dict.fromkeys(columns, "a"), "example 0")
+        row = dict.fromkeys(columns, "a")
+        assert_refused("Name the text 'text', and a second one 'text_b'", in_memory.texts, row, "example 0")
     assert in_memory.texts({"sentence": "a", "label": "x"}, "") == ("a", None)
 
 
-def test_tables_of_every_task_have_names(pretrained, tasks):
-    tags = [{"tags": ["B-X"], "tokens": ["a"]}, {"tags": ["O"], "tokens": ["b"]}]
-    choices = [{"label": 1, "endings": ["a", "b"], "prompt": "p"}]
-    listed = [{"label": 1, "ending1": "b", "ending0": "a", "prompt": "p"}]
-    for rows in tables_of(tags):
-        found = read(tasks, bert_tf.TokenClassifier.from_pretrained(pretrained, max_seq_length=16), rows)
-        assert [(x.words, x.tags) for x in found] == [(("a",), ("B-X",)), (("b",), ("O",))]
-    for rows in (*tables_of(choices), *tables_of(listed)):
-        found = read(tasks, bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16), rows)
-        assert [(x.prompt, x.endings, x.label) for x in found] == [("p", ("a", "b"), "1")]
-    scores = [{"label": 2.5, "text": "a"}, {"label": 1.0, "text": "b"}]
-    for rows in tables_of(scores):
-        found = read(tasks, bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16), rows)
-        assert [(x.text_a, x.label) for x in found] == [("a", 2.5), ("b", 1.0)]
+CHOICE = ("prompt", "endings", "label")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "fields", "expected"),
+    [
+        (
+            *("TokenClassifier", [{"tags": ["B-X"], "tokens": ["a"]}, {"tags": ["O"], "tokens": ["b"]}]),
+            *(("words", "tags"), [(("a",), ("B-X",)), (("b",), ("O",))]),
+        ),
+        *(
+            ("MultipleChoice", [{"label": 1, **row, "prompt": "p"}], CHOICE, [("p", ("a", "b"), "1")])
+            for row in ({"endings": ["a", "b"]}, {"ending1": "b", "ending0": "a"})
+        ),
+        (
+            *("Regressor", [{"label": 2.5, "text": "a"}, {"label": 1.0, "text": "b"}]),
+            *(("text_a", "label"), [("a", 2.5), ("b", 1.0)]),
+        ),
+    ],
+)
+def test_tables_of_every_task_have_names(read, kind, rows, fields, expected):
+    for table in tables_of(rows):
+        examples = read(getattr(bert_tf, kind), table).examples("train")
+        assert [tuple(getattr(example, field) for field in fields) for example in examples] == expected
 
 
 FLAGS = pd.DataFrame({"bad": [0, 1, 1], "good": [1.0, 0.0, 1.0]})
 
 
-def test_columns_of_flags_are_the_classes_by_name(pretrained, tasks):
-    def labels(y, **options):
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, multi_label=True, **options)
-        found = [set(example.label) for example in read(tasks, estimator, TEXTS[:3], y)]
-        return found, estimator._labels
+def test_columns_of_flags_are_the_classes_by_name(read):
+    def labels(y, labels=("good", "bad")):
+        task = read(bert_tf.Classifier, TEXTS[:3], y, multi_label=True, labels=labels)
+        return [set(example.label) for example in task.examples("train")], task.labels
 
-    right = [{"good"}, {"bad"}, {"good", "bad"}]
-    assert labels(FLAGS) == (right, ["bad", "good"])
-    for table in (FLAGS, FLAGS[["good", "bad"]], pa.Table.from_pandas(FLAGS), FLAGS == 1):
-        assert labels(table, labels=["good", "bad"])[0] == right
-    unnamed = FLAGS[["good", "bad"]].set_axis(range(2), axis=1)
-    assert labels(unnamed, labels=["good", "bad"])[0] == right
+    right, reordered = [{"good"}, {"bad"}, {"good", "bad"}], FLAGS[["good", "bad"]]
+    assert labels(FLAGS, None) == (right, ("bad", "good"))
+    for table in (FLAGS, reordered, pa.Table.from_pandas(FLAGS), FLAGS == 1, reordered.set_axis(range(2), axis=1)):
+        assert labels(table)[0] == right
     for table, message in ((FLAGS.set_axis(["x", "y"], axis=1), "'x', 'y'. Use"), (FLAGS * 2, "columns of 0 and 1")):
-        with pytest.raises(InputError, match=message):
-            labels(table, labels=["good", "bad"])
+        assert_refused(message, labels, table)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +220,8 @@ def test_columns_of_flags_are_the_classes_by_name(pretrained, tasks):
         (["10", "9", "x"], ["9", "10", "x"]),
     ],
 )
-def test_classes_are_ordered_by_value(pretrained, tasks, y, expected):
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-    estimator.fit(TEXTS[:3], y, num_train_steps=1)
-    assert list(tasks.pop().labels) == expected
+def test_classes_are_ordered_by_value(read, y, expected):
+    assert list(read(bert_tf.Classifier, TEXTS[:3], y).labels) == expected
 
 
 @pytest.mark.parametrize(
@@ -244,15 +238,15 @@ def test_classes_are_ordered_by_value(pretrained, tasks, y, expected):
         (pd.Index([0, 1]), {"0": 1, "1": 3}, [0, 1, 0]),
     ],
 )
-def test_class_weights_accept_what_labels_accept(pretrained, tasks, labels, weights, y):
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, labels, max_seq_length=16, class_weights=weights)
-    estimator.fit(TEXTS[:3], y, num_train_steps=1)
-    assert tasks.pop().weights() == [1.0, 3.0]
+def test_class_weights_accept_what_labels_accept(read, labels, weights, y):
+    assert read(bert_tf.Classifier, TEXTS[:3], y, labels=labels, class_weights=weights).weights() == [1.0, 3.0]
 
 
-def test_the_threshold_may_be_any_number(pretrained, tasks):
-    for threshold in (0.25, np.float32(0.25), np.float64(0.25), "0.25"):
-        options = {"multi_label": True, "label_threshold": threshold}
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **options)
-        estimator.fit(TEXTS[:2], [["a"], ["b"]], num_train_steps=1)
-        assert tasks.pop().label_threshold == 0.25
+@pytest.mark.parametrize("threshold", [0.25, np.float32(0.25), np.float64(0.25), "0.25"])
+def test_the_threshold_may_be_any_number(read, threshold):
+    options = {"multi_label": True, "label_threshold": threshold}
+    assert read(bert_tf.Classifier, TEXTS[:2], [["a"], ["b"]], **options).label_threshold == 0.25
+
+
+def test_equal_scores_have_no_scale(read):
+    assert read(bert_tf.Regressor, TEXTS[:2], [7, 7]).target_scale == (7.0, 1.0)

@@ -16,7 +16,7 @@ from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
 from tests.api.tiny import weights_of
-from tests.conftest import assert_close
+from tests.conftest import assert_close, assert_refused
 
 TEXTS = ["a fine day", "poor words", "day"]
 
@@ -86,6 +86,15 @@ def test_layers_are_concatenated(pretrained):
     assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
 
 
+def test_one_text_no_texts_and_similarities(pretrained):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+    vectors = encoder.encode(TEXTS)
+    assert encoder.encode(TEXTS[0]).tolist() == vectors[0].tolist()
+    assert encoder.encode([]).shape == (0, vectors.shape[1])
+    cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    assert_close(encoder.similarity(vectors[:2], vectors[:1]), [[1.0], [cosine]], 1e-6)
+
+
 def test_bfloat16_is_close_to_float32(pretrained):
     low = bert_tf.SentenceEncoder.from_pretrained(pretrained, dtype="bfloat16")
     assert low._encoder.dtype == tf.bfloat16
@@ -109,13 +118,11 @@ def test_bfloat16_is_close_to_float32(pretrained):
 )
 def test_other_vectors_are_refused(directory, file, values, place, found):
     write(directory / file, values)
-    with pytest.raises(InputError, match=f"(?s){place}.*{found}"):
-        bert_tf.SentenceEncoder.from_pretrained(directory)
+    assert_refused(f"(?s){place}.*{found}", bert_tf.SentenceEncoder.from_pretrained, directory)
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
-    [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")],
+    ("given", "found"), [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")]
 )
 def test_a_model_without_the_layers_is_named(pretrained, given, found):
     with pytest.raises(InputError, match=found):

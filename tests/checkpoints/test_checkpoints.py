@@ -18,7 +18,7 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from bert_tf.training import resume
 from tests.checkpoints.legacy import writers
-from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config, weights_of
+from tests.conftest import GOLDEN, assert_close, assert_refused, golden_path, tiny_config, weights_of
 
 
 def weights(model):
@@ -42,8 +42,7 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     (first / "bert_config.json").write_text(config.to_json_string())
     vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
     (first / "vocab.txt").write_text(vocabulary)
-    with pytest.raises(InputError, match=r"--format is 'pt'.* tf1, hf"):
-        convert_checkpoint.convert(first, hf, "pt")
+    assert_refused(r"--format is 'pt'.* tf1, hf", convert_checkpoint.convert, first, hf, "pt")
     convert_checkpoint.convert(first, hf, "hf")
     convert_checkpoint.convert(str(hf), str(back), "tf1")
     source = checkpoints.open_checkpoint(str(back))
@@ -150,8 +149,7 @@ def test_any_damage_of_a_written_hf_checkpoint_is_found(tmp_path):
     header = 8 + int.from_bytes(whole[:8], "little")
     for place in (3, 8, checksum, checksum + 7, 200, header - 1, header, *range(header + 9, len(whole), 5003)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(InputError, match=r"model[.]safetensors: damaged"):
-            checkpoints.open_checkpoint(str(path))
+        assert_refused(r"model[.]safetensors: damaged", checkpoints.open_checkpoint, str(path))
 
 
 def test_a_pooler_is_left_out_if_it_is_neither_used_nor_in_the_hf_model(tmp_path):
@@ -232,8 +230,7 @@ def test_model_garden_checkpoints(tmp_path, version):
 
 def test_foreign_tf2_checkpoint_is_refused(tmp_path):
     tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "ckpt"))
-    with pytest.raises(InputError, match="v is not a variable of BERT"):
-        checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
+    assert_refused("v is not a variable of BERT", checkpoints.open_checkpoint, str(tmp_path / "ckpt"))
 
 
 def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path, write):
@@ -260,5 +257,4 @@ def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path,
     data = tmp_path / "two" / "a.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
     source = checkpoints.open_checkpoint(str(tmp_path / "two" / "a.index"), "--input")
-    with pytest.raises(InputError, match=f"^--input: {tmp_path}/two/a: x is damaged"):
-        source.read("x")
+    assert_refused(f"^--input: {tmp_path}/two/a: x is damaged", source.read, "x")

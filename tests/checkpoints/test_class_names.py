@@ -12,7 +12,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import hf_names
 from bert_tf.training import resume
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 
 NAMES = ("yes", "no", "maybe")
 CONFIG = tiny_config(num_hidden_layers=1)
@@ -80,19 +80,14 @@ def test_classes_are_matched_by_name(tmp_path, hugging_face, their_weights, caps
             ("yes", "no", "never"),
             r"3 outputs \(yes, no, maybe\), but .* 3 \(yes, no, never\).*--reset_head.*id2label",
         ),
-        (
-            NAMES,
-            ("yes", "no"),
-            r"3 outputs \(yes, no, maybe\), but .* 2 \(yes, no\)\. Use --reset_head",
-        ),
+        (NAMES, ("yes", "no"), r"3 outputs \(yes, no, maybe\), but .* 2 \(yes, no\)\. Use --reset_head"),
         (("a", "A", "b"), ("a", "B", "b"), r"\(a, A, b\), but .* \(a, B, b\)"),
         (("yes", "no"), NAMES, r"has 3 outputs \(yes, no\), but .* 3 \(yes, no, maybe\)"),
     ],
 )
 def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hugging_face, theirs, ours, message):
     path, model = hugging_face(named(theirs)), model_of(ours)
-    with pytest.raises(InputError, match=message):
-        started(model, path, tmp_path)
+    assert_refused(message, started, model, path, tmp_path)
     summary = started(model, path, tmp_path, class_names.HEAD_VARIABLES)
     assert summary.fresh == ("output_weights", "output_bias")
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)

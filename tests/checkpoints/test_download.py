@@ -17,7 +17,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.checkpoints.legacy import writers
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES, run
 
 NAME = "someone/tiny-bert"
@@ -94,8 +94,7 @@ def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, r
 def test_a_vocabulary_may_be_in_tokenizer_json(hub):
     vocabulary = {"model": {"type": "WordPiece", "vocab": {piece: number for number, piece in enumerate(PIECES)}}}
     del hub.repositories[NAME]["vocab.txt"]
-    with pytest.raises(InputError, match=f"load.*: no vocab.txt or tokenizer.json next to .*{hub.commit(NAME)}"):
-        bert_tf.load_tokenizer(NAME)
+    assert_refused(f"load.*: no vocab.txt or tokenizer.json next to .*{hub.commit(NAME)}", bert_tf.load_tokenizer, NAME)
     download._snapshot.cache_clear()
     hub.repositories[NAME]["tokenizer.json"] = json.dumps(vocabulary).encode()
     assert list(bert_tf.load_tokenizer(NAME).vocab) == PIECES

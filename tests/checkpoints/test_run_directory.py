@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.runtime.files import InputError
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 
 def prepare(directory, vocab_file, rate=0.1, allow_changed_settings=False, config=None, devices=None):
@@ -47,8 +47,7 @@ def test_a_run_directory_contains_settings_versions_and_vocabulary(tmp_path, wri
     assert "git_commit" in recorded
     prepare(tmp_path / "run", str(tmp_path / "run" / "vocab.txt"))  # where it is already
     assert (tmp_path / "run" / "vocab.txt").read_text() == "[PAD]\na\n"
-    with pytest.raises(InputError, match="--output_dir"):
-        prepare("", vocab)
+    assert_refused("--output_dir", prepare, "", vocab)
     assert json.loads((tmp_path / "run" / "bert_config.json").read_text())["hidden_size"] == 12
 
 
@@ -62,8 +61,7 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     before = (directory / "run.json").read_text()
     with pytest.raises(InputError, match=r"learning_rate was 0\.2, and is 0\.3 now(.|\n)*--allow_changed_settings"):
         prepare(directory, vocab, rate=0.3)
-    with pytest.raises(InputError, match="vocab_sha256 was"):
-        prepare(directory, write("w.txt", "[PAD]\nb\n"), rate=0.2)
+    assert_refused("vocab_sha256 was", prepare, directory, write("w.txt", "[PAD]\nb\n"), rate=0.2)
     with pytest.raises(InputError, match="bert_config: vocab_size was 41, and is 43 now"):
         prepare(directory, vocab, rate=0.2, config=tiny_config(vocab_size=43))
     assert (directory / "run.json").read_text() == before
@@ -98,8 +96,7 @@ def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monke
     CheckpointSaver("run", 1).save(1, {"x": 1.0})
     prepare("init")
     assert run_directory.recorded("run")["init_checkpoint"] == str(tmp_path / "init")
-    with pytest.raises(InputError, match=r"init_checkpoint was '.*init', and is 'other' now"):
-        prepare("other")
+    assert_refused(r"init_checkpoint was '.*init', and is 'other' now", prepare, "other")
 
 
 def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):

@@ -10,6 +10,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint
 from bert_tf.runtime.files import InputError
+from tests.conftest import assert_refused
 
 
 def save(directory, *steps, keep=0):
@@ -179,14 +180,7 @@ def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path):
         "model.ckpt-8.index",
         "checkpoint.tmp-0",
     ]
-    others = [
-        "model.ckpt-3.index",
-        "other.ckpt-6.index",
-        "model.ckpt-6.txt",
-        "notes.tmp",
-        "x.tmp-0/y",
-        "best/z",
-    ]
+    others = ["model.ckpt-3.index", "other.ckpt-6.index", "model.ckpt-6.txt", "notes.tmp", "x.tmp-0/y", "best/z"]
     for name in leftovers + others:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -232,8 +226,7 @@ def test_a_damaged_list_is_an_error_and_not_a_new_beginning(tmp_path, content):
     path = tmp_path / "checkpoint"
     path.write_bytes(content)
     for read in (lambda: latest_checkpoint(str(tmp_path)), lambda: save(tmp_path, 2)):
-        with pytest.raises(InputError, match=f"^{path}: no checkpoint is listed"):
-            read()
+        assert_refused(f"^{path}: no checkpoint is listed", read)
     assert path.read_bytes() == content
 
 
@@ -269,8 +262,7 @@ def raise_disk_full_in_tensorflow(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "fail"),
-    [(tf.raw_ops, "SaveV2", raise_disk_full_in_tensorflow), (os, "fsync", raise_disk_full)],
+    ("module", "name", "fail"), [(tf.raw_ops, "SaveV2", raise_disk_full_in_tensorflow), (os, "fsync", raise_disk_full)]
 )
 def test_a_failed_save_keeps_the_earlier_checkpoint_and_is_raised_in_the_caller(
     tmp_path, monkeypatch, module, name, fail

@@ -8,6 +8,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from data_prep import api
+from tests.conftest import assert_refused
 
 TEXTS = ["The whale was white. It swam in the sea.\nNobody saw it.", "She danced with him. He was glad."] * 10
 
@@ -32,10 +33,8 @@ def test_half_of_a_surrogate_pair_is_cleaned_as_in_files(tmp_path, capfd):
 
 def test_errors_are_those_of_the_programs(tmp_path):
     for texts in ({"text": ["a"]}, pd.DataFrame({"text": ["a"]})):
-        with pytest.raises(InputError, match=r"texts is a .*one column of a table"):
-            api.build_vocab(texts, tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match=r"text 1 is '5' \(int\)\. Use a str"):
-        api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))
+        assert_refused(r"texts is a .*one column of a table", api.build_vocab, texts, tmp_path / "vocab.txt")
+    assert_refused(r"text 1 is '5' \(int\)\. Use a str", api.build_vocab, ["a", 5], str(tmp_path / "vocab.txt"))
     with pytest.raises(InputError, match=r"^data_prep\.build_vocab: --input_file: .*no_such\.txt"):
         api.build_vocab(pathlib.Path("no_such.txt"), tmp_path / "vocab.txt")
     with pytest.raises(InputError, match="Unknown command line flag 'vocab_sise'"):

@@ -18,6 +18,7 @@ from data_prep import one_machine
 from data_prep.corpus import tokens
 from data_prep.examples import instances
 from tests import programs
+from tests.conftest import assert_refused
 from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
@@ -140,8 +141,7 @@ def test_random_segments_come_from_other_documents(tmp_path):
 )
 def test_a_corpus_without_two_documents_is_refused(tmp_path, write, name, text, found):
     write_vocab(tmp_path)
-    with pytest.raises(InputError, match=found):
-        make(tmp_path, write(name, text))
+    assert_refused(found, make, tmp_path, write(name, text))
 
 
 def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
@@ -168,8 +168,7 @@ def test_lost_files_are_named(text, tmp_path, small_pieces, monkeypatch):
         make(tmp_path, text)
     (growing,) = tmp_path.glob("work/examples-*/shard-00000")
     os.truncate(growing, growing.stat().st_size - 1)
-    with pytest.raises(InputError, match=r"--work_dir: .*shard-00000 is incomplete.* Remove .*examples-"):
-        make(tmp_path, text)
+    assert_refused(r"--work_dir: .*shard-00000 is incomplete.* Remove .*examples-", make, tmp_path, text)
 
 
 def interrupt(*args):
@@ -309,8 +308,7 @@ def test_bad_lines_are_counted_and_the_first_ones_named(tmp_path, small_pieces):
     ],
 )
 def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
-    with pytest.raises(InputError, match=message):
-        preparation_config(tmp_path, text, **options)
+    assert_refused(message, preparation_config, tmp_path, text, **options)
 
 
 def test_too_little_memory_is_named(text, tmp_path):

@@ -8,9 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from data_prep.workers import Workers
-from tests.conftest import ROOT
+from tests.conftest import ROOT, assert_refused
 from tests.data_prep.small_jobs import dying_job, job
 
 
@@ -42,8 +41,7 @@ def test_an_interruption_ends_the_jobs_that_run(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_is_killed_is_reported(tmp_path):
-    with pytest.raises(InputError, match="--num_workers: a worker process was killed"):
-        run(dying_job, 2, tmp_path, (1, 1, 1))
+    assert_refused("--num_workers: a worker process was killed", run, dying_job, 2, tmp_path, (1, 1, 1))
 
 
 def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeypatch):
@@ -55,8 +53,7 @@ def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeyp
 
     monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", spawn_late)
     before = set(multiprocessing.active_children())
-    with pytest.raises(InputError, match="a worker process was killed"):
-        run(dying_job, 2, tmp_path, (1, 1, 1))
+    assert_refused("a worker process was killed", run, dying_job, 2, tmp_path, (1, 1, 1))
     for process in set(multiprocessing.active_children()) - before:
         process.join(5)
         assert process.exitcode is not None

@@ -3,10 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -15,7 +12,8 @@ from benchmarks.local_cluster import worker_configs
 from bert_tf.distribution import cluster
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from tests.conftest import ROOT
+from tests import command_server, programs
+from tests.conftest import assert_refused
 
 
 def outcomes(*workers, seconds=20):
@@ -117,8 +115,7 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
         config.check_tf_config()
     monkeypatch.setenv("TF_CONFIG", worker_configs(2)[1])
     message = f"--distribution_strategy is {strategy}, but .* TF_CONFIG this process is worker 1 of 2 workers"
-    with pytest.raises(InputError, match=message):
-        config.check_tf_config()
+    assert_refused(message, config.check_tf_config)
     DistributionConfig("multi_worker").check_tf_config()
     monkeypatch.setenv("TF_CONFIG", "{")
     config.check_tf_config()
@@ -127,16 +124,9 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
 
 
 def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
-    code = (
-        "import atexit, sys, run_pretraining\n"
-        "atexit.register(lambda: print('tensorflow' in sys.modules))\n"
-        "run_pretraining.cli()"
-    )
-    command = [sys.executable, "-c", code, f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
-    environment = {**os.environ, "TF_CONFIG": worker_configs(2)[1]}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (1, "False\n")
-    assert "this process is worker 1 of 2 workers" in ended.stderr
+    command = ["run_pretraining.py", f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
+    options = {"environment": {"TF_CONFIG": worker_configs(2)[1]}, "server": command_server.without_tensorflow}
+    assert "this process is worker 1 of 2 workers" in programs.run(*command, expect=1, **options)
 
 
 @pytest.mark.parametrize(
@@ -160,5 +150,4 @@ def test_bad_descriptions_of_a_cluster_are_refused(workers, task, word, monkeypa
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}) if task else "")
     with pytest.raises(InputError, match=word):
         DistributionConfig("multi_worker").check_tf_config()
-    with pytest.raises(InputError, match="--distribution_strategy is 'horovod'"):
-        DistributionConfig("horovod")
+    assert_refused("--distribution_strategy is 'horovod'", DistributionConfig, "horovod")

@@ -18,6 +18,7 @@ from bert_tf.distribution import strategies, tensorflow_internals
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.runtime.errors import InputError
+from tests.conftest import assert_refused
 
 TPU = DistributionConfig("tpu", "local", num_tpu_cores=8)
 
@@ -75,8 +76,7 @@ class Replica:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "dtype", "expected"),
-    [(2, "float32", 2 + 2**-8), (2, "bfloat16", 2.0), (1, "bfloat16", 1 + 2**-9)],
+    ("replicas", "dtype", "expected"), [(2, "float32", 2 + 2**-8), (2, "bfloat16", 2.0), (1, "bfloat16", 1 + 2**-9)]
 )
 def test_replicas_add_up_gradients_in_the_given_type(monkeypatch, replicas, dtype, expected):
     monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: Replica(replicas))
@@ -230,13 +230,11 @@ def test_a_tpu_that_another_program_has_locked_is_reported(connect, monkeypatch,
     lock = tmp_path / "lock"
     lock.touch()
     monkeypatch.setattr(strategies, "_TPU_LOCK", str(lock))
-    with pytest.raises(InputError, match="no TPU 'local' was found"):
-        build_strategy(TPU)
+    assert_refused("no TPU 'local' was found", build_strategy, TPU)
     code = f"import fcntl; f = open({str(lock)!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(InputError, match="another program"):
-            build_strategy(TPU)
+        assert_refused("another program", build_strategy, TPU)
         other.communicate(b"\n")
 
 

@@ -10,6 +10,7 @@ from experiments import schema
 from experiments.assembly import Assembly
 from experiments.runs import in_order
 from tests import programs
+from tests.conftest import assert_refused
 
 MINIMAL = """
 title = "Table 9"
@@ -115,5 +116,4 @@ def test_a_table_without_rows_is_named(tmp_path):
 
 
 def test_an_unknown_table_is_answered_with_those_there_are():
-    with pytest.raises(InputError, match=r"'table99'\. Use one of figure5, recipes, table1"):
-        schema.load_experiment("table99", "smoke")
+    assert_refused(r"'table99'\. Use one of figure5, recipes, table1", schema.load_experiment, "table99", "smoke")

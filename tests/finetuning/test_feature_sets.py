@@ -9,7 +9,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.task import TaskData
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import Shapes
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 
 def features_of(lengths, choices=1):
@@ -52,11 +52,7 @@ _BY_EIGHT = [*range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range
 
 @pytest.mark.parametrize(
     ("longest", "shapes", "expected"),
-    [
-        (20, Shapes.ANY, [8, 16, 20]),
-        (96, Shapes.ONE, [32, 64, 96]),
-        (500, Shapes.FEW, _BY_EIGHT),
-    ],
+    [(20, Shapes.ANY, [8, 16, 20]), (96, Shapes.ONE, [32, 64, 96]), (500, Shapes.FEW, _BY_EIGHT)],
 )
 def test_bucket_lengths(longest, shapes, expected):
     assert feature_sets.bucket_lengths(longest, shapes) == expected
@@ -149,8 +145,7 @@ def test_pairs_are_refused_for_a_model_with_one_segment():
     pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
     task = types.SimpleNamespace(featurize=lambda *_: pair)
     data = TaskData(task, tiny_config(type_vocab_size=1), None, FinetuningConfig(max_seq_length=8))
-    with pytest.raises(InputError, match="one segment only"):
-        data.featurize([])
+    assert_refused("one segment only", data.featurize, [])
 
 
 def test_an_example_is_truncated_if_one_of_its_sequences_is():

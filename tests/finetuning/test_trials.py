@@ -9,6 +9,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_refused
 
 SCORES = {1: 0.5, 2: 0.75, 3: 0.7}
 
@@ -82,8 +83,7 @@ def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
 
 def test_trials_of_other_settings_are_refused(tmp_path):
     run(tmp_path, (1,), [])
-    with pytest.raises(InputError, match="has trials with other settings or data"):
-        run(tmp_path, (1, 2), [], resume_settings={"task": "b"})
+    assert_refused("has trials with other settings or data", run, tmp_path, (1, 2), [], resume_settings={"task": "b"})
     trained = []
     run(tmp_path, (1, 2), trained, resume_settings={"task": "b"}, allow_changed_settings=True)
     assert trained == [2]

@@ -8,7 +8,7 @@ from bert_tf.pretraining.example_sets import ExampleFinder, PretrainingData
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Metadata, parse, pretraining_features, serialize
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 LENGTH, PREDICTIONS, VOCAB = 5, 2, 1000
 FEATURES = pretraining_features(LENGTH, PREDICTIONS)
@@ -74,8 +74,7 @@ def test_metadata_files_that_do_not_fit_are_refused(tmp_path, changes, message):
 )
 def test_files_without_a_metadata_file_are_checked_by_their_first_record(tmp_path, first, lengths, message):
     write_shard(tmp_path / "a.tfrecord", [first])
-    with pytest.raises(InputError, match=message):
-        find(tmp_path / "a.tfrecord", **lengths)
+    assert_refused(message, find, tmp_path / "a.tfrecord", **lengths)
 
 
 def test_empty_files_are_left_out(tmp_path, write):
@@ -87,30 +86,25 @@ def test_empty_files_are_left_out(tmp_path, write):
     write("a-00002", b"")
     metadata(tmp_path / "a-00002", records=0)
     assert [shard.path for shard in find(tmp_path / "a-*")] == [str(path)]
-    with pytest.raises(InputError, match="matches only empty files"):
-        find(f"{tmp_path}/a-00000,{tmp_path}/a-00002")
+    assert_refused("matches only empty files", find, f"{tmp_path}/a-00000,{tmp_path}/a-00002")
     metadata(tmp_path / "a-00000", records=3, file_size=100)
-    with pytest.raises(InputError, match="has 0 bytes, but 100"):
-        find(tmp_path / "a-*")
+    assert_refused("has 0 bytes, but 100", find, tmp_path / "a-*")
     metadata(path, records=0)
-    with pytest.raises(InputError, match="no records according to its metadata file"):
-        find(path)
+    assert_refused("no records according to its metadata file", find, path)
 
 
 def test_damaged_files_are_refused(tmp_path, write):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
     whole = path.read_bytes()
-    with pytest.raises(InputError, match="matches no file"):
-        find(tmp_path / "*.txt")
+    assert_refused("matches no file", find, tmp_path / "*.txt")
     for content, message in (
         (b"", "only empty files"),
         (whole[:-5], "ends inside its record 3"),
         (whole[:30] + bytes([whole[30] ^ 255]) + whole[31:], "record 1 of .* is damaged"),
         (b"no records here, just text, and not much of it\n", "is not a TFRecord file"),
     ):
-        with pytest.raises(InputError, match=message):
-            find(write("a.tfrecord", content))
+        assert_refused(message, find, write("a.tfrecord", content))
 
 
 def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path):
@@ -123,8 +117,7 @@ def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path
     path = str(tmp_path / "a.tfrecord.gz")
     with tf.io.TFRecordWriter(path, "GZIP") as writer:
         writer.write(example.SerializeToString())
-    with pytest.raises(InputError, match=r"no next_sentence_labels, only input_mask, .* --objective=mlm"):
-        find(path)
+    assert_refused(r"no next_sentence_labels, only input_mask, .* --objective=mlm", find, path)
     finder = ExampleFinder(tiny_config(vocab_size=VOCAB), "mlm", "", 0)
     examples = finder.find(PretrainingData(path, LENGTH, PREDICTIONS))
     (record,) = tf.data.TFRecordDataset(examples.shards[0].path).as_numpy_iterator()
@@ -134,8 +127,7 @@ def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path
     }
     damaged = gzip.compress(gzip.decompress((tmp_path / "a.tfrecord.gz").read_bytes()))[:-9]
     (tmp_path / "a.tfrecord.gz").write_bytes(damaged)
-    with pytest.raises(InputError, match="damaged gzip file"):
-        find(path)
+    assert_refused("damaged gzip file", find, path)
 
 
 @pytest.mark.parametrize(
@@ -161,5 +153,4 @@ def test_records_and_model_have_the_same_tokenizer(tmp_path, write, change, reco
     if error is None:
         assert finder.find(data).records == 1 and finder.rules["do_lower_case"]
     else:
-        with pytest.raises(InputError, match=error):
-            finder.find(data)
+        assert_refused(error, finder.find, data)

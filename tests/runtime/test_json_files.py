@@ -6,6 +6,7 @@ import pytest
 
 from bert_tf.runtime import files, json_files, messages
 from bert_tf.runtime.files import InputError
+from tests.conftest import assert_refused
 
 
 class Part(TypedDict):
@@ -35,8 +36,7 @@ class Part(TypedDict):
 )
 def test_what_is_not_read(text, kind, place, field, write):
     path = write("x.json", text)
-    with pytest.raises(InputError, match=f"^--flag: {path}(, |: ){place}.*{field}"):
-        json_files.read(path, "--flag", kind)
+    assert_refused(f"^--flag: {path}(, |: ){place}.*{field}", json_files.read, path, "--flag", kind)
 
 
 def test_what_is_read(write):
@@ -75,7 +75,5 @@ def test_a_toml_file_is_read_or_named(tmp_path):
     path.write_text('a = 1\n[b]\nc = "x"\n')
     assert json_files.read_toml(str(path), "--settings") == {"a": 1, "b": {"c": "x"}}
     path.write_text("a = \n")
-    with pytest.raises(InputError, match=f"--settings: {path}: .*line 1"):
-        json_files.read_toml(str(path), "--settings")
-    with pytest.raises(InputError, match=r"--settings: .*'none"):
-        json_files.read_toml("none.toml", "--settings")
+    assert_refused(f"--settings: {path}: .*line 1", json_files.read_toml, str(path), "--settings")
+    assert_refused(r"--settings: .*'none", json_files.read_toml, "none.toml", "--settings")

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.runtime import errors, files, output_checks
 from bert_tf.runtime.files import InputError
+from tests.conftest import assert_refused
 
 
 def write(path):
@@ -55,14 +56,11 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path, make, kind):
     (tmp_path / "source").write_text("source")
     for name in ("x", "link"):
         path = str(tmp_path / name)
-        with pytest.raises(InputError, match=f"--output_file: {path} is .*{kind}"):
-            files.check_output_files([path], "--output_file")
+        assert_refused(f"--output_file: {path} is .*{kind}", files.check_output_files, [path], "--output_file")
         for replace in (write, lambda path: files.move(str(tmp_path / "source"), path)):
-            with pytest.raises(InputError, match=f"{path} is .*{kind}"):
-                replace(path)
+            assert_refused(f"{path} is .*{kind}", replace, path)
     assert os.lstat(tmp_path / "x").st_mode == before
-    with pytest.raises(InputError, match="/dev/null is a device"):
-        files.check_output_files(["/dev/null"], "--output_file")
+    assert_refused("/dev/null is a device", files.check_output_files, ["/dev/null"], "--output_file")
 
 
 def test_an_input_is_not_replaced(tmp_path):
@@ -88,8 +86,7 @@ def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypat
         files.check_output_files(["/proc/x"], "--output_file")
     denied = PermissionError(errno.EACCES, "Permission denied")
     monkeypatch.setattr(output_checks.tempfile, "mkdtemp", mock.Mock(side_effect=denied))
-    with pytest.raises(InputError, match=r"no files can be created \(Permission denied\)"):
-        files.check_output_files([path], "--output_file")
+    assert_refused(r"no files can be created \(Permission denied\)", files.check_output_files, [path], "--output_file")
 
 
 @pytest.mark.parametrize("name", ["x.keras", "x.h5", "x.onnx", "x.safetensors", "bert_model.ckpt"])
@@ -158,12 +155,10 @@ def test_an_error_leaves_the_old_content_and_says_what_was_written(tmp_path):
 
 def test_urls_that_cannot_be_opened_are_named(monkeypatch):
     for look in (files.exists, files.make_directory, lambda path: files.expand_patterns(path, "--input_file")):
-        with pytest.raises(InputError, match=r"^kaggle://a\S*: .*scheme 'kaggle' not implemented"):
-            look("kaggle://a/b")
+        assert_refused(r"^kaggle://a\S*: .*scheme 'kaggle' not implemented", look, "kaggle://a/b")
 
     def unreachable(path):
         raise tf.errors.FailedPreconditionError(None, None, "could not resolve host\n when reading gs://a")
 
     monkeypatch.setattr(tf.io.gfile, "exists", unreachable)
-    with pytest.raises(InputError, match=r"^gs://a: could not resolve host"):
-        files.exists("gs://a")
+    assert_refused(r"^gs://a: could not resolve host", files.exists, "gs://a")

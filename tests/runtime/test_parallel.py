@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
+from tests.conftest import assert_refused
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -36,8 +37,7 @@ def be_killed(chunk):
     ],
 )
 def test_errors_of_processes_are_raised(function, workers, message):
-    with pytest.raises(InputError, match=message):
-        parallel.map_chunks(function, range(20), workers, smallest_chunk=5)
+    assert_refused(message, parallel.map_chunks, function, range(20), workers, smallest_chunk=5)
 
 
 def test_cpu_quotas_of_containers_are_respected(tmp_path):

@@ -21,10 +21,6 @@ def test_results_are_written_as_the_release_writes_them(tmp_path, capsys):
     assert "loss = 0.5" not in printed
 
 
-def test_a_table_in_markdown():
-    assert reporting.markdown([["", "F1"], ["base", "88.5"]]) == "|  | F1 |\n| --- | --- |\n| base | 88.5 |"
-
-
 def test_a_picture_is_written_when_it_is_drawn(tmp_path):
     path = tmp_path / "x.png"
     with reporting.picture(str(path), 2, 1) as figure:

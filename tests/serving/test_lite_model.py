@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 from concurrent import futures
 
@@ -17,7 +16,8 @@ from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config, lite_model
 from bert_tf.serving.export_config import ExportConfig
-from tests.conftest import ROOT, assert_close, with_large_head
+from tests import command_server, programs
+from tests.conftest import assert_close, assert_refused, with_large_head
 from tests.finished_runs import config, write_run
 
 TEXTS = ["a b c d e f", "", "   ", "c", "ab cd ef ab cd ef ab cd ef", "\ud800 d", "zz! ä", "[MASK] b"]
@@ -97,17 +97,13 @@ def test_invalid_examples_are_refused_with_their_numbers(exported):
 
 
 def test_lines_are_answered_without_tensorflow(exported):
-    code = (
-        "import sys; from bert_tf import predict; from absl import flags; "
-        "flags.FLAGS(sys.argv); predict.main(); assert 'tensorflow' not in sys.modules"
-    )
-    command = [sys.executable, "-c", code, f"--model={exported('pairs')}", "--engine=litert"]
     lines = "".join(json.dumps(example) + "\n" for example in [*PAIRS[:2], 5])
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    command = ["-m", "bert_tf.predict", f"--model={exported('pairs')}", "--engine=litert"]
+    output = programs.run(*command, typed=lines, expect=1, server=command_server.without_tensorflow)
+    answers = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert [answer.get("label") in ("x", "ý", "z") for answer in answers] == [True, True, False]
     assert "5 is not an object with the fields 'other', 'review'" in answers[2]["error"]
-    assert "1 of 3 lines could not be used" in done.stderr
+    assert "1 of 3 lines could not be used" in output
 
 
 def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
@@ -121,11 +117,9 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
         export.load(tmp_path / "tagger", engine="litert")
     damaged = shutil.copytree(exported("pairs"), tmp_path / "damaged")
     os.truncate(damaged / export_config.LITE_INT8_FILE, 100)
-    with pytest.raises(InputError, match=r"model_int8\.tflite can't be loaded"):
-        export.load(damaged, engine="litert")
+    assert_refused(r"model_int8\.tflite can't be loaded", export.load, damaged, engine="litert")
     os.remove(damaged / export_config.LITE_INT8_FILE)
-    with pytest.raises(InputError, match=r"damaged: no LiteRT model"):
-        export.load(damaged, engine="litert")
+    assert_refused(r"damaged: no LiteRT model", export.load, damaged, engine="litert")
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     with pytest.raises(InputError, match=r"the engine LiteRT: ai-edge-litert is not installed"):
         export.load(exported("pairs"), engine="litert")

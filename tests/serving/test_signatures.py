@@ -159,10 +159,7 @@ def test_choices(tokenizer, pairs):
     assert not np.any(found["probabilities"][-1])
 
 
-@pytest.mark.parametrize(
-    ("sizes", "threshold"),
-    [((LENGTH, 3, 4, 6, 5), None), ((12, 99, 5, 1, 2), 0.3)],
-)
+@pytest.mark.parametrize(("sizes", "threshold"), [((LENGTH, 3, 4, 6, 5), None), ((12, 99, 5, 1, 2), 0.3)])
 def test_answers(tokenizer, sizes, threshold):
     is_version_2 = threshold is not None
     config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")

@@ -9,7 +9,7 @@ import bert_tf
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import Tokenizer
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 
 pytestmark = pytest.mark.plain
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "poor", "day", "words", "##y", "É")
@@ -61,5 +61,4 @@ def test_a_model_of_texts_is_trained_saved_and_exported(tokenizer, tmp_path):
 def test_other_inputs_are_refused(tokenizer, texts):
     with pytest.raises(InputError, match=r"TextToInputs got .* Pass strings with shape \[batch\] or \[batch, 1\]"):
         bert_tf.TextToInputs(tokenizer)(texts)
-    with pytest.raises(InputError, match="max_seq_length is 2"):
-        bert_tf.TextToInputs(tokenizer, max_seq_length=2)
+    assert_refused("max_seq_length is 2", bert_tf.TextToInputs, tokenizer, max_seq_length=2)

@@ -42,7 +42,6 @@ def test_entities_count_as_a_whole_and_by_type():
     scores = metrics.entity_scores(predictions, labels)
     assert (scores["precision"], scores["recall"], scores["f1"]) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
     assert (scores["f1_A"], scores["f1_B"]) == (0.5, 1.0)
-    assert metrics.entity_scores([["O"]], [["O"]])["f1"] == 0.0
 
 
 def test_scores_without_any_entity_are_zero():

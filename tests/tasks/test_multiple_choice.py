@@ -8,7 +8,6 @@ import tensorflow as tf
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.registry import build_task
-from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, data_path, tiny_config
 from tests.programs import PIECES
 
@@ -65,8 +64,7 @@ def test_test_sets_may_have_labels(write, name, text, labels):
     assert [example.label for example in task.examples("test")] == labels
 
 
-def test_each_ending_has_a_sequence_with_the_prompt(write):
-    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+def test_each_ending_has_a_sequence_with_the_prompt(write, tokenizer):
     text = "prompt\tending0\tending1\tlabel\nm n\tk\tk l\t1\nm\to\tp\t0\n"
     task = task_of(write, "multiple_choice", "a.tsv", text)
     features = task.featurize(task.examples("train"), tokenizer, 16)
@@ -90,8 +88,7 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
         ),
     ],
 )
-def test_missing_endings_have_no_probability_and_no_loss(write, file, text):
-    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+def test_missing_endings_have_no_probability_and_no_loss(write, tokenizer, file, text):
     task = task_of(write, "multiple_choice", file, text)
     examples = task.examples("train")
     assert [len(example.endings) for example in examples] == [2, 3]

@@ -19,9 +19,8 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import own_tasks, registry
 from bert_tf.tasks.data_config import DataConfig, check_name
-from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
 
 HEADS = {"letter": ["a", "b", "c"], "size": ["short", "long"]}
@@ -79,8 +78,7 @@ def config(tmp_path):
 
 
 @pytest.fixture
-def model(write):
-    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+def model(tokenizer):
     return tiny_config(vocab_size=len(PIECES), num_hidden_layers=1), tokenizer
 
 
@@ -129,8 +127,7 @@ def test_wrong_names_are_refused(model):
     assert check_name("x") == "x"
     with pytest.raises(InputError, match="'Two Labels' is not a name"):
         own_tasks.register("Two Labels", lambda data: TwoLabels())
-    with pytest.raises(InputError, match="'a b' is not a name"):
-        MultiHeadModel(model[0], {"a b": ["x", "y"]})
+    assert_refused("'a b' is not a name", MultiHeadModel, model[0], {"a b": ["x", "y"]})
 
 
 def test_a_run_without_names_of_classes_needs_a_function_for_the_export(config, model, tmp_path, monkeypatch):
@@ -139,5 +136,4 @@ def test_a_run_without_names_of_classes_needs_a_function_for_the_export(config, 
     with pytest.raises(InputError, match=r"has the unknown task 'two_labels'.*Export a task of your own"):
         export.export_run(str(tmp_path / "run"), str(tmp_path / "exported"))
     own_tasks.register("two_labels", lambda data: TwoLabels())
-    with pytest.raises(InputError, match="does not record 'heads'"):
-        export.export_run(str(tmp_path / "run"), str(tmp_path / "exported"))
+    assert_refused("does not record 'heads'", export.export_run, str(tmp_path / "run"), str(tmp_path / "exported"))

@@ -13,7 +13,9 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
+from bert_tf.text.long_documents import LongDocuments
 from tests import programs
+from tests.conftest import assert_refused
 
 pytestmark = pytest.mark.plain
 
@@ -95,8 +97,7 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
     ):
         task = build_task(DataConfig(name, None, write(file, text)), str(tmp_path), do_train=True)
         assert len(task.examples("train")) >= 1
-        with pytest.raises(InputError, match=r"there is no dev file.*--dev_file, or add one of dev"):
-            task.examples("dev")
+        assert_refused(r"there is no dev file.*--dev_file, or add one of dev", task.examples, "dev")
     only_test = DataConfig("text", None, test_file=write("test.csv", "text\na\n"))
     with pytest.raises(
         InputError, match=r"there is no train file.*--train_file, or add one of train.tsv, train.csv, train.jsonl"
@@ -130,12 +131,7 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("text", None, {}, "--data_dir .* --train_file"),
         ("text", None, {"test_file": "a.csv", "dev_file": "missing.csv"}, r"--dev_file: .* 'missing\.csv'"),
         ("text", ".", {"selection_metric": "f1"}, "--selection_metric: .* f1.* accuracy, macro_f1"),
-        (
-            "cola",
-            ".",
-            {"train_file": "own.tsv"},
-            r"--train_file is not used with --task_name=cola\.",
-        ),
+        ("cola", ".", {"train_file": "own.tsv"}, r"--train_file is not used with --task_name=cola\."),
         ("mnli", ".", {"labels": ["a", "b"]}, r"--labels is used only with --task_name=text or ner\."),
         ("mnli", ".", {"xnli_language": "de"}, r"--xnli_language is used only with --task_name=xnli\."),
         ("ner", ".", {"columns": Columns(text="word")}, r"--text_column is used only with --task_name=text\."),
@@ -145,6 +141,17 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("swag", ".", {"problem": "regression"}, r"--problem is used only with --task_name=text\."),
         ("text", ".", {"document_context": False}, r"--document_context is used only with --task_name=ner\."),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
+        ("text", ".", {"problem": "regression", "labels": ["a", "b"]}, "--labels"),
+        ("text", ".", {"problem": "multi_label", "class_weights": "balanced"}, "--class_weights"),
+        ("text", ".", {"label_threshold": "0.4"}, "--label_threshold is used only with --problem=multi_label"),
+        ("text", ".", {"problem": "multi_label", "label_threshold": "1.5"}, r"--label_threshold is '1\.5'"),
+        ("text", ".", {"columns": Columns(label_separator=";")}, "--label_separator is .*--problem=classification"),
+        ("text", ".", {"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
+        ("text", ".", {"dev_fraction": 1.5}, r"--dev_fraction is 1\.5"),
+        ("text", ".", {"dev_fraction": 0.5, "dev_file": "a.csv"}, "--dev_fraction is not used with --dev_file"),
+        ("mnli", ".", {"dev_fraction": 0.5}, r"--dev_fraction is not used with --task_name=mnli\."),
+        ("text", ".", {"columns": Columns(text_b="b"), "documents": LongDocuments("windows")}, "--long_documents"),
+        ("cola", ".", {"documents": LongDocuments("windows")}, "is used only with --task_name=text"),
     ],
 )
 def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, directory, settings, message):
@@ -153,15 +160,3 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, di
     settings = settings | ({"test_file": str(tmp_path / "a.csv")} if "test_file" in settings else {})
     with pytest.raises(InputError, match=message):
         build_task(DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--task_name=ner", "--original_format"], "--original_format is not used with --task_name=ner"),
-        (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
-    ],
-)
-def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
-    output = programs.run("run_classifier.py", f"--output_dir={tmp_path}", "--do_train", *given, expect=1)
-    assert f"error: {message}" in output

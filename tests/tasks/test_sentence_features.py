@@ -28,9 +28,7 @@ def test_features_are_the_same_as_in_the_release(name):
         assert dataclasses.asdict(ours) == features
 
 
-def test_whole_data_sets_give_the_same_features(write):
-    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n"
-    tokenizer = FullTokenizer(write("vocab.txt", vocab))
+def test_whole_data_sets_give_the_same_features(tokenizer):
     rows = [("a b c", None), ("a", "b c c c c c c"), ("a b a b a b", ""), ("", None), ("a b", "c")]
     examples = [InputExample(str(i), a, b, "xy"[i % 2]) for i, (a, b) in enumerate(rows)]
     task = build_task(DataConfig("text", ".", labels=["x", "y"]), "", do_train=True)
@@ -44,11 +42,10 @@ def test_whole_data_sets_give_the_same_features(write):
     assert features.num_truncated == 2
 
 
-def test_regression_labels_are_numbers(write):
-    tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
+def test_regression_labels_are_numbers(tokenizer):
     task = build_task(DataConfig("text", ".", problem="regression"), "", do_train=True)
-    features = task.featurize([InputExample("1", "a", "b", "3.5")], tokenizer, 8)
-    assert features.per_example["label_ids"].tolist() == [3.5]
+    features = task.featurize([InputExample("1", "a", "b", label) for label in ("3.5", "-3e1")], tokenizer, 8)
+    assert features.per_example["label_ids"].tolist() == [3.5, -30.0]
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
         check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
     for label in ("nan", float("inf"), True, None, 10**400):
@@ -57,7 +54,6 @@ def test_regression_labels_are_numbers(write):
     assert task.featurize([InputExample("1", "a", "b", 3.5)], tokenizer, 8).per_example["label_ids"].tolist() == [3.5]
 
 
-def test_unknown_labels_are_reported(write):
-    tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
+def test_unknown_labels_are_reported(tokenizer):
     with pytest.raises(InputError, match="example 4: the label 'z' is unknown"):
         convert_single_example(4, InputExample("dev-5", "a", None, "z"), ["x", "y"], 8, tokenizer)

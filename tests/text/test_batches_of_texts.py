@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks.original_api import InputExample, convert_single_example
 from bert_tf.text import packing
+from tests.conftest import assert_refused
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "whale", "##s", "swim", "."]
 
@@ -66,8 +66,7 @@ def test_pads_to_the_longest_sequence_and_cuts_at_the_length_of_the_released_mod
     ],
 )
 def test_refuses(tokenizer, texts, arguments, message):
-    with pytest.raises(InputError, match=message):
-        tokenizer(texts, **arguments)
+    assert_refused(message, tokenizer, texts, **arguments)
 
 
 def test_decode(tokenizer):
@@ -77,8 +76,7 @@ def test_decode(tokenizer):
     with pytest.raises(KeyError):
         tokenizer.decode([99])
     assert tokenizer.batch_decode(ids, skip_special_tokens=True)[1] == "the"
-    with pytest.raises(InputError, match=r"shape \[2, 7\] are not one sequence. Use batch_decode"):
-        tokenizer.decode(ids)
+    assert_refused(r"shape \[2, 7\] are not one sequence. Use batch_decode", tokenizer.decode, ids)
 
 
 def test_tensors_of_tensorflow(tokenizer):

@@ -11,14 +11,13 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
-from bert_tf.runtime.files import InputError
 from bert_tf.text import graph_masking
 from bert_tf.text.example_format import Metadata, names, serialize, unmasked_features
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.text.vocabulary import vocabulary_hash
 from bert_tf.training.settings import TrainingConfig
-from tests.conftest import tiny_config
+from tests.conftest import assert_refused, tiny_config
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4
 VOCAB = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
@@ -112,8 +111,7 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
     shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
-    with pytest.raises(InputError, match="can't be combined"):
-        record_shards.record_features(shards)
+    assert_refused("can't be combined", record_shards.record_features, shards)
 
 
 def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
@@ -139,6 +137,5 @@ def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
     config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
     data = PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)
     settings = PretrainingConfig(data=data, training=TrainingConfig(str(tmp_path / "out"), train_batch_size=2))
-    with pytest.raises(InputError, match="was made with --objective=ltr, but --objective is mlm_nsp"):
-        PretrainingRun(settings, config)
+    assert_refused("was made with --objective=ltr, but --objective is mlm_nsp", PretrainingRun, settings, config)
     assert PretrainingRun(settings.replace(objective="ltr"), config).phases[0].examples.masker is None

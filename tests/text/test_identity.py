@@ -10,6 +10,7 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.tokenizer_config import find_rules
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
+from tests.conftest import assert_refused
 
 WORDS = [f"w{number}" for number in range(60)]
 UNCASED = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "schone", "schöne", "u", ".", "s", "中", "##国", "国"]
@@ -68,11 +69,7 @@ def test_records_that_contradict_each_other_are_refused(vocab):
 
 @pytest.mark.parametrize(
     ("change", "fits", "same_ids"),
-    [
-        ({5: "COVID"}, True, True),
-        ({7: "w1", 8: "w0"}, False, False),
-        ({7: "other"}, False, False),
-    ],
+    [({5: "COVID"}, True, True), ({7: "w1", 8: "w0"}, False, False), ({7: "other"}, False, False)],
 )
 def test_a_vocabulary_is_compared_with_a_record_and_with_another(vocab, change, fits, same_ids):
     path, tokens = vocab(), [change.get(number, token) for number, token in enumerate(UNCASED)]
@@ -81,8 +78,7 @@ def test_a_vocabulary_is_compared_with_a_record_and_with_another(vocab, change, 
     if same_ids:
         check_same_ids(other, path)
     else:
-        with pytest.raises(InputError, match="line 8: id 7"):
-            check_same_ids(other, path)
+        assert_refused("line 8: id 7", check_same_ids, other, path)
     shorter = vocab(UNCASED[:-1], "shorter.txt")
     check_same_ids(shorter, path)
     assert not fits_record(vocabulary_record(path), shorter)
@@ -117,8 +113,7 @@ def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
     if isinstance(tokens, list):
         assert Tokenizer.checked(path).tokenize("Schöne 中国 U.S.") == tokens
     else:
-        with pytest.raises(InputError, match=tokens):
-            Tokenizer.checked(path)
+        assert_refused(tokens, Tokenizer.checked, path)
 
 
 def test_a_generic_class_has_the_rules_of_tokenizer_json(write):

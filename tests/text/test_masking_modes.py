@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime.files import InputError
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_original, mask_batch
 from bert_tf.text.random_streams import make_keys
+from tests.conftest import assert_refused
 
 CLS, SEP, MASK, FIRST = 1, 2, 3, 5
 VOCAB = {"[PAD]": 0, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[unused0]": 4}
@@ -212,5 +212,4 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
     ],
 )
 def test_policies_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
-        MaskingPolicy(**settings)
+    assert_refused(message, MaskingPolicy, **settings)

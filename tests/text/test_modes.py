@@ -8,11 +8,10 @@ from array import array
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.conftest import data_path, golden_json, golden_lines, golden_path
+from tests.conftest import assert_refused, data_path, golden_json, golden_lines, golden_path
 
 TRAPS = [
     "",
@@ -107,8 +106,7 @@ def test_no_texts_and_a_very_long_one():
 
 
 def test_a_vocabulary_needs_the_unknown_token():
-    with pytest.raises(InputError, match=r"has no \[UNK\]"):
-        GraphTokenizer({"a": 0})
+    assert_refused(r"has no \[UNK\]", GraphTokenizer, {"a": 0})
 
 
 def _strings(value):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime.files import InputError
 from bert_tf.text import packing
 from bert_tf.text.graph_packing import GraphPacker
 from bert_tf.text.random_streams import make_keys
+from tests.conftest import assert_refused
 
 CLS, SEP = 101, 102
 PAIRS = [
@@ -97,5 +97,4 @@ def test_random_truncation_removes_tokens_from_both_ends(remove, a, b, max_lengt
 
 
 def test_too_short_sequences_are_refused():
-    with pytest.raises(InputError, match=">= 4"):
-        packing.check_max_seq_length(3)
+    assert_refused(">= 4", packing.check_max_seq_length, 3)

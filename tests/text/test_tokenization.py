@@ -3,9 +3,8 @@ import unicodedata
 import pytest
 
 from bert_tf import text as tokenization
-from bert_tf.runtime.files import InputError
 from bert_tf.text import BasicTokenizer, FullTokenizer, WordpieceTokenizer, memo, vocabulary
-from tests.conftest import golden_json, golden_lines, golden_path
+from tests.conftest import assert_refused, golden_json, golden_lines, golden_path
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 
@@ -100,15 +99,13 @@ def test_casing_check_against_names():
     ],
 )
 def test_vocabularies_that_the_programs_refuse(write, text, message):
-    with pytest.raises(InputError, match=message):
-        vocabulary.check_vocab_file(write("vocab.txt", text))
+    assert_refused(message, vocabulary.check_vocab_file, write("vocab.txt", text))
 
 
 @pytest.mark.parametrize("separator", ["\t", " ", ","])
 def test_a_vocabulary_with_counts_is_refused(write, separator):
     path = write("vocab.txt", "".join(f"{token}{separator}7\n" for token in ("[PAD]", "[UNK]", "a")))
-    with pytest.raises(InputError, match=r"line 1: '\[PAD\].+7' is not one token. Keep only the tokens"):
-        tokenization.FullTokenizer(path)
+    assert_refused(r"line 1: '\[PAD\].+7' is not one token. Keep only the tokens", tokenization.FullTokenizer, path)
 
 
 @pytest.mark.parametrize(

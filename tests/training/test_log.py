@@ -17,11 +17,3 @@ def test_log_drops_lines_after_the_checkpoint_and_incomplete_lines(tmp_path):
         ("train", 2, 1.0),
         ("eval", 3, 9),
     ]
-
-
-def test_plots_are_png_files(tmp_path):
-    metrics = log.MetricsLog(str(tmp_path), 0)
-    for step in (1, 2):
-        metrics.write("train", step, {"loss": 2.0 - step, "masked_lm_accuracy": 0.1})
-    log.plot_metrics(str(tmp_path), ["loss", "masked_lm_accuracy"], str(tmp_path / "curves.png"))
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -30,7 +30,15 @@ from bert_tf.training.interface import TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
-from tests.conftest import assert_close, eagerly, needed_operations, tiny_config, train_steps, without_dropout
+from tests.conftest import (
+    assert_close,
+    assert_refused,
+    eagerly,
+    needed_operations,
+    tiny_config,
+    train_steps,
+    without_dropout,
+)
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3
@@ -296,8 +304,7 @@ def test_float16_skips_steps_that_overflow_and_stops_if_no_loss_scale_helps(tmp_
     trainer.loss_scale.scale.assign(2.0)
     train_steps(trainer, batches, 1)
     assert float(trainer.loss_scale.scale.numpy()) == 1.0
-    with pytest.raises(InputError, match="gradient of step 2 is not finite"):
-        train_steps(trainer, batches, 2)
+    assert_refused("gradient of step 2 is not finite", train_steps, trainer, batches, 2)
 
 
 def with_nan_at(*bad_steps):
@@ -502,8 +509,7 @@ def test_metric_means():
     ],
 )
 def test_bad_settings_are_refused(tmp_path, changes, message):
-    with pytest.raises(InputError, match=message):
-        config_for(tmp_path, **changes)
+    assert_refused(message, config_for, tmp_path, **changes)
 
 
 def test_batches_must_be_split_evenly(tmp_path):

@@ -3,7 +3,6 @@ import random
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.runtime.locks import claimed
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file
@@ -14,6 +13,7 @@ from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.workers import Workers
 from tests import programs
+from tests.conftest import assert_refused
 from tests.data_prep.corpora import write_corpus
 
 FIRST = [*SPECIAL_TOKENS, "[unused0]"]
@@ -76,10 +76,8 @@ def test_vocabulary_has_the_size_asked_for_and_its_order(counts):
 def test_sizes_out_of_reach(counts):
     everything = learn_vocabulary(counts, 10**6, FIRST)
     assert 500 < len(everything) < 10**4
-    with pytest.raises(InputError, match="--vocab_size is 30, but the special tokens"):
-        learn_vocabulary(counts, 30, FIRST)
-    with pytest.raises(InputError, match="no words"):
-        learn_vocabulary({}, 30, FIRST)
+    assert_refused("--vocab_size is 30, but the special tokens", learn_vocabulary, counts, 30, FIRST)
+    assert_refused("no words", learn_vocabulary, {}, 30, FIRST)
 
 
 def test_rare_characters_are_left_out_of_the_alphabet(counts):
@@ -97,14 +95,6 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
     assert len(learn_vocabulary(frequent | rare, 10**4, FIRST, max_alphabet=2200)) == len(FIRST) + 2200
     few = {chr(0x4E00 + i): 1 for i in range(900)} | {"ab": 10**7}
     assert few.keys() <= set(learn_vocabulary(few, 10**4, FIRST))
-
-
-def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
-    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
-    output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
-    assert "error: --output_file" in output and "is a directory" in output and "words" not in output
-    output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
-    assert "--max_words is 0" in output
 
 
 def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):

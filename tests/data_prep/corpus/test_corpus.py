@@ -14,6 +14,7 @@ from data_prep.corpus import lines
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
 from data_prep.corpus.lines import read_lines
 from data_prep.corpus.reader import CorpusOptions, CorpusReader, bad_line_messages
+from tests.conftest import assert_refused
 
 
 def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
@@ -77,8 +78,7 @@ def test_compressed_files(write, suffix, compress):
     expected = [["a b", "c"], ["d", "e"], ["f"]]
     assert documents(write(f"a.txt.{suffix}", content)) == expected
     assert documents(write(f"b.txt.{suffix}", content * 2)) == [*expected[:2], ["fa b", "c"], *expected[1:]]
-    with pytest.raises(InputError, match=rf"c\.txt\.{suffix} can't be decompressed"):
-        documents(write(f"c.txt.{suffix}", content[:-9]))
+    assert_refused(rf"c\.txt\.{suffix} can't be decompressed", documents, write(f"c.txt.{suffix}", content[:-9]))
     for other in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content counts, not the name
         assert documents(write(f"d.txt.{suffix}", other)) == expected
 
@@ -104,17 +104,14 @@ def test_parquet(tmp_path):
         pieces = [divided(file, *range(0, file.size, step))]
         assert documents(path, text_column="body", pieces=pieces, bad=of_pieces) == expected
         assert of_pieces == bad
-    with pytest.raises(InputError, match=r"--text_column is 'text', but the columns of .* are id, body"):
-        documents(path)
-    with pytest.raises(InputError, match=r"--text_column is 'id', whose type in .* is int64"):
-        documents(path, text_column="id")
+    assert_refused(r"--text_column is 'text', but the columns of .* are id, body", documents, path)
+    assert_refused(r"--text_column is 'id', whose type in .* is int64", documents, path, text_column="id")
     for kind in ("string", "large_string", "string_view", "binary", "large_binary", "binary_view"):
         if kind_of := getattr(arrow, kind, None):
             parquet.write_table(arrow.table({"text": arrow.array(["a", "b"]).cast(kind_of())}), path)
             assert documents(path) == [["a"], ["b"]]
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match="can't be read as Parquet"):
-        documents(path)
+    assert_refused("can't be read as Parquet", documents, path)
 
 
 def test_json_lines(write):
@@ -175,11 +172,7 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
         write(f"in/{name}", "records")
         Metadata(1, 7, 9, 2, "", {}).write(Metadata.path_of(str(tmp_path / "in" / name)))
     hexadecimal = "0123456789abcdef"
-    for name in (
-        "x.work/work.lock",
-        f"x.work/examples-{hexadecimal}/part",
-        "v.work/vocabulary.lock",
-    ):
+    for name in ("x.work/work.lock", f"x.work/examples-{hexadecimal}/part", "v.work/vocabulary.lock"):
         write(f"in/{name}", "unfinished")
     write(f"in/any/tokens-{hexadecimal}/part-00000", "unfinished")
     directory, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
@@ -190,8 +183,7 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
         f"{directory}/x",
         f"{directory}/vocab.txt",
     ]
-    with pytest.raises(InputError, match="has no text files"):
-        find_input_files(f"{directory}/out")
+    assert_refused("has no text files", find_input_files, f"{directory}/out")
 
 
 BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n"
@@ -211,8 +203,7 @@ BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n
 def test_bad_lines_stop_the_program_on_request_and_are_named(write, name, text, message):
     input_format = "jsonl" if name == "a.jsonl" else "auto"
     for on_bad_line in ("fail", "error"):
-        with pytest.raises(InputError, match=message):
-            documents(write(name, text), input_format, on_bad_line=on_bad_line)
+        assert_refused(message, documents, write(name, text), input_format, on_bad_line=on_bad_line)
 
 
 def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write):
@@ -327,8 +318,7 @@ def test_formats_are_found_by_more_than_the_first_line(write):
         with pytest.raises(InputError, match=f"{name}: line 1 is not a JSON object"):
             find_input_files(write(name, '[\n{"text": "a"},\n{"text": "b"},\n]\n'))
     for mixed in ('xt": "cut"}\n' + record * 5, record * 20 + "a line of text\n"):
-        with pytest.raises(InputError, match=r"is a JSON object, but line .* is not"):
-            formats(mixed)
+        assert_refused(r"is a JSON object, but line .* is not", formats, mixed)
         assert formats(mixed, input_format="jsonl") == ["jsonl"]
 
 

@@ -3,10 +3,10 @@ import re
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import load_vocab
 from data_prep.corpus.word_segmentation import SegmentedTokenizer, load_word_segmenter
+from tests.conftest import assert_refused
 from tests.data_prep.corpora import FIRSTS, SECONDS, features, make, records, write_chinese
 
 SEGMENTER = "tests.data_prep.corpora:words_of_two_characters"
@@ -52,12 +52,10 @@ def test_characters_of_a_chosen_word_are_masked_together(directory):
     [("json:cut", "can't be used"), ("json:__name__", "it is a str, not a function"), (".x:y", ""), ("jieba", "")],
 )
 def test_a_segmenter_that_is_not_there_is_named(name, found):
-    with pytest.raises(InputError, match=f"^--word_segmenter is '{re.escape(name)}'.*{found}"):
-        load_word_segmenter(name)
+    assert_refused(f"^--word_segmenter is '{re.escape(name)}'.*{found}", load_word_segmenter, name)
 
 
 @pytest.mark.parametrize(("name", "found"), [("builtins:enumerate", r"\(tuple\)"), ("builtins:len", r"'2' \(int\)")])
 def test_a_segmenter_that_returns_no_words_is_named(directory, name, found):
     segment = SegmentedTokenizer(FullTokenizer(str(directory / "vocab.txt")), name)
-    with pytest.raises(InputError, match=f"--word_segmenter: {name} returned .*{found}. Use a function"):
-        segment.encode_to_bytes("天上")
+    assert_refused(f"--word_segmenter: {name} returned .*{found}. Use a function", segment.encode_to_bytes, "天上")

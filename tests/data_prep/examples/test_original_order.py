@@ -14,7 +14,7 @@ from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.original_order import read_documents, write_original_examples
 from data_prep.examples.records import ExampleOptions, ShardSet
-from tests.conftest import golden_json, golden_path
+from tests.conftest import assert_refused, golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
 
@@ -109,8 +109,7 @@ def test_files_may_be_empty_or_named_twice(write):
     names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
     inputs = [file.path for file in find_input_files(names, as_original=True)]
     assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
-    with pytest.raises(InputError, match="listed twice"):
-        find_input_files(names)
+    assert_refused("listed twice", find_input_files, names)
 
 
 def test_bytes_that_are_not_utf8_are_named(write):

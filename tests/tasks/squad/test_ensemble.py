@@ -1,10 +1,8 @@
-import json
-
 import numpy as np
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
+from tests.conftest import assert_refused
 
 
 def entries(**probabilities):
@@ -24,12 +22,6 @@ def test_distributions_are_averaged():
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(averaged[window, :length], probabilities.mean(axis=0), rtol=1e-12)
         assert not averaged[window, length:].any()
-
-
-def test_one_run_keeps_its_ranking():
-    run = np.random.default_rng(1).normal(0, 3, [2, 6])
-    averaged = squad.average_distributions([run], np.array([6, 6]))
-    np.testing.assert_allclose(np.diff(averaged), np.diff(run), rtol=1e-9)
 
 
 def test_n_best_lists_are_merged_by_mean_probability():
@@ -58,13 +50,6 @@ def test_null_odds_are_averaged():
     assert (only_null.answers, only_null.best_non_null, only_null.without_candidates) == ({"q": ""}, {"q": ""}, ["q"])
 
 
-def test_merged_files_are_written_as_any_others(tmp_path):
-    merged = squad.merge_n_best([{"q": entries(x=0.6, y=0.4)}])
-    merged.write(str(tmp_path / "predictions.json"), str(tmp_path / "nbest.json"))
-    assert (tmp_path / "nbest.json").read_text() == json.dumps(merged.n_best, indent=4) + "\n"
-    assert squad.read_n_best(str(tmp_path / "nbest.json")) == merged.n_best
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -74,5 +59,4 @@ def test_merged_files_are_written_as_any_others(tmp_path):
     ],
 )
 def test_other_files_are_no_n_best_lists(write, content, message):
-    with pytest.raises(InputError, match=message):
-        squad.read_n_best(write("n.json", content))
+    assert_refused(message, squad.read_n_best, write("n.json", content))

@@ -4,7 +4,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.text import FullTokenizer
-from tests.conftest import golden_path
+from tests.conftest import assert_refused, golden_path
 from tests.tasks.squad.test_modes import tokenizer as real_tokenizer
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
@@ -39,8 +39,7 @@ def windows_of(examples, tokenizer, *lengths, is_training=False, num_workers=1, 
 def test_windows_that_never_advance_are_refused(letters, stride):
     examples = [squad.make_example("q7", "a?", "b c")]
     for make in (features_of, windows_of):
-        with pytest.raises(InputError, match=f"--doc_stride is {stride}"):
-            make(examples, letters, 12, stride, 4, is_training=False)
+        assert_refused(f"--doc_stride is {stride}", make, examples, letters, 12, stride, 4, is_training=False)
 
 
 def test_questions_that_leave_no_room_are_refused(letters):

@@ -23,7 +23,7 @@ from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
 
 pytestmark = pytest.mark.plain
@@ -102,8 +102,7 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     run_of(write, tmp_path / "out", pretrained).check_model()
-    with pytest.raises(InputError, match="has a run with feature_layers"):
-        bert_tf.TokenClassifier.load(tmp_path / "out")
+    assert_refused("has a run with feature_layers", bert_tf.TokenClassifier.load, tmp_path / "out")
     with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
         run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
     changed = pretrained[0], str(tmp_path / "changed.ckpt")
@@ -120,8 +119,7 @@ def test_invalid_settings_are_refused(write, tmp_path, pretrained):
     config = pretrained[0].config
     with pytest.raises(InputError, match="--feature_layers: there is no layer 2 in a model of 2 layers"):
         FrozenEncoder(config, pretrained[1], "2", "--feature_layers")
-    with pytest.raises(InputError, match="--feature_layers requires --init_checkpoint"):
-        FrozenEncoder(config, None, "-1", "--feature_layers")
+    assert_refused("--feature_layers requires --init_checkpoint", FrozenEncoder, config, None, "-1", "--feature_layers")
     feature_based = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
     write("train.txt", SENTENCES)
     task = build_task(DataConfig("ner", str(tmp_path)), "", do_train=True, feature_based=feature_based)

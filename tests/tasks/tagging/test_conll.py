@@ -3,6 +3,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import Sentence
+from tests.conftest import assert_refused
 
 COLUMNS = (
     "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\nBlack NNP I-NP I-PER\n"
@@ -60,11 +61,6 @@ def test_words_alone_are_enough_to_predict(write):
 def test_problems_of_a_sentence_are_reported_with_their_line(write, text, message):
     (problem,) = [f"line {s.line}: {s.problem}" for s in read(write, text) if s.problem]
     assert problem.startswith(message)
-
-
-def test_empty_file_is_refused(write):
-    with pytest.raises(InputError, match="is empty"):
-        read(write, "")
 
 
 SCHEMES = {
@@ -131,8 +127,7 @@ def test_other_spellings_of_tags_are_read(write, tags):
 
 def test_unknown_prefixes_are_not_taken_as_types():
     for tags in (["X-PER", "Y-PER", "O"], ["begin_LOC", "O", "in_LOC"]):
-        with pytest.raises(InputError, match=r"unknown prefixes.*--tag_scheme=plain"):
-            schemes.detect_scheme([tags])
+        assert_refused(r"unknown prefixes.*--tag_scheme=plain", schemes.detect_scheme, [tags])
     few_nerd = ["person-actor", "person-other", "location-GPE", "location-other", "art-film", "event-war", "O"]
     for tags in (few_nerd, ["PER-x", "LOC-x", "NN-y"]):  # types with subtypes, and nothing outside of entities
         assert schemes.detect_scheme([tags]) == "plain"
@@ -162,12 +157,7 @@ CONLL_U = (
         (GERMEVAL, ("", "4"), ["Am Rhein", "Ulm"], ["O O", "B-ORG"]),
         (CONLL_U, conll.DETECTED, ["zu dem See"], ["ADP DET NOUN"]),
         (CONLL_U, ("lemma", "XPOS"), ["zu der See"], ["APPR ART NN"]),
-        (
-            CONLL_U.replace("# newdoc", "# global.columns = ID W X Y Z"),
-            ("", "z"),
-            ["zu dem See"],
-            ["APPR ART NN"],
-        ),
+        (CONLL_U.replace("# newdoc", "# global.columns = ID W X Y Z"), ("", "z"), ["zu dem See"], ["APPR ART NN"]),
         (COLUMNS, ("", "2"), ["EU rejects", "Peter Black"], ["NNP VBZ", "NNP NNP"]),
         (COLUMNS, ("", "-2"), ["EU rejects", "Peter Black"], ["I-NP I-VP", "I-NP I-NP"]),
         ("Tag Word\nO a\nB-X b\n", ("word", "tag"), ["a b"], ["O B-X"]),

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
+from tests.conftest import assert_refused
 
 
 def lines(*rows):
@@ -70,8 +70,7 @@ def test_integers_are_named_by_the_parquet_file(tmp_path):
         if metadata:
             assert read(path) == [ADA]
         else:
-            with pytest.raises(InputError, match=r"the tags \[1, 0, 2\] are not names"):
-                read(path)
+            assert_refused(r"the tags \[1, 0, 2\] are not names", read, path)
 
 
 def test_spans_are_aligned_to_words_and_those_that_cross_are_counted(write):
@@ -107,8 +106,7 @@ def test_spans_are_aligned_to_words_and_those_that_cross_are_counted(write):
     ],
 )
 def test_tables_that_can_not_be_used_are_named(write, name, text, message):
-    with pytest.raises(InputError, match=message):
-        read(write(name, text))
+    assert_refused(message, read, write(name, text))
 
 
 def test_columns_may_be_named(write):
