@@ -46,6 +46,8 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/migrate/pytorch-model-bin.md", "python -m venv", "installs"),
     ("docs/migrate/keras-hub.md", "python -m venv", "installs"),
     ("docs/howto/pretraining-data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
+    ("docs/howto/pretrain.md", "pip install mlflow", "installs"),
+    ("docs/howto/pretrain.md", "mlflow.search_runs", "needs mlflow"),
     ("docs/howto/serve.md", "docker run", "needs docker"),
     ("docs/howto/serve.md", "curl", "needs a running server"),
     ("docs/howto/tpu.md", "gcloud services enable", "needs a project in Google Cloud"),

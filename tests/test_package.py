@@ -49,6 +49,7 @@ from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import lite_model
 from bert_tf.tasks.squad import evaluation
+from bert_tf.training.settings import TrainingConfig
 from data_prep.corpus import lines
 
 commands = importlib.metadata.distribution("bert-tf").entry_points
@@ -95,6 +96,7 @@ print(json.dumps({
     "help": {command.name: printed(command, "--help") for command in commands},
     "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
     "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
+    **{name: [error(lambda name=name: TrainingConfig(report_to=name))] for name in ("mlflow", "wandb")},
     "tf2onnx": [error(lazy_imports.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [

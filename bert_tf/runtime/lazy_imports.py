@@ -12,9 +12,11 @@ from bert_tf.runtime.errors import InputError
 OPTIONAL = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
+    "mlflow": "mlflow",
     "pyarrow": "pyarrow",
     "official": "tf-models-official",
     "tf2onnx": "tf2onnx",
+    "wandb": "wandb",
 }
 
 

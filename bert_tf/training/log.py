@@ -1,4 +1,4 @@
-"""The output of a training run: progress bar, `metrics.jsonl`, summaries for TensorBoard, and plots."""
+"""The output of a training run: progress bar, `metrics.jsonl`, TensorBoard, other loggers, and plots."""
 
 import json
 import os
@@ -12,6 +12,8 @@ import tensorflow as tf
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import named
 from bert_tf.runtime.messages import say
+from bert_tf.training.errors import Preempted
+from bert_tf.training.loggers import Loggers
 from bert_tf.training.settings import TrainingConfig
 
 # The progress bar shows only these metrics; the log contains all.
@@ -47,6 +49,7 @@ class TrainingLog:
         self._is_profiling = False
         self._evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] = {}
+        self._loggers = Loggers(config.report_to if is_shown else "", config.output_dir, start)
 
     def __enter__(self) -> "TrainingLog":
         return self
@@ -57,6 +60,7 @@ class TrainingLog:
         self._bar.close()
         for writer in self._summaries.values():
             writer.close()
+        self._loggers.end("FINISHED" if error[0] is None else "KILLED" if error[0] is Preempted else "FAILED")
 
     def profile(self, step: int) -> None:
         """Starts or stops the profiler trace for TensorBoard, if due after a step."""
@@ -142,6 +146,7 @@ class TrainingLog:
         if self._metrics is None:
             return
         self._metrics.write(kind, step, values)
+        self._loggers.log(kind, step, values)
         if kind not in self._summaries:
             directory = os.path.join(self._config.output_dir, "" if kind == "train" else kind)
             self._summaries[kind] = tf.summary.create_file_writer(directory)

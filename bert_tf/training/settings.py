@@ -9,6 +9,7 @@ from bert_tf.config import DTYPES
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.lazy_imports import require
 from bert_tf.runtime.settings import FiniteFromZero, Settings, about
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class TrainingConfig(Settings, frozen=True):
     keep_checkpoint_max: Annotated[int, about("Number of checkpoints to keep; 0 for all.", ge=0)] = 5
     iterations_per_loop: Annotated[int, about("Largest number of steps that a TPU runs in one call.", ge=1)] = 1000
     log_steps: Annotated[int, about("Steps between records in metrics.jsonl and TensorBoard.", ge=1)] = 100
+    report_to: Annotated[
+        str, about("More loggers: mlflow, wandb or both.", pattern="^(mlflow|wandb|mlflow,wandb|wandb,mlflow)?$")
+    ] = ""
     seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
     dtype: Annotated[
         Literal[tuple(dict.fromkeys((*DTYPES, *DTYPES.values())))],
@@ -104,6 +108,8 @@ class TrainingConfig(Settings, frozen=True):
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
         if self.traced_steps and self.traced_steps[0] >= self.traced_steps[1]:
             raise InputError(f"--profile_steps is {self.profile_steps}. Use a larger second number.", "--profile_steps")
+        for name in filter(None, self.report_to.split(",")):
+            require(name, "--report_to")
         if self.freeze_encoder and self.freeze_layers >= 0:
             raise InputError("--freeze_layers: --freeze_encoder is also given. Omit one of them.", "--freeze_layers")
 

@@ -1,6 +1,8 @@
-"""Callbacks of Keras, and what `fit` prints."""
+"""Callbacks of Keras, loggers, and what `fit` prints."""
 
 import csv
+import sys
+from unittest import mock
 
 import keras
 import numpy as np
@@ -191,3 +193,18 @@ def test_callbacks_of_pretraining(tmp_path):
         *("epoch 0", "/epoch 0", "epoch 1", "/epoch 1")
     ]
     assert len(history.history["val_masked_lm_loss"]) == 2
+
+
+def test_the_settings_and_metrics_of_a_run_are_sent_to_a_logger(pretrained, tmp_path, monkeypatch):
+    mlflow = mock.MagicMock()
+    mlflow.start_run.return_value.info.run_id = "run-1"
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, output_dir=tmp_path / "run", max_seq_length=16)
+    classifier.fit(TEXTS, LABELS, validation_split=0.25, report_to="mlflow", **FIT)
+    (settings,) = mlflow.log_params.call_args.args
+    assert (settings["learning_rate"], settings["max_seq_length"]) == (FIT["learning_rate"], 16)
+    sent = [call.args for call in mlflow.log_metrics.call_args_list]
+    scores = {step: values["eval/accuracy"] for values, step in sent if "eval/accuracy" in values}
+    written = [line for line in classifier.history() if line["kind"] == "eval"]
+    assert scores == {line["step"]: line["accuracy"] for line in written}
+    mlflow.end_run.assert_called_once_with("FINISHED")
