@@ -52,8 +52,9 @@ def main() -> None:
                 )
             task = registry.build_task(data.replace(task_name=names[0]), directory, config.do_train, feature_based)
             finetune(task, config, model)
-    if export_config is not None:
-        export(names, output_dir, export_config)
+    is_dry_run = config.training.dry_run
+    if export_config is not None and not (is_dry_run and config.do_train):
+        export(names, output_dir, export_config, is_dry_run)
 
 
 def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
@@ -71,26 +72,30 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     return config, _DATA.config(), features
 
 
-def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:
+def export(names: Sequence[str], output_dir: str, config: ExportConfig, dry_run: bool) -> None:
     """Exports the fine-tuned model. The models of several tasks are exported into one directory each."""
     from bert_tf.export import export_run
     from bert_tf.tasks.glue_benchmark import task_directory
 
     if len(names) == 1:
-        export_run(output_dir, _EXPORT.export_dir, config)
+        export_run(output_dir, _EXPORT.export_dir, config, dry_run)
         return
     for name in names:
         directories = (task_directory(root, name) for root in (output_dir, _EXPORT.export_dir))
-        export_run(*directories, config)
+        export_run(*directories, config, dry_run)
 
 
 def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
     """Returns the settings of feature-based tagging, with the frozen model."""
+    from bert_tf.distribution import strategies
+    from bert_tf.distribution.devices import DistributionConfig
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
-    encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers")
-    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory)
+    is_dry_run = config.training.dry_run
+    strategy = strategies.build_strategy(DistributionConfig(), dry_run=True) if is_dry_run else None
+    encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers", strategy)
+    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory, is_dry_run)
 
 
 def cli() -> None:

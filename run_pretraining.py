@@ -47,8 +47,9 @@ def main() -> None:
         raise InputError("--vocab_file is missing. An exported model takes raw strings, so pass it with --do_export.")
     model = _MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file)
     run, _ = pretrain(config, model, found.vocab_file or "")
-    if export_config is not None and strategies.is_chief(run.strategy):
-        export_run(output_dir, _EXPORT.export_dir, export_config)
+    is_dry_run = config.training.dry_run
+    if export_config is not None and strategies.is_chief(run.strategy) and not (is_dry_run and config.do_train):
+        export_run(output_dir, _EXPORT.export_dir, export_config, is_dry_run)
 
 
 def cli() -> None:

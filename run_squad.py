@@ -63,10 +63,11 @@ def main() -> None:
     from bert_tf.tasks.squad import typed_questions
     from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask, evaluate_file
 
-    output_dir = config.training.output_dir
+    output_dir, is_dry_run = config.training.output_dir, config.training.dry_run
+    needs_training = is_dry_run and config.do_train
     task = SquadTask(squad_config, step.train_file, step.predict_file, answer_config)
     if step.evaluate_file:
-        evaluate_file(task, step.evaluate_file, output_dir)
+        evaluate_file(task, step.evaluate_file, None if is_dry_run else output_dir)
         return
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
     if export_config is not None:
@@ -76,10 +77,12 @@ def main() -> None:
         config.distribution.check_one_worker("--interactive")
     if config.do_train or config.do_predict:
         finetune(task, config, model)
-    if step.interactive:
-        typed_questions.interact(AnswerPredictor(FinetuningRun(task, config, model), answer_config))
-    if export_config is not None:
-        export_run(output_dir, _EXPORT.export_dir, export_config)
+    if step.interactive and not needs_training:
+        predictor = AnswerPredictor(FinetuningRun(task, config, model), answer_config)
+        if not is_dry_run:
+            typed_questions.interact(predictor)
+    if export_config is not None and not needs_training:
+        export_run(output_dir, _EXPORT.export_dir, export_config, is_dry_run)
 
 
 def make_export_config(config: FinetuningConfig, squad: SquadConfig, answers: AnswerConfig) -> ExportConfig:

@@ -59,7 +59,10 @@ def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, en
 
 
 def export_run(
-    model_dir: str | os.PathLike[str], export_dir: str | os.PathLike[str], config: ExportConfig | None = None
+    model_dir: str | os.PathLike[str],
+    export_dir: str | os.PathLike[str],
+    config: ExportConfig | None = None,
+    dry_run: bool = False,
 ) -> None:
     """Exports a finished run, or any pre-trained model that `bert_tf.load_model` can read.
 
@@ -68,6 +71,7 @@ def export_run(
         best one is exported.
       export_dir: a directory that doesn't exist yet or is empty.
       config: the settings; None for the defaults.
+      dry_run: whether only to check that the model can be exported.
 
     Raises:
       InputError: if there is no model in `model_dir`, or if `export_dir` is not empty.
@@ -76,6 +80,8 @@ def export_run(
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     files.check_new_directory(export_dir, "--export_dir")
     model = build(model_dir, config)
+    if dry_run:
+        return
     with files.replacing_directory(export_dir) as directory:
         signatures = model.write(directory, config)
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from bert_tf.runtime.errors import check, spelled
 from bert_tf.runtime.settings import Settings, flags_of
 
-# Settings that the estimators set themselves: what to run, the files, and sweeps.
+# Settings that the estimators set themselves or don't have: what to run, the files, and sweeps.
 REFUSED = frozenset(
     (
         *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
-        *("output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
+        *("dry_run", "output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
     )
 )
 # Settings of the tokenizer and the model. They are the same in training and prediction.

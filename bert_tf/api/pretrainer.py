@@ -16,7 +16,7 @@ from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 _REFUSED = frozenset(
     (
         *("model", "input_file", "output_dir", "do_train", "do_eval", "steps", "batch_size", "max_steps"),
-        *("num_warmup_steps", "second", "use_tpu", "master"),
+        *("num_warmup_steps", "second", "use_tpu", "master", "dry_run"),
     )
 )
 # Settings of the model and the devices. They are the same in all calls of `fit`.

@@ -57,6 +57,7 @@ def prepare(
     rules: Mapping[str, bool] | None = None,
     devices: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Writes a run's settings to its directory. If the run is resumed, first compares them with the recorded ones.
 
@@ -70,6 +71,7 @@ def prepare(
       rules: the rules of the tokenizer, if known.
       devices: the devices, which are recorded. If they change, a warning is printed. See `strategies.devices`.
       allow_changed_settings: resume even if settings have changed.
+      dry_run: only compare the settings, and write nothing.
 
     Raises:
       InputError: if another process is training in the directory, or if there is a checkpoint to resume from and
@@ -94,6 +96,8 @@ def prepare(
                 "Use another directory or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
+    if dry_run:
+        return
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     if vocab_file:

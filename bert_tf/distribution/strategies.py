@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import tensorflow_internals, workers
+from bert_tf.distribution.assumed_devices import AssumedDevices
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -55,7 +56,9 @@ _quieten_tensorflow()
 _warn_of_lost_onednn()
 
 
-def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> tf.distribute.Strategy:
+def build_strategy(
+    config: DistributionConfig, several_hosts: bool = False, dry_run: bool = False
+) -> tf.distribute.Strategy:
     """Builds the requested strategy, and sets options of the whole process for its devices.
 
     On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the TPU's default precision, as in the
@@ -65,6 +68,7 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
       config: the devices.
       several_hosts: whether the program can use a TPU whose hosts are other machines. They can't run Python, so their
         input pipelines must not need it.
+      dry_run: whether to assume the devices; see `AssumedDevices`.
 
     Raises:
       InputError: if workers can't connect (multi_worker, see `workers.connect`), no TPU with this name can be reached,
@@ -74,15 +78,18 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    if config.distribution_strategy == "one_device":
+    if dry_run:
+        strategy = AssumedDevices(config)
+    elif config.distribution_strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
-    if config.distribution_strategy == "mirrored":
+    elif config.distribution_strategy == "mirrored":
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
         return _build_mirrored_strategy(*(device.name for device in devices))
-    if config.distribution_strategy == "multi_worker":
+    elif config.distribution_strategy == "multi_worker":
         return workers.connect(config.worker_timeout)
-    strategy = _build_tpu_strategy(config)
-    if not several_hosts and not _has_only_this_host(strategy):
+    else:
+        strategy = _build_tpu_strategy(config)
+    if is_tpu(strategy) and not several_hosts and not _has_only_this_host(strategy):
         raise InputError(
             f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. Run "
             "this program on a TPU VM with one host and --tpu_name=local. Only run_pretraining.py can use other TPUs.",
@@ -186,7 +193,8 @@ def compiles_parts() -> bool:
     This requires a CPU with one replica in this process. With several replicas on one CPU, each has a logical device,
     which XLA does not support.
     """
-    replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
+    strategy = tf.distribute.get_strategy()
+    replicas = strategy.num_replicas_in_sync // input_pipelines(strategy) if tf.distribute.has_strategy() else 1
     return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
 
 
@@ -225,7 +233,7 @@ def _has_only_cpus() -> bool:
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether the strategy uses a TPU, where several steps run in one loop on the device."""
-    return isinstance(strategy, tf.distribute.TPUStrategy)
+    return isinstance(strategy, tf.distribute.TPUStrategy) or getattr(strategy, "kind", "") == "TPU"
 
 
 def computes_on_tpu() -> bool:
@@ -241,7 +249,7 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 def input_pipelines(strategy: tf.distribute.Strategy) -> int:
     """Returns the number of input pipelines: one for each worker, or for each host of a TPU."""
     workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
-    return getattr(strategy.extended, "num_hosts", workers)  # only a TPU has hosts
+    return getattr(strategy.extended, "num_hosts", workers)  # only a TPU and assumed devices have hosts
 
 
 def can_read_with_python(strategy: tf.distribute.Strategy) -> bool:
@@ -250,7 +258,8 @@ def can_read_with_python(strategy: tf.distribute.Strategy) -> bool:
 
 
 def _has_only_this_host(strategy: tf.distribute.TPUStrategy) -> bool:
-    return strategy.extended.num_hosts == 1 and "/job:localhost" in strategy.extended.worker_devices[0]
+    is_local = getattr(strategy, "is_local", "/job:localhost" in strategy.extended.worker_devices[0])
+    return is_local and strategy.extended.num_hosts == 1
 
 
 def batches(
@@ -266,6 +275,8 @@ def batches(
       strategy: the strategy.
       dataset: returns the batches of one input pipeline, each element for one replica.
     """
+    if isinstance(strategy, AssumedDevices):
+        return iter(dataset(strategy.context))
     pipelines = []
 
     def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -310,7 +321,8 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
     """Returns the properties of the devices that influence the weights (through dropout and TensorFloat-32)."""
-    kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
+    own = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
+    kind = getattr(strategy, "kind", own)
     tf32 = {"allow_tf32": tf.config.experimental.tensor_float_32_execution_enabled()} if kind == "GPU" else {}
     return {"replicas": strategy.num_replicas_in_sync, "device": kind, **tf32}
 

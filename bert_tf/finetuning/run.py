@@ -212,6 +212,7 @@ class FinetuningRun(Run):
         return TrainingData(
             lambda step, context: input_pipeline.batches(sampler, packer, step, end, shapes, context),
             describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+            size=lambda step: (len(features), features.choices * self.settings.max_seq_length),
             shapes=shapes,
             is_short=self.is_short,
         )

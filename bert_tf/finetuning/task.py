@@ -80,7 +80,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict]:
-        """Evaluates and predicts with a trained model, as selected by the run's settings.
+        """Evaluates and predicts with a trained model, as selected by the run's settings. A dry run only loads it.
 
         Args:
           run: the run with the model.
@@ -200,6 +200,8 @@ class ReportingTask(Task):
         task, settings, global_step = self, run.settings, run.restore()
         results: dict[str, dict] = {}
         outputs: dict[str, ModelOutputs] = {}
+        if settings.training.dry_run:
+            return {"eval": results, "predict": outputs}
 
         def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
             features = run.data.features(split)

@@ -58,6 +58,8 @@ def finetune(
         candidates = config.candidates()
         is_single = len(candidates) == 1
         run = _train(run.with_settings(candidates[0]), callbacks) if is_single else _run_trials(run, candidates)
+    if config.training.dry_run and config.do_train and task.uses_model_of_run:  # the model is not trained yet
+        return {"eval": {}, "predict": {}}
     return task.finish(run, output_dir)
 
 
@@ -103,7 +105,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
             continue
         settings = (
             settings.in_directory(directory)
-            if number == 1
+            if number == 1 or (settings.training.dry_run and not begun[number - 2])
             else settings.starting_from(directories[number - 2], directory)
         )
         features = run.data.features(split)
@@ -112,7 +114,8 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         stage.check_workers()
         stage.record()
         # Only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-        _write_labels(task, directory)
+        if not settings.training.dry_run:
+            _write_labels(task, directory)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
         is_last = directory == output_dir
         hooks: list[Hook] = []
@@ -122,7 +125,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         if is_last and callbacks:
             hooks.append(Callbacks(callbacks, every))
         stage.train(hooks)
-        if is_last and settings.evaluates_while_training:
+        if is_last and settings.evaluates_while_training and not settings.training.dry_run:
             reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
 
@@ -135,6 +138,8 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
     def train(candidate: FinetuningConfig) -> dict[str, float]:
         start = time.perf_counter()
         trial = _train(run.with_settings(candidate))
+        if config.training.dry_run:
+            return {}
         _write_labels(task, output_dir)
         line = DevSelection(trial).selected_evaluation()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}

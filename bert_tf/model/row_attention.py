@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.model.dropout import fold_in
 
 # For shorter rows, one computation of all rows is faster.
-_MIN_LENGTH = 256
+MIN_LENGTH = 256
 # The number of scores that are computed together, if a row has no more.
 _SCORES = 2 * 16 * 512 * 512
 
@@ -23,7 +23,7 @@ Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]
 
 def is_faster(shape: tf.TensorShape) -> bool:
     """Returns whether `attend_by_rows` is faster on a TPU than one computation, for queries of a shape [B, N, T, D]."""
-    return shape.is_fully_defined() and shape[2] >= _MIN_LENGTH and _rows(shape) < shape[0]
+    return shape.is_fully_defined() and shape[2] >= MIN_LENGTH and _rows(shape) < shape[0]
 
 
 def attend_by_rows(

@@ -84,7 +84,8 @@ class PretrainingRun(Run):
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
         """The distribution strategy, which may use a TPU whose hosts are other machines."""
-        return strategies.build_strategy(self.settings.distribution, several_hosts=True)
+        is_dry_run = self.settings.training.dry_run
+        return strategies.build_strategy(self.settings.distribution, several_hosts=True, dry_run=is_dry_run)
 
     @property
     def rules(self) -> dict[str, bool] | None:
@@ -167,8 +168,13 @@ class PretrainingRun(Run):
             return ", ".join(os.path.basename(path) for path in paths)
 
         ends = tuple(phase.end for phase in self.phases[:-1])
+
+        def size(step: int) -> tuple[int, int]:
+            examples = self._phase(step).examples
+            return examples.records, examples.features[0].length
+
         describe_reading = functools.partial(describe, reads_window=True)
-        return self.train_on(TrainingData(from_step, ends, describe, describe_reading, self.shapes), hooks)
+        return self.train_on(TrainingData(from_step, ends, describe, describe_reading, size, self.shapes), hooks)
 
     def _batches(
         self,
@@ -269,6 +275,8 @@ class PretrainingRun(Run):
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         examples = self.phases[-1].examples
         packer = self._packer(examples, SecondBatch(0, batch_size, 1), None)
+        if self.training_config.dry_run:
+            return {"global_step": step}
         return {"global_step": step, **self._evaluate(examples, packer, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
@@ -306,9 +314,10 @@ def pretrain(
         hooks = [hook for hook in (run.held_out_evaluation(), epochs) if hook]
         run.record()
         results = run.train(hooks)
-    if config.do_eval:
+    is_dry_run = config.training.dry_run
+    if config.do_eval and not (is_dry_run and config.do_train):
         results = run.evaluate(held_out.batch_size, held_out.max_steps)
-        if strategies.is_chief(run.strategy):
+        if strategies.is_chief(run.strategy) and not is_dry_run:
             path = os.path.join(config.training.output_dir, "eval_results.txt")
             reporting.report_results(results, path)
     return run, results

@@ -220,6 +220,8 @@ def check_output_directory(path: str, flag_name: str) -> None:
     if not path:
         raise InputError(f"{flag_name} is required. Pass it.")
     check_output_files([os.path.join(path, "file")], flag_name)
+    if is_remote(path):
+        remote.check_directory(path, flag_name)
 
 
 def find(pattern: str) -> list[str]:

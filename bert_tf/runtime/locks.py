@@ -59,6 +59,7 @@ def claimed(
 
 
 def require_free(directory: str, flag_name: str) -> None:
-    """Creates a directory, and raises an InputError if another process has claimed it; see `claimed`."""
-    with claimed(directory, flag_name):
-        pass
+    """Raises an InputError if another process has claimed a directory, which may not exist yet; see `claimed`."""
+    if files.exists(os.path.join(directory, "run.lock")):
+        with claimed(directory, flag_name):
+            pass

@@ -109,6 +109,8 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 if flags.FLAGS[name].value is None:
                     raise errors.InputError(f"--{name} is required. Pass it.")
             main(*arguments[1:])
+            if flag_values().get("dry_run"):
+                say("Dry run: no errors were found. Nothing was written.")
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             explained = [message for listener in _listeners if (message := listener(error))]

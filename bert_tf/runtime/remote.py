@@ -5,6 +5,7 @@ TensorFlow is imported only when a URL is used, because text processing must wor
 
 import io
 import os
+import secrets
 from typing import IO, Any
 
 from bert_tf.runtime.errors import InputError
@@ -35,6 +36,28 @@ def open_file(path: str, mode: str) -> IO:
     raw = _RawFile(path, mode)
     binary = io.BufferedReader(raw) if raw.readable() else io.BufferedWriter(raw)
     return binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="")
+
+
+def check_directory(directory: str, flag_name: str) -> None:
+    """Checks that files can be created in a directory, or in its nearest existing parent. Leaves nothing behind.
+
+    Raises:
+      InputError: if the file that is written and removed here can't be written.
+    """
+    import tensorflow as tf
+
+    directory = directory.rstrip("/")
+    name, parent = f"{directory}/.tmp-{secrets.token_hex(4)}", directory.rpartition("/")[0]
+    try:
+        with tf.io.gfile.GFile(name, "wb") as writer:
+            writer.write(b"x")
+        tf.io.gfile.remove(name)
+    except tf.errors.OpError as error:
+        if not isinstance(error, tf.errors.NotFoundError) or not is_remote(parent):
+            reason = error.message.splitlines()[0].replace(name, directory)
+            message = f"{directory}: {reason}. Check the URL, the network and the login."
+            raise InputError(message, flag_name) from None
+        check_directory(parent, flag_name)
 
 
 def move_directory(source: str, target: str) -> None:

@@ -91,6 +91,8 @@ def finetune_tasks(
         results[task.name] = task_results["eval"]
         if task.name != "wnli":
             submission |= server_predictions(task, task_results["predict"])
+    if config.training.dry_run:
+        return
     if config.do_eval:
         row = table_1_row(results)
         say(reporting.table([row]))

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
@@ -43,6 +44,12 @@ class TrainableModel(abc.ABC):
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
+    @property
+    def parameter_counts(self) -> tuple[int, int]:
+        """The number of weights, and of those that are trained."""
+        every, trained = ([math.prod(v.shape) for v in of] for of in (self.variables, self.trained_variables))
+        return sum(every), sum(trained)
+
     @abc.abstractmethod
     def flops(self, batch: Batch) -> tf.Tensor:
         """Returns the number of floating-point operations, a scalar, of a training step on this part of a batch."""
@@ -73,6 +80,7 @@ class TrainingData:
       boundaries: steps at which the shape of the batches changes, such as between two phases of pre-training.
       describe: returns the names of the files that a step's data comes from, for messages.
       describe_reading: returns the names of all files read for a step, if `describe` returns other files.
+      size: returns the number of examples of a step's data, and the number of positions of a padded example.
       shapes: the shapes of the batches.
       is_short: whether training is so short that, on CPUs, optimizing the graph of a step takes longer than it saves.
     """
@@ -81,5 +89,6 @@ class TrainingData:
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
     describe_reading: Callable[[int], str] | None = None
+    size: Callable[[int], tuple[int, int]] = lambda step: (1, 1)
     shapes: Shapes = Shapes.ANY
     is_short: bool = False

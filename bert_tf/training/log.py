@@ -9,6 +9,8 @@ from typing import TypedDict
 
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
+from bert_tf.model import estimates
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import named
 from bert_tf.runtime.messages import say
@@ -18,6 +20,15 @@ from bert_tf.training.settings import TrainingConfig
 
 # The progress bar shows only these metrics; the log contains all.
 _PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
+
+
+def with_known_peak(config: TrainingConfig, strategy: tf.distribute.Strategy) -> TrainingConfig:
+    """Returns the settings with the peak of all devices, if it is not given and the devices are known GPUs."""
+    if config.peak_tflops or strategies.devices(strategy)["device"] != "GPU":
+        return config
+    gpu = next(iter(tf.config.list_physical_devices("GPU")))
+    name = tf.config.experimental.get_device_details(gpu).get("device_name", "")
+    return config.replace(peak_tflops=estimates.peak_tflops(name, config.dtype) * strategy.num_replicas_in_sync)
 
 
 class TrainingLog:

@@ -18,11 +18,11 @@ from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import locks, signals
 from bert_tf.runtime.messages import say
-from bert_tf.training import micro_batches, resume, worker_checks
+from bert_tf.training import dry_run, micro_batches, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel, TrainingData
-from bert_tf.training.log import TrainingLog
+from bert_tf.training.log import TrainingLog, with_known_peak
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps
 from bert_tf.training.settings import Shapes, TrainingConfig
@@ -52,14 +52,18 @@ def train(
       new_variables: see `resume.restore_or_initialize`.
 
     Returns:
-      The means of the last logged metrics.
+      The means of the last logged metrics; empty after a dry run.
 
     Raises:
       InputError: if the checkpoint doesn't match the model, the data is damaged, a loss is not finite, or the workers
         differ or one of them is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
+    config = with_known_peak(config, strategy)
     trainer = _start(model, config, strategy, init_checkpoint, hooks, new_variables)
+    if config.dry_run:
+        dry_run.report(trainer, data)
+        return {}
     is_chief, step = strategies.is_chief(strategy), trainer.step
 
     def hook_stops() -> bool:
@@ -147,6 +151,7 @@ def _start(
         say(str(summary) if summary else "Starting from randomly initialised weights.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
+        say("Parameters: {:,}, of which {:,} are trained.".format(*model.parameter_counts))
         if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
             say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
         if trainer.step >= config.num_train_steps:
@@ -242,6 +247,13 @@ class Trainer:
                     # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
                     self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
                 yield 1
+
+    def trace(self, batches: tf.data.Iterator, batch: Batch, parts: int, shapes: Shapes = Shapes.ANY) -> None:
+        """Traces a step without running it. See `steps`; `batch` is one of the batches."""
+        if strategies.is_tpu(self.strategy):
+            self._many_steps.get_concrete_function(batches, tf.constant(1), parts)
+        else:
+            self._one_step.get_concrete_function(batch if shapes is Shapes.FEW else batches, parts)
 
     def take_means(self) -> dict[str, float]:
         """Returns the means of the metrics since the last call, and resets them."""

@@ -45,6 +45,15 @@ def tokens_and_flops(model: TrainableModel, part: Batch) -> tuple[tf.Tensor, tf.
     return tokens, tf.add_n([model.flops(group) for group in groups])
 
 
+def rows_and_length(part: Batch) -> tuple[float, int]:
+    """Returns the number of computed rows of a part, with used spill micro-batches, and their length."""
+    own, *spill = _groups(part)
+    rows, length = own["input_ids"].shape
+    if spill:
+        rows += float(spills(part)["spills"]) * len(spill[0]["input_ids"]) / len(part[_IS_USED])
+    return rows, length
+
+
 def spills(part: Batch) -> dict[str, tf.Tensor]:
     """Returns the number of used spill micro-batches of a part; nothing if it can't have any."""
     return {"spills": tf.reduce_sum(part[_IS_USED])} if _IS_USED in part else {}

@@ -96,11 +96,16 @@ class TrainingConfig(Settings, frozen=True):
     ] = -1
     freeze_encoder: Annotated[bool, about("Freeze the complete encoder, including its pooler.")] = False
     max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
-    peak_tflops: Annotated[FiniteFromZero, about("Peak TFLOP/s of all devices; 0 if unknown.")] = 0.0
+    peak_tflops: Annotated[
+        FiniteFromZero, about("Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any.")
+    ] = 0.0
     profile_steps: Annotated[
         str,
         about("Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
     ] = ""
+    dry_run: Annotated[
+        bool, about("Check everything and trace a training step. Write nothing.", group="What to do")
+    ] = False
     second_batch: SecondBatch | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,51 @@
+"""The devices that a dry run assumes. It neither connects to a TPU nor waits for other workers."""
+
+import tensorflow as tf
+
+from bert_tf.distribution import cluster
+from bert_tf.distribution.devices import DistributionConfig
+
+
+class AssumedDevices(tf.distribute.OneDeviceStrategy):
+    """One CPU device in place of all devices of a run. It can trace the step of one replica.
+
+    GPUs are hidden, because another program may use them.
+
+    Args:
+      config: the devices of the run.
+
+    Attributes:
+      kind: the type of the assumed devices: "CPU", "GPU" or "TPU".
+      is_local: whether all of them belong to this machine. False for other workers, and for the TPU of another machine.
+      description: the devices, for messages.
+      context: the part of each batch that this process would provide.
+    """
+
+    def __init__(self, config: DistributionConfig) -> None:
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        tf.config.set_visible_devices([], "GPU")
+        super().__init__("/cpu:0")
+        own, workers, number = 1, 1, 0
+        self.kind = "GPU" if gpus else "CPU"
+        self.is_local = config.distribution_strategy != "multi_worker"
+        if config.distribution_strategy == "tpu":
+            self.kind, self.is_local, own = "TPU", config.tpu_name == "local", config.num_tpu_cores or 1
+        elif config.distribution_strategy != "one_device":
+            own = gpus or len(tf.config.list_logical_devices("CPU"))
+        if config.distribution_strategy == "multi_worker":
+            members, name = cluster.read_tf_config()
+            names = [f"{job} {index}" for job, tasks in members.items() for index in range(len(tasks))]
+            workers, number = len(names), names.index(name)
+        name = "TPU core" if self.kind == "TPU" else self.kind
+        self.description = f"{workers * own} {name}{'s' if workers * own > 1 else ''}"
+        if workers > 1:
+            self.description += f" ({workers} workers; each is assumed to be like this machine)"
+        if self.kind == "TPU" and not config.num_tpu_cores:
+            self.description += " (--num_tpu_cores is not given)"
+        self.extended.num_hosts = workers
+        self.context = tf.distribute.InputContext(workers, number, workers * own)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas of the run."""
+        return self.context.num_replicas_in_sync
