@@ -33,6 +33,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.common import PEERS, Peer
+from bert_tf.model.estimates import DEVICES
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 
@@ -80,12 +81,8 @@ class Core:
 
 # A device is a core. Exception: on v5p it is a chip with two cores, which the compiler uses as one.
 CORES = {
-    "v2": Core(0.70e9, 22.5e12, 7.48),
-    "v3": Core(0.94e9, 61.5e12, 15.48),
-    "v4": Core(1.05e9, 137.5e12, 15.25),
-    "v5e": Core(1.50e9, 197e12, 15.75),
-    "v5p": Core(1.75e9, 459e12, 95.74),
-    "v6e": Core(1.75e9, 918e12, 31.25),
+    name: Core(hertz, DEVICES[f"TPU {name}"].bfloat16 * 1e12, DEVICES[f"TPU {name}"].gib)
+    for name, hertz in {"v2": 0.70e9, "v3": 0.94e9, "v4": 1.05e9, "v5e": 1.50e9, "v5p": 1.75e9, "v6e": 1.75e9}.items()
 }
 
 

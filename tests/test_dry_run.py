@@ -1,4 +1,4 @@
-"""Each wrong set-up ends a dry run with the real run's message, and the numbers of each right one are the real run's."""
+"""A wrong set-up ends a dry run with the real run's message. The numbers of a right one are the real run's."""
 
 import json
 import re
@@ -6,12 +6,24 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import checkpoints
+from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
 from bert_tf.encoder import BertEncoder
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.model import estimates
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime import files as runtime_files
+from bert_tf.runtime import remote
+from bert_tf.runtime.errors import InputError
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.training import log
+from bert_tf.training.settings import TrainingConfig
 from tests import finished_runs, programs
 from tests.conftest import ROOT, data_path
 
@@ -55,6 +67,7 @@ def write_files(d):
     data = [{"title": "t", "paragraphs": [{"context": "a b c d e f g", "qas": asked}]}]
     (d / "squad.json").write_text(json.dumps({"version": "1.1", "data": data}))
     (d / "bad_squad.json").write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": [{"context": "a"}]}]}))
+    (d / "answers.json").write_text(json.dumps({str(i): "c" for i in range(6)}))
     (d / "full").mkdir()
     (d / "full" / "file").touch()
     write_encoder(d / "encoder", finished_runs.config())
@@ -98,6 +111,8 @@ def dry_run(command, d, tmp_path, expect=0, environment=NO_CLUSTER):
     return output
 
 
+# The number of weights of the released sizes with a vocabulary of 30,522, and all heads of pre-training.
+PARAMETERS = {"Base": 110_106_428, "Large": 336_226_108}
 # The command line, and the beginning of the message. The output directory does not exist, except where it is named.
 WRONG = {
     "misspelled value": (f"{PRETRAIN} {RECORDS} --objective=mlm_nps", "flag --objective=mlm_nps: value should be one"),
@@ -303,3 +318,116 @@ def test_the_numbers_of_a_right_set_up_are_those_of_the_real_run(files, tmp_path
     assert printed(output, "Steps") == list(steps)
     assert printed(output, "Tokens") == list(tokens)
     np.testing.assert_allclose(printed(output, "TFLOPs"), teraflops, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run_classifier.py --task_name=text --data_dir={d}/table --output_dir={d}/text_run --max_seq_length=12"
+        " --do_eval --do_predict --do_export --export_dir={out}",
+        f"{PRETRAIN} --input_file={{d}}/train.tfrecord --do_eval --output_dir={{d}}/pretrained",
+        "run_squad.py --output_dir={d}/squad_run --max_seq_length=12 --max_query_length=4 --doc_stride=4 --do_predict"
+        " --predict_file={d}/squad.json --interactive",
+        "run_squad.py --output_dir={d}/squad_run --predict_file={d}/squad.json --evaluate_file={d}/answers.json",
+    ],
+)
+def test_a_finished_run_is_only_loaded(files, tmp_path, command):
+    output = dry_run(command.format(d=files, out=tmp_path / "out").split(), files, tmp_path)
+    assert "Dry run (" not in output
+    assert ("Loaded " in output) == ("evaluate_file" not in command)
+
+
+def test_a_complete_run_is_left_as_it_is(files, tmp_path):
+    command = f"{PRETRAIN} {RECORDS}".format(d=files, out=tmp_path / "out").split()
+    programs.run(*command)
+    output = dry_run(command, files, tmp_path)
+    assert "is already complete (step 4 of 4)" in output and "Steps = " not in output
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "devices"),
+    [
+        ("--use_tpu --tpu_name=slice --num_tpu_cores=8 --dtype=bfloat16", {}, "8 TPU cores"),
+        ("--use_tpu --tpu_name=local", {}, "1 TPU core (--num_tpu_cores is not given)"),
+        (
+            "--distribution_strategy=multi_worker",
+            CLUSTER,
+            "2 CPUs (2 workers; each is assumed to be like this one)",
+        ),
+    ],
+)
+def test_neither_a_tpu_nor_other_workers_are_needed(files, tmp_path, flags, environment, devices):
+    command = f"{PRETRAIN} {RECORDS} {flags}".format(d=files, out=tmp_path / "out").split()
+    output = dry_run(command, files, tmp_path, environment=NO_CLUSTER | environment)
+    assert f"  Devices = {devices}\n" in output
+    assert ("benchmarks.tpu_compile" in output) == ("TPU" in devices)
+
+
+def test_the_devices_share_a_batch(files, tmp_path):
+    command = f"{PRETRAIN} {RECORDS} --use_tpu --tpu_name=local --num_tpu_cores=5"
+    output = dry_run(command.format(d=files, out=tmp_path / "out").split(), files, tmp_path, expect=1)
+    assert "error: --train_batch_size is 32. Use a multiple of the 5 replicas." in output
+    command = f"{CLASSIFY} {TABLE} --use_tpu --tpu_name=slice"
+    output = dry_run(command.format(d=files, out=tmp_path / "out").split(), files, tmp_path, expect=1)
+    assert "--tpu_name: the TPU 'slice' has 1 hosts, or its host is another machine." in output
+
+
+def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):
+    flags = {"output_dir": str(tmp_path / "out"), "max_seq_length": 12, "do_train": True, "train_batch_size": 6}
+    flags |= {"bert_config_file": str(files / "config.json"), "vocab_file": str(files / "vocab.txt")}
+    shapes, make = [], strategies.batches
+
+    def run(**more):
+        config = FinetuningConfig.from_flags(flags | more)
+        workflow.finetune(registry.build_task(DataConfig("text", str(files / "table")), "", True), config)
+
+    def batches(*arguments):
+        for batch in make(*arguments):
+            shapes.append(batch["input_ids"].shape)
+            yield batch
+
+    run(dry_run=True)
+    rows, length = map(float, re.search(r"  ([\d.]+) x ([\d.]+)  ", capsys.readouterr().err).groups())
+    monkeypatch.setattr(strategies, "batches", batches)
+    run()
+    shapes = np.array(shapes[:6])
+    assert len(shapes) == 6 and rows == shapes[:, 0].mean()
+    assert length == pytest.approx(shapes.prod(axis=1).sum() / shapes[:, 0].sum(), rel=1e-3)
+
+
+def test_the_directory_at_a_url_is_checked_and_left_as_it_is():
+    remote.call("makedirs", "ram://checked/runs")
+    runtime_files.check_output_directory("ram://checked/runs/new/run", "--output_dir")
+    assert remote.call("listdir", "ram://checked/runs") == []
+    with pytest.raises(InputError, match="--output_dir: no://x: File system scheme 'no' not implemented"):
+        runtime_files.check_output_directory("no://x", "--output_dir")
+
+
+def test_the_memory_is_that_of_the_documentation():
+    page = (ROOT / "docs" / "results" / "tpu-estimates.md").read_text()
+    flags = r"`--size=\w+ --length=(\d+) --batch=(\d+)( --recompute)?`"
+    row = rf"^\| (Base|Large) \| {flags} \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|"
+    rows = re.findall(row, page, re.MULTILINE)
+    assert len(rows) == 5
+    for size, length, batch, recomputes, documented in rows:
+        shape, options = (int(batch), int(length)), ("bfloat16", bool(recomputes), int(length) < 256)
+        found = estimates.memory_gib(
+            BertConfig.named(size.lower()), PARAMETERS[size], PARAMETERS[size], *shape, *options
+        )
+        assert f"{found:.1f}" == documented
+
+
+def test_the_log_reports_the_utilisation_of_known_gpus(monkeypatch):
+    for name, dtype, peak in (
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.0),
+        ("Tesla V100-SXM2-16GB", "float32", 15.7),
+        ("Tesla V100-SXM2-16GB", "bfloat16", 0.0),
+        ("NVIDIA A100-SXM4-40GB", "float16", 312.0),
+        ("NVIDIA GH200 480GB", "float16", 0.0),
+    ):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu, name=name: {"device_name": name})
+        monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "GPU"})
+        strategy = tf.distribute.get_strategy()
+        assert log.with_known_peak(TrainingConfig(dtype=dtype), strategy).peak_tflops == peak
+        assert log.with_known_peak(TrainingConfig(dtype=dtype, peak_tflops=3.0), strategy).peak_tflops == 3.0

@@ -39,7 +39,7 @@ class AssumedDevices(tf.distribute.OneDeviceStrategy):
         name = "TPU core" if self.kind == "TPU" else self.kind
         self.description = f"{workers * own} {name}{'s' if workers * own > 1 else ''}"
         if workers > 1:
-            self.description += f" ({workers} workers; each is assumed to be like this machine)"
+            self.description += f" ({workers} workers; each is assumed to be like this one)"
         if self.kind == "TPU" and not config.num_tpu_cores:
             self.description += " (--num_tpu_cores is not given)"
         self.extended.num_hosts = workers

@@ -57,31 +57,17 @@ def peak_tflops(name: str, dtype: str) -> float:
     return next((getattr(device, dtype) for known, device in DEVICES.items() if known in words), 0.0)
 
 
-class Memory(NamedTuple):
-    """The memory of a training step on one device, in GiB.
-
-    Attributes:
-      weights: the weights, and the moments of the trained ones.
-      gradients: the gradients.
-      activations: the results of the forward pass that the backward pass reads.
-    """
-
-    weights: float
-    gradients: float
-    activations: float
-
-
-def memory(
+def memory_gib(
     config: BertConfig,
     parameters: int,
     trained: int,
     rows: float,
-    length: int,
+    length: float,
     dtype: str = "float32",
     recomputes: bool = False,
     keeps_scores: bool = True,
-) -> Memory:
-    """Returns the memory of a training step.
+) -> float:
+    """Returns the memory of a training step on one device, in GiB: weights, moments, gradients and activations.
 
     Args:
       config: the config of the encoder.
@@ -91,11 +77,10 @@ def memory(
       length: the length of a row.
       dtype: the type of matrix multiplications.
       recomputes: whether the backward pass recomputes each block.
-      keeps_scores: whether attention scores are kept. Long rows on a TPU do not keep them; see `model.row_attention`.
+      keeps_scores: whether attention scores are kept. Long rows on a TPU do not keep them; see `row_attention`.
     """
     scores = 2 * config.num_attention_heads * length if keeps_scores else 0
-    of_block = 10 * config.hidden_size + 2 * config.intermediate_size + scores
-    layers = config.num_hidden_layers
+    of_block, layers = 10 * config.hidden_size + 2 * config.intermediate_size + scores, config.num_hidden_layers
     of_position = layers * config.hidden_size + of_block if recomputes else layers * of_block
     activations = rows * length * of_position * (4 if dtype == "float32" else 2)
-    return Memory((4 * parameters + 8 * trained) / GIB, 4 * trained / GIB, activations / GIB)
+    return (4 * parameters + 12 * trained + activations) / GIB
