@@ -4,6 +4,7 @@ Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -71,9 +72,10 @@ class BertEncoder(BertLayer):
       use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
       jit_compile: in training in a graph, compile each block with XLA, once for each shape. Dropout then draws other
         random numbers. A GPU is faster with it.
-      name: the layer's name. The variables always have their released names (bert/embeddings/word_embeddings).
       dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
+      **kwargs: Keras arguments, such as `name`. The variables always have their released names
+        (bert/embeddings/word_embeddings).
     """
 
     saved_arguments = (
@@ -90,7 +92,7 @@ class BertEncoder(BertLayer):
         use_pooler: bool = True,
         jit_compile: bool = False,
         dtype: str | keras.DTypePolicy | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(config, dtype=DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, **kwargs)
         self.use_pooler = use_pooler

@@ -235,7 +235,10 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
 
 
 def restored_encoder(
-    config: BertConfig, source: checkpoints.CheckpointSource, flag_name: str = "--init_checkpoint", **encoder_options
+    config: BertConfig,
+    source: checkpoints.CheckpointSource,
+    flag_name: str = "--init_checkpoint",
+    **encoder_options: Any,
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
     """Builds an encoder and restores a checkpoint into it.
 
