@@ -31,6 +31,11 @@ def load_model(
 ) -> "LoadedBert":
     """Loads an encoder with its tokenizer and config. For details see `bert_tf.checkpoints.pretrained.load_model`.
 
+    Examples:
+      >>> bert = bert_tf.load_model("build/quickstart/pretrained")
+      >>> bert.config.hidden_size, bert.source.path
+      (128, 'build/quickstart/pretrained/model.ckpt-1200')
+
     Args:
       path: a directory, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. Default: the model's own setting.
@@ -50,9 +55,17 @@ def load_model(
 def load_tokenizer(path: str | os.PathLike[str], do_lower_case: bool | None = None) -> "Tokenizer":
     """Loads the tokenizer of a model, without its weights.
 
+    Examples:
+      >>> tokenizer = bert_tf.load_tokenizer("build/quickstart/pretrained")
+      >>> tokenizer.tokenize("The whale was great.")
+      ['the', 'whale', 'was', 'great', '.']
+
     Args:
       path: see `load_model`.
       do_lower_case: see `load_model`.
+
+    Returns:
+      A `Tokenizer`.
 
     Raises:
       InputError: if there is no vocabulary, or if checkpoint, config and vocabulary do not match.

@@ -13,7 +13,7 @@ import pytest
 
 from examples import execute_notebooks
 from tests import command_server
-from tests.documentation import outputs, pages, small_data
+from tests.documentation import docstrings, outputs, pages, small_data
 from tests.documentation.pages import PAGES, Block
 
 pytestmark = pytest.mark.documentation
@@ -70,10 +70,13 @@ NOT_RUN: list[tuple[str, str, str]] = [
 ]
 # Pages without commands that can be run in a test.
 WITHOUT_COMMANDS = {
-    *(name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/python/")),
+    *(
+        name
+        for name in map(pages.name_of, PAGES)
+        if name.startswith(("docs/reference/python/", "docs/reference/internals/", "docs/results/"))
+    ),
     *("docs/index.md", "docs/explain/differences.md", "docs/explain/optimizer.md", "docs/reference/glossary.md"),
     *("docs/start/downloads.md", "docs/start/faq.md"),
-    *(name for name in map(pages.name_of, PAGES) if name.startswith("docs/results/")),
 }
 
 
@@ -171,6 +174,12 @@ def test_blocks_run(page, small_files, tmp_path):
             if line := outputs.missing_line(shown, of_block):
                 errors.append(f"{shown.page}, line {shown.line}: not printed: {line}\n{of_block[-6000:]}")
     assert not errors, "\n\n".join(errors)
+
+
+def test_examples_in_docstrings_run(small_files, tmp_path):
+    directory = tmp_path / "work"
+    shutil.copytree(small_files, directory, symlinks=True)
+    run_script(directory, f"python -m tests.documentation.docstrings {' '.join(docstrings.NAMES)}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
