@@ -68,13 +68,13 @@ format: $(WITH_TESTS)
 bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# Broken links, unknown parameters in docstrings, spelling mistakes and commands that fail are errors.
+# Broken links, unknown parameters in docstrings, spelling mistakes, failing commands and other outputs are errors.
 docs: site $(WITH_TESTS)
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
 	$(PYTEST) -m "not slow and documentation" tests/test_documentation.py
 
 site: $(WITH_DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Runs the notebooks from top to bottom, and writes what they print and draw into them.
 notebooks: $(WITH_DOCS) $(WITH_TESTS) notebook-files

@@ -3,9 +3,14 @@
 import glob
 import os
 import platform
+from typing import TYPE_CHECKING
 
 from bert_tf.runtime import __version__ as __version__
 from bert_tf.runtime import lazy_imports
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints.pretrained import LoadedBert
+    from bert_tf.text import Tokenizer
 
 # Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
 # CPU-only machines the first "error" is just that no GPU was found.
@@ -21,10 +26,15 @@ if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 
-def load_model(  # noqa: ANN201 (imported when called)
+def load_model(
     path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None
-):
+) -> "LoadedBert":
     """Loads an encoder with its tokenizer and config. For details see `bert_tf.checkpoints.pretrained.load_model`.
+
+    Examples:
+      >>> bert = bert_tf.load_model("build/quickstart/pretrained")
+      >>> bert.config.hidden_size, bert.source.path
+      (128, 'build/quickstart/pretrained/model.ckpt-1200')
 
     Args:
       path: a directory, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
@@ -42,14 +52,20 @@ def load_model(  # noqa: ANN201 (imported when called)
     return pretrained.load_model(path, do_lower_case, dtype)
 
 
-def load_tokenizer(  # noqa: ANN201 (imported when called)
-    path: str | os.PathLike[str], do_lower_case: bool | None = None
-):
+def load_tokenizer(path: str | os.PathLike[str], do_lower_case: bool | None = None) -> "Tokenizer":
     """Loads the tokenizer of a model, without its weights.
+
+    Examples:
+      >>> tokenizer = bert_tf.load_tokenizer("build/quickstart/pretrained")
+      >>> tokenizer.tokenize("The whale was great.")
+      ['the', 'whale', 'was', 'great', '.']
 
     Args:
       path: see `load_model`.
       do_lower_case: see `load_model`.
+
+    Returns:
+      A `Tokenizer`.
 
     Raises:
       InputError: if there is no vocabulary, or if checkpoint, config and vocabulary do not match.

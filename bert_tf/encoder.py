@@ -4,6 +4,7 @@ Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -52,13 +53,18 @@ class Pooler(BertLayer):
 class BertEncoder(BertLayer):
     """The original `BertModel` as a Keras layer. Its variables exist once it is constructed.
 
-    Example:
-      config = BertConfig.named("tiny", vocab_size=30522)
-      inputs = {name: keras.Input((None,), dtype="int32") for name in ("input_ids", "input_mask")}
-      logits = ClassificationHead(config, outputs=2)(BertEncoder(config)(inputs))
-      model = keras.Model(inputs, logits)
-      model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-      model.fit({"input_ids": np.array([[101, 2204, 102]]), "input_mask": np.ones([1, 3])}, np.array([1]))
+    Examples:
+      >>> from bert_tf.config import BertConfig
+      >>> from bert_tf.encoder import BertEncoder
+      >>> encoder = BertEncoder(BertConfig.named("tiny", vocab_size=30522))
+      >>> output = encoder(tf.constant([[101, 7592, 102]]))
+      >>> output.sequence_output.shape, output.pooled_output.shape
+      (TensorShape([1, 3, 128]), TensorShape([1, 128]))
+      >>> inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("input_ids", "input_mask")}
+      >>> model = keras.Model(inputs, keras.layers.Dense(2)(encoder(inputs).pooled_output))
+      >>> model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+      >>> batch = {"input_ids": np.array([[101, 2204, 102]]), "input_mask": np.ones([1, 3])}
+      >>> history = model.fit(batch, np.array([1]), verbose=0)
 
     Args:
       config: sizes, activation, dropout.
@@ -71,9 +77,10 @@ class BertEncoder(BertLayer):
       use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
       jit_compile: in training in a graph, compile each block with XLA, once for each shape. Dropout then draws other
         random numbers. A GPU is faster with it.
-      name: the layer's name. The variables always have their released names (bert/embeddings/word_embeddings).
       dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
+      **kwargs: Keras arguments, such as `name`. The variables always have their released names
+        (bert/embeddings/word_embeddings).
     """
 
     saved_arguments = (
@@ -90,7 +97,7 @@ class BertEncoder(BertLayer):
         use_pooler: bool = True,
         jit_compile: bool = False,
         dtype: str | keras.DTypePolicy | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(config, dtype=DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, **kwargs)
         self.use_pooler = use_pooler

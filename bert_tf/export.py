@@ -31,6 +31,15 @@ __getattr__, *_ = lazy_imports.when_used(__name__, {"bert_tf.serving.saved_model
 def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:
     """Loads an exported model.
 
+    Examples:
+      >>> from bert_tf import export
+      >>> export.export_run("build/quickstart/authors", "exported/authors/1")
+      >>> model = export.load("exported/authors/1")
+      >>> model.inputs
+      ['text']
+      >>> model.predict([{"text": "The great whale was white."}])[0]["label"]
+      'melville'
+
     Args:
       directory: the directory of the export.
       signature: the name of the signature to call.

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -96,7 +97,7 @@ class FrozenEncoder:
         layers: str,
         flag_name: str,
         strategy: tf.distribute.Strategy | None = None,
-        **encoder_options,
+        **encoder_options: Any,
     ) -> None:
         if not init_checkpoint:
             raise InputError(f"{flag_name} requires --init_checkpoint, the model that computes the features. Pass it.")

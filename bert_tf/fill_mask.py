@@ -28,6 +28,11 @@ class Guess:
 class FillMask:
     """Predicts masked tokens.
 
+    Examples:
+      >>> filler = bert_tf.FillMask.from_pretrained("build/quickstart/pretrained")
+      >>> filler("It would [MASK] better to go.", top=2)
+      [[Guess(token='be', probability=0.33706289529800415), Guess(token='have', probability=0.13276875019073486)]]
+
     Args:
       path: see `bert_tf.load_model`. The checkpoint needs a masked-LM head, and its directory a vocab.txt.
       do_lower_case: see `bert_tf.load_model`.
@@ -61,7 +66,9 @@ class FillMask:
         self, text: list[str] | tuple[str, ...], top: int = 5, targets: Sequence[str] = ()
     ) -> list[list[list[Guess]]]: ...
 
-    def __call__(self, text, top=5, targets=()):
+    def __call__(
+        self, text: str | list[str] | tuple[str, ...], top: int = 5, targets: Sequence[str] = ()
+    ) -> list[list[Guess]] | list[list[list[Guess]]]:
         """Predicts the most probable tokens for each [MASK] in a text.
 
         Args:

@@ -31,6 +31,7 @@ def execute(name: str) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
     nbformat.write(notebook, path)
     print(f"{path.name}: {(time.monotonic() - start) / 60:.1f} minutes, {path.stat().st_size / 1e3:.0f} kB", flush=True)
 

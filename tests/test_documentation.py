@@ -13,7 +13,7 @@ import pytest
 
 from examples import execute_notebooks
 from tests import command_server
-from tests.documentation import pages, small_data
+from tests.documentation import docstrings, outputs, pages, small_data
 from tests.documentation.pages import PAGES, Block
 
 pytestmark = pytest.mark.documentation
@@ -70,10 +70,13 @@ NOT_RUN: list[tuple[str, str, str]] = [
 ]
 # Pages without commands that can be run in a test.
 WITHOUT_COMMANDS = {
-    *(name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/python/")),
+    *(
+        name
+        for name in map(pages.name_of, PAGES)
+        if name.startswith(("docs/reference/python/", "docs/reference/internals/", "docs/results/"))
+    ),
     *("docs/index.md", "docs/explain/differences.md", "docs/explain/optimizer.md", "docs/reference/glossary.md"),
     *("docs/start/downloads.md", "docs/start/faq.md"),
-    *(name for name in map(pages.name_of, PAGES) if name.startswith("docs/results/")),
 }
 
 
@@ -127,8 +130,8 @@ def small_files(tmp_path_factory):
     return directory
 
 
-def run_script(directory: pathlib.Path, script: str, **variables: str) -> None:
-    """Runs a shell script; its first command that fails, fails the test."""
+def run_script(directory: pathlib.Path, script: str, **variables: str) -> str:
+    """Runs a shell script, and returns what it prints; its first command that fails, fails the test."""
     environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", "RUN_EAGERLY": "1", **variables}
     finished = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -139,12 +142,18 @@ def run_script(directory: pathlib.Path, script: str, **variables: str) -> None:
         stderr=subprocess.STDOUT,
         timeout=1000,
     )
-    assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-6000:]
+    printed = finished.stdout.decode(errors="replace")
+    assert finished.returncode == 0, printed[-6000:]
+    return printed
+
+
+def place_of(block: Block) -> str:
+    return f">>> {block.page}, line {block.line}"
 
 
 def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
     """A block as a part of its page's script, which prints the place of the block first."""
-    heading = f"echo '>>> {block.page}, line {block.line}'\n"
+    heading = f"echo '{place_of(block)}'\n"
     if block.language == "bash":
         return heading + block.code
     (directory / f"block_{number}.py").write_text(block.code, encoding="utf-8")
@@ -153,17 +162,30 @@ def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_blocks_run(page, small_files, tmp_path):
-    """The blocks of a page, in their order, in one directory."""
+    """The blocks of a page, in their order, in one directory; and they print the outputs that the page shows."""
     directory = tmp_path / "work"
     shutil.copytree(small_files, directory, symlinks=True)
     blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
-    run_script(directory, "".join(script_of(block, i, directory) for i, block in enumerate(blocks)))
+    printed = run_script(directory, "".join(script_of(block, i, directory) for i, block in enumerate(blocks)))
+    errors = []
+    for block, shown in outputs.of_blocks(pages.blocks(page)):
+        if block in blocks:
+            of_block = printed.partition(f"{place_of(block)}\n")[2].partition(f"\n>>> {block.page}")[0]
+            if line := outputs.missing_line(shown, of_block):
+                errors.append(f"{shown.page}, line {shown.line}: not printed: {line}\n{of_block[-6000:]}")
+    assert not errors, "\n\n".join(errors)
+
+
+def test_examples_in_docstrings_run(small_files, tmp_path):
+    directory = tmp_path / "work"
+    shutil.copytree(small_files, directory, symlinks=True)
+    run_script(directory, f"python -m tests.documentation.docstrings {' '.join(docstrings.NAMES)}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_programs_and_flags_of_other_blocks_exist(page, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
-    # Commands of benchmarks stand in tables, beside what was measured with them.
+    # Commands of benchmarks are in tables, next to their results.
     inline = re.findall(r"`([^`\n]*python -m benchmarks\.[^`\n]*)`", page.read_text(encoding="utf-8"))
     parsed = [shlex.join(program) for command in inline for program in programs_in(shlex.split(command))]
     for block in filter(not_run, pages.blocks(page)):
@@ -195,6 +217,7 @@ def test_every_block_is_of_a_language_that_is_known():
     for page in PAGES:
         for block in pages.blocks(page):
             assert block.language in (*pages.RUN, *pages.SHOWN), f"{block.page}, line {block.line}: {block.language!r}"
+            assert block.marker in outputs.MARKERS, f"{block.page}, line {block.line}: {block.marker!r}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)

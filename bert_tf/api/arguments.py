@@ -23,11 +23,11 @@ OF_MODEL = frozenset(
     )
 )
 # Keras's names of two settings.
-_NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
+NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
 # What flags have before the names of settings.
 _PREFIX = re.compile("^(random|adam|export)_")
 # The arguments that replace a flag of the programs, if they have other names.
-_ARGUMENTS = _NAMES_IN_KERAS | {
+_ARGUMENTS = NAMES_IN_KERAS | {
     "train_file": "x",
     "dev_file": "validation_data",
     "do_eval": "validation_data",
@@ -56,10 +56,10 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
     """
     settings = flags_of(type(config), omit=refused)
     known = {field.name: field for field in settings.values()} | settings
-    known |= {_NAMES_IN_KERAS[name]: field for name, field in known.items() if name in _NAMES_IN_KERAS}
+    known |= {NAMES_IN_KERAS[name]: field for name, field in known.items() if name in NAMES_IN_KERAS}
     for name in arguments:
         if name not in known:
-            shown = dict.fromkeys(_NAMES_IN_KERAS.get(field.name, field.name) for field in settings.values())
+            shown = dict.fromkeys(NAMES_IN_KERAS.get(field.name, field.name) for field in settings.values())
             if name == "num_labels":
                 raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
@@ -76,7 +76,7 @@ def applied_to_both(
     return applied(config, others, caller, REFUSED), applied(options, own, caller)
 
 
-def _as_arguments(message: str) -> str:
+def as_arguments(message: str) -> str:
     """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
 
     def argument(written: re.Match) -> str:
@@ -92,7 +92,7 @@ class NamesArguments:
 
     def __init_subclass__(cls) -> None:
         """Converts the messages of the class's own methods."""
-        convert = spelled(_as_arguments)
+        convert = spelled(as_arguments)
         for name, member in list(vars(cls).items()):
             is_public = name == "__init__" or not name.startswith("_")
             if is_public and isinstance(member, classmethod):

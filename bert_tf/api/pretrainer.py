@@ -30,10 +30,14 @@ class Pretrainer(RecordedRun):
 
     It runs the code of `run_pretraining.py`: the same data, settings and seed produce the same weights.
 
-        pretrainer = bert_tf.Pretrainer("tiny", "vocab.txt")
-        pretrainer.fit("corpus.tfrecord", num_train_steps=1000)
-        pretrainer.save("models/mine")
-        classifier = bert_tf.Classifier.from_pretrained("models/mine")
+    Examples:
+      >>> lengths = {"max_seq_length": 16, "max_predictions_per_seq": 3}
+      >>> pretrainer = bert_tf.Pretrainer("tiny", "build/quickstart/vocab.txt", objective="mlm")
+      >>> metrics = pretrainer.fit("build/quickstart/corpus.tfrecord", num_train_steps=2, verbose=0, **lengths)
+      >>> metrics["masked_lm_loss"]
+      8.31135082244873
+      >>> pretrainer.save("models/mine")
+      >>> classifier = bert_tf.Classifier.from_pretrained("models/mine")
 
     Args:
       config: the encoder's config, or the name of a released size (see `BertConfig.named`).

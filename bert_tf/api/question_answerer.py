@@ -27,11 +27,17 @@ class QuestionAnswerer(Estimator):
     `version_2_with_negative=True`, an empty text means that there is no answer. If no labels are passed, the `answers`
     of the examples are used.
 
-        model = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
-        model.fit([("Who sat?", "He sat down.")], ["He"])
-        model.predict([("What did he do?", "He sat down.")])
-
     `from_pretrained` also accepts the settings of `bert_tf.tasks.squad.rules.SquadConfig`.
+
+    Examples:
+      >>> lengths = {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
+      >>> model = bert_tf.QuestionAnswerer.from_pretrained("build/quickstart/pretrained", **lengths)
+      >>> examples = [("Who sat?", "He sat down."), ("Who danced?", "She danced with him.")] * 8
+      >>> scores = model.fit(examples, ["He", "She"] * 8, epochs=5, batch_size=4, learning_rate=1e-3, verbose=0)
+      >>> model.predict([("Who sat?", "She sat down.")])
+      ['She']
+      >>> model.predict_n_best([("Who sat?", "She sat down.")])[0][0]
+      {'text': 'She', 'probability': 0.9999, 'start_logit': 5.2741, 'end_logit': 5.0325}
     """
 
     _ARCHITECTURE = hf_names.SPAN
@@ -64,10 +70,15 @@ class QuestionAnswerer(Estimator):
         return list(self._predictions(x).answers.values())
 
     def predict_n_best(self, x: Any) -> list[list[dict[str, Any]]]:
-        """Returns the n best answers to each question: text, probability and the two logits. The list may be empty.
+        """Returns the n best answers to each question; n is the setting `n_best_size`.
 
         Args:
           x: see `predict`.
+
+        Returns:
+          A list for each question, the most probable answer first. It may be empty. Each answer is a dictionary:
+          `text`; `probability`, relative to the answers in the list; `start_logit` and `end_logit`, the logits of its
+          first and last token.
 
         Raises:
           InputError: if there is no trained model, or an example can't be used.

@@ -28,8 +28,13 @@ from bert_tf.text.graph_packing import TokenBatch
 class SentenceEncoder(NamesArguments):
     """Computes a vector for each text or pair of texts.
 
-        encoder = bert_tf.SentenceEncoder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
-        vectors = encoder.encode(["a text", ("a text", "and a second one")])
+    Examples:
+      >>> encoder = bert_tf.SentenceEncoder.from_pretrained("build/quickstart/pretrained")
+      >>> vectors = encoder.encode(["The whale was white.", "She danced with him.", ("a pair", "of texts")])
+      >>> vectors.shape
+      (3, 128)
+      >>> encoder.similarity(vectors[:1], vectors)
+      array([[1.        , 0.7526934 , 0.80030566]], dtype=float32)
 
     Args:
       bert: the model. The first call of `encode` copies its weights.

@@ -67,11 +67,17 @@ class Classifier(Estimator):
     Labels are strings, integers, whole floats or bools. If `labels` are strings, an integer is an index into them. With
     `multi_label=True`, each example has a list of labels, which may be empty, or a row of 0 and 1 for the classes.
 
-        classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
-        classifier.fit(texts, labels, validation_split=0.1)
-        classifier.predict(["A delight from start to end."])
-
     `from_pretrained` also accepts the settings of `ClassifierOptions` and `LongDocuments`.
+
+    Examples:
+      >>> classifier = bert_tf.Classifier.from_pretrained("build/quickstart/pretrained", max_seq_length=32)
+      >>> texts, labels = ["a fine film", "a dull film"] * 8, ["good", "bad"] * 8
+      >>> classifier.fit(texts, labels, validation_split=0.25, epochs=5, batch_size=4, learning_rate=5e-4, verbose=0)
+      {'global_step': 15, 'eval_accuracy': 1.0, 'eval_macro_f1': 1.0, 'eval_loss': 0.0307, 'loss': 0.0307}
+      >>> classifier.predict(["a fine day", "a dull day"])
+      ['good', 'bad']
+      >>> classifier.labels, classifier.predict_proba(["a fine day"])
+      (['bad', 'good'], array([[0.0397875 , 0.96021247]], dtype=float32))
     """
 
     _ARCHITECTURE = hf_names.SEQUENCE
@@ -206,6 +212,13 @@ class Regressor(Estimator):
     """Predicts a number for each text or pair of texts. Examples have the form of `Classifier`; labels are numbers.
 
     `from_pretrained` also accepts the settings of `LongDocuments`.
+
+    Examples:
+      >>> regressor = bert_tf.Regressor.from_pretrained("build/quickstart/pretrained", max_seq_length=32)
+      >>> texts, stars = ["a fine film", "a film", "a dull film"] * 4, [3, 2, 1] * 4
+      >>> scores = regressor.fit(texts, stars, epochs=5, batch_size=4, learning_rate=5e-4, verbose=0)
+      >>> regressor.predict(["a fine day", "a dull day"])
+      array([2.9024053, 1.1583707], dtype=float32)
     """
 
     _ARCHITECTURE = hf_names.SEQUENCE
@@ -236,7 +249,14 @@ class MultipleChoice(Estimator):
     """Selects the ending that best continues a prompt (paper, section 4.4).
 
     Examples are pairs (prompt, list of endings), or rows of a table with the columns `prompt` and `endings`, or
-    `prompt`, `ending0`, `ending1`... Labels are indices of endings.
+    `prompt`, `ending0`, `ending1`... Each example may have another number of endings. Labels are indices of endings.
+
+    Examples:
+      >>> chooser = bert_tf.MultipleChoice.from_pretrained("build/quickstart/pretrained", max_seq_length=32)
+      >>> examples = [("She sat", ["down.", "blue."]), ("He rose", ["green.", "up.", "or."])] * 8
+      >>> scores = chooser.fit(examples, [0, 1] * 8, epochs=5, batch_size=4, learning_rate=5e-4, verbose=0)
+      >>> chooser.predict([("He sat", ["down.", "blue."])])
+      [0]
     """
 
     _ARCHITECTURE = hf_names.CHOICE
@@ -261,6 +281,8 @@ class MultipleChoice(Estimator):
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """Returns the probability of each ending, [num_examples, num_endings].
+
+        `num_endings` is the largest number of endings. The probabilities of missing endings are 0.
 
         Args:
           x: the examples, as in `fit`, without labels.

@@ -50,6 +50,15 @@ class TokenClassifier(Estimator):
     `labels` of `from_pretrained` has the entity types ("PER") or the tags. Default: the tags of the training data.
 
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
+
+    Examples:
+      >>> tagger = bert_tf.TokenClassifier.from_pretrained("build/quickstart/pretrained", max_seq_length=32)
+      >>> words, tags = ["Ada", "lives", "in", "Rome"], ["B-PER", "O", "O", "B-LOC"]
+      >>> scores = tagger.fit([words] * 16, [tags] * 16, epochs=5, batch_size=4, learning_rate=1e-3, verbose=0)
+      >>> tagger.predict([words])
+      [['B-PER', 'O', 'O', 'B-LOC']]
+      >>> tagger.predict_entities([words])[0][1]
+      TaggedEntity(type='LOC', text='Rome', start=3, end=4, score=0.9971953630447388)
     """
 
     _ARCHITECTURE = hf_names.TOKENS
@@ -151,6 +160,9 @@ class TokenClassifier(Estimator):
         Args:
           x: see `predict_proba`.
           batch_size: see `predict_proba`.
+
+        Returns:
+          A list of `TaggedEntity` for each sentence, with the fields `type`, `text`, `start`, `end` and `score`.
 
         Raises:
           InputError: if there is no trained model, or a sentence can't be used.

@@ -27,6 +27,12 @@ from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
 class LoadedBert:
     """The result of `load_model`. Call it with texts to encode them.
 
+    Examples:
+      >>> bert = bert_tf.load_model("build/quickstart/pretrained")
+      >>> output = bert("The whale was white.", ("Who was he?", "A sailor."))
+      >>> output.sequence_output.shape
+      TensorShape([2, 10, 128])
+
     Attributes:
       encoder: takes input_ids [B, T] (and input_mask, segment_ids) as arrays or tensors; see `BertEncoder`.
       tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's directory.
@@ -235,7 +241,10 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
 
 
 def restored_encoder(
-    config: BertConfig, source: checkpoints.CheckpointSource, flag_name: str = "--init_checkpoint", **encoder_options
+    config: BertConfig,
+    source: checkpoints.CheckpointSource,
+    flag_name: str = "--init_checkpoint",
+    **encoder_options: Any,
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
     """Builds an encoder and restores a checkpoint into it.
 

@@ -8,6 +8,7 @@ positions of a row and S sequences.
 
 import abc
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -54,7 +55,7 @@ class EncoderModel(FinetuningModel):
         config: BertConfig,
         bilstm: BiLstmConfig | None = None,
         classes: Sequence[str] | None = None,
-        **encoder_options,
+        **encoder_options: Any,
     ) -> None:
         self.config = config
         self.classes = classes
@@ -119,7 +120,7 @@ class ClassifierModel(EncoderModel):
         class_weights: Sequence[float] | None = None,
         target_scale: tuple[float, float] = (0.0, 1.0),
         choices: int = 1,
-        **options,
+        **options: Any,
     ) -> None:
         super().__init__(config, **options)
         self.problem = problem
@@ -247,7 +248,7 @@ class TokenModel(EncoderModel, TokenClassificationModel):
       options: see `EncoderModel`.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, **options) -> None:
+    def __init__(self, config: BertConfig, outputs: int, **options: Any) -> None:
         super().__init__(config, **options)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
         self.collect_variables(self.head, reads_tokens=True)
@@ -267,7 +268,7 @@ class SpanModel(EncoderModel):
       options: see `EncoderModel`.
     """
 
-    def __init__(self, config: BertConfig, **options) -> None:
+    def __init__(self, config: BertConfig, **options: Any) -> None:
         super().__init__(config, **options)
         self.head = SpanHead(config, width=self.width)
         self.collect_variables(self.head, reads_tokens=True)

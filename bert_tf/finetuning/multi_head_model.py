@@ -5,6 +5,7 @@ Axis letters: B batch, C classes.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +33,7 @@ class MultiHeadModel(EncoderModel):
       InputError: if a name can't be part of a variable's name.
     """
 
-    def __init__(self, config: BertConfig, heads: Mapping[str, Sequence[str]], **options) -> None:
+    def __init__(self, config: BertConfig, heads: Mapping[str, Sequence[str]], **options: Any) -> None:
         super().__init__(config, **options)
         for name in heads:
             if not re.fullmatch(r"[A-Za-z]\w*", name):

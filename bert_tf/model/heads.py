@@ -193,7 +193,7 @@ class ClassificationHead(LinearHead):
 
     saved_arguments = (*LinearHead.saved_arguments, "seed")
 
-    def __init__(self, config: BertConfig, outputs: int, seed: int | None = None, **options) -> None:
+    def __init__(self, config: BertConfig, outputs: int, seed: int | None = None, **options: Any) -> None:
         super().__init__(config, outputs, **options)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)

@@ -75,7 +75,7 @@ class BertLayer(keras.layers.Layer):
     # The constructor's arguments except `config` and Keras's own. Each is an attribute of the same name.
     saved_arguments: tuple[str, ...] = ()
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.supports_masking = True

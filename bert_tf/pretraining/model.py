@@ -1,6 +1,7 @@
 """The model for pre-training: masked LM and next sentence prediction, and the paper's ablations."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,7 +27,7 @@ class PretrainingModel(TrainableModel):
       InputError: if the objective is unknown.
     """
 
-    def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
+    def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options: Any) -> None:
         require_choice("--objective", objective, OBJECTIVES)
         self.objective = objective
         self.encoder = BertEncoder(config, causal=objective == "ltr", seed=0, **encoder_options)

@@ -22,10 +22,11 @@ class TextToInputs(keras.layers.Layer):
 
     The vocabulary is saved with the model. The layer has no variables, and a model with it is not compiled with XLA.
 
-        bert = bert_tf.load_model("models/bert-base")
-        texts = keras.Input((), dtype="string")
-        outputs = keras.layers.Dense(2)(bert.encoder(bert_tf.TextToInputs(bert.tokenizer)(texts)).pooled_output)
-        model = keras.Model(texts, outputs)
+    Examples:
+      >>> bert = bert_tf.load_model("build/quickstart/pretrained")
+      >>> text_to_inputs = bert_tf.TextToInputs(bert.tokenizer, max_seq_length=32)
+      >>> text_to_inputs(tf.constant(["The whale was great."]))["input_ids"].numpy()
+      array([[  2,  64, 194,  71, 149,  10,   3]], dtype=int32)
 
     Args:
       tokenizer: the model's tokenizer, or a dictionary with its `vocab`, `added_tokens` and `rules`.

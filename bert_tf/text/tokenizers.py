@@ -40,9 +40,13 @@ _MAX_LENGTH = 512
 class Tokenizer:
     """The original end-to-end tokenizer. It also makes batches for the model and decodes ids.
 
-        tokenizer = bert_tf.load_tokenizer("models/bert-base")
-        batch = tokenizer(["a text", ("a text", "and a second one")], max_length=128)
-        tokenizer.decode(batch["input_ids"][0])
+    Examples:
+      >>> tokenizer = bert_tf.Tokenizer("build/quickstart/vocab.txt")
+      >>> batch = tokenizer(["The whale was great.", ("Who was he?", "A sailor.")], max_length=128)
+      >>> {name: ids.shape for name, ids in batch.items()}
+      {'input_ids': (2, 10), 'input_mask': (2, 10), 'segment_ids': (2, 10)}
+      >>> tokenizer.decode(batch["input_ids"][0], skip_special_tokens=True)
+      'the whale was great .'
 
     Args:
       vocab_file: a file with one token per line.

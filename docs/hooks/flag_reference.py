@@ -11,6 +11,7 @@ import io
 import json
 import multiprocessing
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -29,16 +30,22 @@ class _FlagsAreDefined(Exception):
 
 
 def describe(program: str) -> dict[str, Any]:
-    """Returns the documentation of a program, and the help of each of its flags."""
+    """Returns the documentation of a program, and the help and the section of each of its flags."""
     from absl import app, flags
 
+    from bert_tf.runtime.program import flags_by_section
+
+    by_section: dict[str, list[str]] = {}
+
     def stop(*_: object, **__: object) -> None:
+        by_section.update(flags_by_section())
         raise _FlagsAreDefined
 
     app.run = stop
     sys.argv = [program]
     with contextlib.suppress(_FlagsAreDefined):
         runpy.run_module(program, run_name="__main__", alter_sys=True)
+    sections = {name: title for title, names in by_section.items() for name in names}
     # In absl, a program's own flags belong to its file, and shared flags to modules of the project.
     by_module = flags.FLAGS.flags_by_module_dict()
     modules = [name for name in by_module if name.startswith((str(ROOT), "bert_tf.", "data_prep."))]
@@ -48,8 +55,10 @@ def describe(program: str) -> dict[str, Any]:
         kind = "enum" if values else flag.flag_type().removeprefix("multi ").split()[0]
         # absl writes the values in angle brackets before the help, which a browser would read as a tag.
         text = flag.help.removeprefix(f"<{'|'.join(values)}>: ") if values else flag.help
-        found.append({"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind})
-    return {"program": program, "flags": sorted(found, key=lambda flag: flag["name"])}
+        described = {"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind}
+        found.append(described | {"section": sections.get(flag.name, "")})
+    titles = ["", *by_section]
+    return {"program": program, "sections": titles, "flags": sorted(found, key=lambda flag: flag["name"])}
 
 
 def describe_all() -> list[dict[str, Any]]:
@@ -68,13 +77,24 @@ def page(programs: list[dict[str, Any]]) -> str:
         name = module.rpartition(".")[2]
         command = f"python -m {module}" if "." in module else f"python {module}.py"
         text.write(f"\n## {name}\n\n`{command}`, or `{COMMANDS[module]}` after `pip install`.\n")
-        text.write("\n| flag | default | meaning |\n|---|---|---|\n")
-        for flag in description["flags"]:
-            meaning = " ".join(flag["help"].split()).replace("|", "\\|")
-            if flag["values"]:
-                meaning += " One of " + ", ".join(f"`{value}`" for value in flag["values"]) + "."
-            text.write(f"| `--{flag['name']}`{{.flag}} | {_shown(flag['default'])} | {meaning} |\n")
+        for section in description["sections"]:
+            rows = [_row(name, flag) for flag in description["flags"] if flag["section"] == section]
+            anchor = re.sub(r"\W+", "-", f"{name} {section}".lower())
+            if rows and section:
+                text.write(f"\n### {section} {{ #{anchor} }}\n")
+            if rows:
+                text.write("\n| Flag | Default | Meaning |\n|---|---|---|\n" + "".join(rows))
     return text.getvalue()
+
+
+def _row(program: str, flag: dict[str, Any]) -> str:
+    meaning = " ".join(flag["help"].split()).replace("|", "\\|")
+    meaning = re.sub(r"--\w+(=\w+)?", r"`\g<0>`{ .flag }", meaning)
+    if flag["values"]:
+        meaning += " One of " + ", ".join(f"`{value}`" for value in flag["values"]) + "."
+    anchor = f"{program}-{flag['name']}"
+    link = f"[`--{flag['name']}`](#{anchor}){{ .flag #{anchor} }}"
+    return f"| {link} | {_shown(flag['default'])} | {meaning} |\n"
 
 
 def _shown(default: object) -> str:

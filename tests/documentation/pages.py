@@ -10,7 +10,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 RUN = ("bash", "python")
 SHOWN = ("json", "text", "mermaid", "bibtex")
 
-_BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```\s*$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^(?: *<!-- output: ([a-z ]+) -->\n)?( *)```(\S*)[^\n]*\n(.*?)^\2```\s*$", re.MULTILINE | re.DOTALL
+)
+_HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +25,16 @@ class Block:
       line: of its first line of code, from 1.
       language: the word after the opening fence.
       code: the lines inside the fence.
+      section: number of the headings before it.
+      marker: the comment before it, which says how its lines are compared; see `outputs`.
     """
 
     page: str
     line: int
     language: str
     code: str
+    section: int = 0
+    marker: str = ""
 
 
 def name_of(page: pathlib.Path) -> str:
@@ -36,11 +43,14 @@ def name_of(page: pathlib.Path) -> str:
 
 def blocks(page: pathlib.Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = []
+    found, section, end = [], 0, 0
     for match in _BLOCK.finditer(text):
-        indent, language, code = match.groups()
+        marker, indent, language, code = match.groups()
         code = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
-        found.append(Block(name_of(page), text.count("\n", 0, match.start()) + 2, language, code))
+        section += len(_HEADING.findall(text, end, match.start()))
+        end = match.end()
+        first_line = text.count("\n", 0, match.start(4)) + 1
+        found.append(Block(name_of(page), first_line, language, code, section, marker or ""))
     return found
 
 

@@ -1,0 +1,64 @@
+"""Compares the outputs that the documentation shows with what its commands print.
+
+A ```text block is the output of the last command or Python block before it in its section. Each of its lines that has a
+word must be printed, in the same order. Numbers match any number, because the commands run on small data, and `...`
+matches any text. A comment on the line before the block changes this:
+
+    <!-- output: exact -->        numbers must be equal
+    <!-- output: predicted -->    quoted texts, except keys, and words before percentages match any words of a model
+    <!-- output: skip -->         not compared: printed by another program, or of another form for small data
+"""
+
+import re
+from collections.abc import Iterator
+
+from tests.documentation.pages import RUN, Block
+
+MARKERS = ("", "exact", "predicted", "skip")
+# The parts of a line: quoted texts and words before percentages, "...", numbers, spaces, and other characters.
+_KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
+_PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+%))|"
+_PART = r"(?P<gap>\.\.\.)|(?P<number>-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?)|(?P<space>\s+)|."
+_PATTERNS = {
+    "predicted": rf"(?:{_TEXT}|\S+)",
+    "gap": ".*",
+    "number": r"\s*[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)\s*",
+    "space": r"\s+",
+}
+
+
+def of_blocks(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
+    """Yields each block that is run with each block of its output."""
+    source = None
+    for block in blocks:
+        if block.language in RUN:
+            source = block
+        elif block.language == "text" and source and source.section == block.section and block.marker != "skip":
+            yield source, block
+
+
+def pattern(line: str, marker: str = "") -> re.Pattern:
+    """Returns what a printed line must contain."""
+    found = ""
+    for part in re.finditer((_PREDICTED if marker == "predicted" else "") + _PART, line.strip()):
+        is_exact = part.lastgroup == "number" and marker == "exact"
+        found += re.escape(part[0]) if is_exact else _PATTERNS.get(part.lastgroup, re.escape(part[0]))
+    return re.compile(found)
+
+
+def missing_line(shown: Block, printed: str, every: bool = False) -> str | None:
+    """Returns the first line of an output that was not printed after the lines before it; None if all were.
+
+    Args:
+      shown: the block of the output.
+      printed: what was printed. A line may also have other text, such as a progress bar.
+      every: whether lines of numbers are compared too.
+    """
+    lines = iter(re.split(r"[\r\n]+", printed))
+    for line in shown.code.splitlines():
+        if not (re.search(r"[^\W\d]", line) or (every and line.strip())):
+            continue
+        expected = pattern(line, shown.marker)
+        if not any(expected.search(printed_line) for printed_line in lines):
+            return line
+    return None
