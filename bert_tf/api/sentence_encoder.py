@@ -20,9 +20,8 @@ from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import vectors_of
-from bert_tf.serving.signature_inputs import IDS, signature
+from bert_tf.serving.signature_inputs import ids_function
 from bert_tf.text import packing
-from bert_tf.text.graph_packing import TokenBatch
 
 
 class SentenceEncoder(NamesArguments):
@@ -142,8 +141,4 @@ class SentenceEncoder(NamesArguments):
 
     def _function(self, config: VectorConfig) -> Callable[..., tf.Tensor]:
         encoder = self._encoder
-
-        def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-            return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
-
-        return signature(compute, **IDS)
+        return ids_function(lambda batch: vectors_of(encoder, batch, config))

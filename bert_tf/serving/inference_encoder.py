@@ -279,15 +279,27 @@ def in_parts(
     Returns:
       The concatenated values of all parts, or only of the tokens in `kept`.
     """
-    total = tf.size(batch.lengths)
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
-    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        end = tf.minimum(begin + SEQUENCES_PER_PART, total)
+    def values(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         tokens = slice(starts[begin], starts[end])
         part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
-        return end, results.write(begin // SEQUENCES_PER_PART, values)
+        return function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+
+    return concatenated(values, tf.size(batch.lengths), SEQUENCES_PER_PART, width)
+
+
+def concatenated(
+    function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], total: tf.Tensor, size: tf.Tensor | int, width: int
+) -> tf.Tensor:
+    """Returns the float32 values [..., width] that `function(begin, end)` computes for parts of `total` elements.
+
+    One part of `size` elements is computed at a time.
+    """
+
+    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        end = tf.minimum(begin + size, total)
+        return end, results.write(begin // size, function(begin, end))
 
     results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
     empty = results.write(0, tf.zeros([0, width]))
