@@ -25,14 +25,18 @@ _COPIES_PER_PART = 256
 _TOKENS_PER_PART = 4096
 
 
+def states_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
+    """Returns the concatenated hidden states of some layers, float32 [B, T, H * number of layers]."""
+    layers = encoder.layers(batch)
+    return batch.padded(tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1))
+
+
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
     """Returns the vectors of texts, float32 [B, H * number of layers]."""
     mask = tf.sequence_mask(batch.lengths)
     if config.pooling == "pooled":
         return config.vectors(encoder.pooled_output(batch), mask)
-    layers = encoder.layers(batch)
-    states = tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1)
-    return config.vectors(batch.padded(states), mask)
+    return config.vectors(states_of(encoder, batch, config), mask)
 
 
 def pseudo_log_likelihoods(encoder: InferenceEncoder, batch: TokenBatch, mask_id: int) -> tf.Tensor:
