@@ -3,14 +3,14 @@
 from typing import Annotated, Literal
 
 from bert_tf import program_flags
-from bert_tf.config import POOLINGS, ModelFiles
+from bert_tf.config import POOLINGS, WORD_POOLINGS, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, messages, program
 from bert_tf.runtime.settings import Settings, about
 
 
 class ExtractionConfig(Settings, frozen=True):
-    """The settings of the program. Unlike the original, it writes one vector per text if `pooling` is given."""
+    """The settings of the program. Unlike the original, it can write one vector per text or per word."""
 
     input_file: Annotated[
         str,
@@ -30,6 +30,7 @@ class ExtractionConfig(Settings, frozen=True):
         Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model.", needs="pooling")]
         | None
     ) = None
+    word_vectors: Annotated[Literal[WORD_POOLINGS], about("Write one vector per word.", needs="!pooling")] | None = None
     batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")
@@ -84,6 +85,7 @@ def main() -> None:
         max_seq_length=config.max_seq_length,
         batch_size=config.batch_size,
         vectors=vectors,
+        word_pooling=config.word_vectors,
     )
     features.write_features(config.output_file, lines, len(examples))
     messages.say(f"Wrote {len(examples)} lines to {config.output_file}.")

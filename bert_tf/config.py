@@ -24,6 +24,8 @@ _MAX_PARAMETERS = 10**12
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 # How to compute the vector of a text from its tokens' hidden states; see `sentence_vectors.VectorConfig`.
 POOLINGS = ("mean", "max", "cls", "pooled")
+# The vector of a word is the mean of its tokens' hidden states, or the hidden state of its first token.
+WORD_POOLINGS = ("mean", "first")
 
 _ACTIVATION_FROM_HF = {
     "gelu": "gelu_erf",

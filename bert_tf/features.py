@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.sentence_vectors import VectorConfig, check_layers
 from bert_tf.text import Tokenizer, packing
+from bert_tf.text.vocabulary import CLS, SEP
 
 # Name of the embedding output, the input of the first encoder block, in lists of layers.
 EMBEDDINGS = "embeddings"
@@ -31,6 +32,69 @@ EMBEDDINGS = "embeddings"
 
 # A text, or a pair of texts.
 TextLine = tuple[str, str | None]
+
+
+class Word(NamedTuple):
+    """A word in a sequence.
+
+    Attributes:
+      text: the word.
+      index: its number in its text, from 0.
+      start: the position of its first character in its text or, for a pair of texts, in "a ||| b".
+      end: the position after its last character.
+      tokens: the positions of its tokens in the sequence.
+    """
+
+    text: str
+    index: int
+    start: int
+    end: int
+    tokens: slice
+
+
+def pack_words(
+    tokenizer: Tokenizer, text_a: str | Sequence[str], text_b: str | None, max_seq_length: int
+) -> tuple[list[int], list[int], list[Word], int]:
+    """Makes a sequence like `Tokenizer.pack`, and finds the tokens of each word.
+
+    Args:
+      tokenizer: the tokenizer.
+      text_a: the first text, or its words; see `Tokenizer.encode_words`.
+      text_b: the second text, or None.
+      max_seq_length: longer sequences are truncated to this number of tokens.
+
+    Returns:
+      The ids, the segment ids, the words that have tokens and whose tokens are all in the sequence, and the number of
+      words that lost tokens by truncation.
+    """
+    segments = [tokenizer.encode_words(text) for text in (text_a, text_b or "")]
+    ids = [[number for *_, tokens in segment for number in tokens] for segment in segments]
+    kept = packing.fit_segments(*ids, max_seq_length)
+    words, position, shift = [], 1, 0  # the first position is [CLS]
+    for segment, kept_ids in zip(segments, kept, strict=True):
+        limit = position + len(kept_ids)
+        for index, (text, begin, tokens) in enumerate(segment):
+            end = position + len(tokens)
+            if tokens and end <= limit:
+                words.append(Word(text, index, shift + begin, shift + begin + len(text), slice(position, end)))
+            position = end
+        position, shift = limit + 1, len(text_a) + len(" ||| ")
+    num_words = sum(bool(tokens) for segment in segments for *_, tokens in segment)
+    sequence = packing.join_segments(*kept, tokenizer.vocab[CLS], tokenizer.vocab[SEP])
+    return *sequence, words, num_words - len(words)
+
+
+def word_vectors(states: np.ndarray, words: Sequence[Word], pooling: str) -> np.ndarray:
+    """Returns the vectors [W, ...] of W words for the states [T, ...] of a sequence; see `config.WORD_POOLINGS`."""
+    parts = [states[word.tokens] for word in words]
+    vectors = [part[0] if pooling == "first" else part.mean(axis=0) for part in parts]
+    return np.array(vectors, np.float32).reshape(len(words), *states.shape[1:])
+
+
+def report_truncated_words(count: int, place: str, max_seq_length: int) -> None:
+    """Prints how many words were left out because of truncation, if any were."""
+    if count:
+        say(f"{place}: {count} words are after the first {max_seq_length} tokens and were left out (--max_seq_length).")
 
 
 def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_file") -> list[TextLine]:
@@ -161,8 +225,9 @@ def extract(
     max_seq_length: int,
     batch_size: int,
     vectors: VectorConfig | None = None,
+    word_pooling: str | None = None,
 ) -> Iterator[dict]:
-    """Computes the activations of all examples, or one vector per example.
+    """Computes the activations of all examples, or one vector per example or per word.
 
     Args:
       encoder: the encoder and its layers.
@@ -171,29 +236,38 @@ def extract(
       max_seq_length: longer sequences are truncated to this number of tokens.
       batch_size: number of examples per batch.
       vectors: how to compute a vector from these layers; None for the activations of each token.
+      word_pooling: how to compute the vectors of words, one of `config.WORD_POOLINGS`; None for tokens.
 
     Yields:
       For each example, in order, "linex_index" and either "vector" or, as the original code writes, for each
-      token (including [CLS] and [SEP]) the values of each layer. All values are rounded to six decimals.
+      token (including [CLS] and [SEP]) the values of each layer. With `word_pooling`, for each word instead, with the
+      positions "start" and "end" of its characters. All values are rounded to six decimals.
     """
     run, truncated = encoder.compiled(vectors), 0
+    pack = functools.partial(pack_words, tokenizer) if word_pooling else tokenizer.pack
     replicas, is_tpu = encoder.strategy.num_replicas_in_sync, strategies.is_tpu(encoder.strategy)
     for start in range(0, len(examples), batch_size):
-        packed = [tokenizer.pack(*texts, max_seq_length) for texts in examples[start : start + batch_size]]
-        truncated += sum(is_truncated for *_, is_truncated in packed)
+        packed = [pack(*texts, max_seq_length) for texts in examples[start : start + batch_size]]
+        truncated += sum(row[-1] for row in packed)
         rows = batch_size if is_tpu else len(packed)  # a TPU compiles the graph again for each shape
         copies = packed[-1:] * (rows - len(packed) + -rows % replicas)
         values = run(packing.pad_all([row[:2] for row in packed + copies], max_seq_length if is_tpu else 0))
-        for number, ((ids, *_), row) in enumerate(zip(packed, values, strict=False), start):
+        for number, (sequence, row) in enumerate(zip(packed, values, strict=False), start):
             if vectors is not None:
                 yield {"linex_index": number, "vector": _rounded(row)}
                 continue
-            tokens = zip(tokenizer.convert_ids_to_tokens(ids), row, strict=False)
-            yield {
-                "linex_index": number,
-                "features": [{"token": token, "layers": _by_layer(encoder.layers, states)} for token, states in tokens],
-            }
-    reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
+            if word_pooling:
+                words = sequence[2]
+                named = [{"token": word.text, "start": word.start, "end": word.end} for word in words]
+                row = word_vectors(row, words, word_pooling)
+            else:
+                named = [{"token": token} for token in tokenizer.convert_ids_to_tokens(sequence[0])]
+            features = [{**name, "layers": _by_layer(encoder.layers, x)} for name, x in zip(named, row, strict=False)]
+            yield {"linex_index": number, "features": features}
+    if word_pooling:
+        report_truncated_words(truncated, "--input_file", max_seq_length)
+    else:
+        reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
 
 
 def _by_layer(layers: Sequence[int | str], states: np.ndarray) -> list[dict]:

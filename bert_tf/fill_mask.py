@@ -1,20 +1,28 @@
-"""Prints the tokens that a pre-trained model predicts for each [MASK] in a text.
+"""Prints the tokens that a pre-trained model predicts for each [MASK] in a text, or scores of texts.
 
 python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth universally [MASK]."
+python -m bert_tf.fill_mask --model=runs/pretraining --score_file=sentences.txt > scores.tsv
 
 Each mask is predicted on its own.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Self, overload
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self, overload
 
+import numpy as np
 from absl import flags
 
-from bert_tf.runtime import messages, program
-from bert_tf.runtime.errors import InputError, require_whole, spelled
+from bert_tf.finetuning import feature_sets
+from bert_tf.runtime import files, messages, program, reporting
+from bert_tf.runtime.errors import InputError, is_no_list, require_whole, spelled
 from bert_tf.text import packing
 from bert_tf.text.vocabulary import MASK, UNK
+
+# The number of texts of the largest length that are scored together.
+_BATCH_SIZE = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +33,29 @@ class Guess:
     probability: float
 
 
+@dataclasses.dataclass(frozen=True)
+class SentenceScore:
+    """The score of a text by a masked language model (Salazar et al., 2020).
+
+    Attributes:
+      pseudo_log_likelihood: the sum over all tokens, except [CLS] and [SEP], of the natural logarithm of the token's
+        probability if only this token is masked.
+      num_tokens: the number of these tokens.
+    """
+
+    pseudo_log_likelihood: float
+    num_tokens: int
+
+
+def pseudo_perplexity(scores: Sequence[SentenceScore]) -> float:
+    """Returns exp(-sum of pseudo-log-likelihoods / sum of tokens) of some texts; NaN if they have no tokens."""
+    total = sum(score.num_tokens for score in scores)
+    mean = sum(score.pseudo_log_likelihood for score in scores) / total if total else math.nan
+    return float(np.exp(-mean))
+
+
 class FillMask:
-    """Predicts masked tokens.
+    """Predicts masked tokens, and scores texts with these predictions.
 
     Examples:
       >>> filler = bert_tf.FillMask.from_pretrained("build/quickstart/pretrained")
@@ -90,6 +119,41 @@ class FillMask:
         found = [self._fill(self._encode(part), top, ids) for part in texts]
         return found if isinstance(text, list | tuple) else found[0]
 
+    def score(self, texts: Sequence[str], verbose: bool = False) -> list[SentenceScore]:
+        """Computes the pseudo-log-likelihoods of texts, with one prediction for each token.
+
+            scores = filler.score(["It is a truth.", "It is a are."])
+            print(scores[0].pseudo_log_likelihood, pseudo_perplexity(scores))
+
+        A text is tokenized as in fine-tuning: "[MASK]" in a text has no special meaning.
+
+        Args:
+          texts: the texts. A text without tokens has the score 0.
+          verbose: whether to show a progress bar.
+
+        Raises:
+          InputError: if `texts` is not a list of texts, or a text has too many tokens for the model.
+        """
+        if is_no_list(texts):
+            raise InputError(f"texts is {str(texts)[:60]!r}. Pass a list of texts.", "texts")
+        features = feature_sets.FeatureSet.from_sequences([self._packed(text, [text]) for text in texts])
+        buckets, found = feature_sets.bucket_lengths(self.bert.config.max_position_embeddings), np.zeros(len(features))
+        with reporting.progress_bar(len(features), "score", unit="text", shown=verbose) as bar:
+            for numbers, batch in feature_sets.batches_by_length(features, _BATCH_SIZE, buckets):
+                found[numbers] = self._pseudo_log_likelihoods(**batch).numpy()
+                bar.update(len(numbers))
+        return list(map(SentenceScore, found.tolist(), (features.lengths - 2).tolist()))
+
+    @functools.cached_property
+    def _pseudo_log_likelihoods(self) -> Callable[..., Any]:
+        from bert_tf.serving.inference_encoder import InferenceEncoder
+        from bert_tf.serving.pretrained_encoder import pseudo_log_likelihoods
+        from bert_tf.serving.signature_inputs import ids_function
+
+        encoder = InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype, self.head)
+        mask_id = self.bert.tokenizer.vocab[MASK]
+        return ids_function(lambda batch: pseudo_log_likelihoods(encoder, batch, mask_id))
+
     def _target_id(self, target: str) -> int:
         tokens = self.bert.tokenizer.tokenize(target) if isinstance(target, str) else []
         if len(tokens) != 1 or tokens == [UNK]:
@@ -114,21 +178,33 @@ class FillMask:
 
     def _encode(self, text: str) -> list[int]:
         """Returns the ids of [CLS] text [SEP]. Each [MASK] is one token."""
+        if isinstance(text, str) and MASK not in text:
+            raise InputError(f"FillMask(): {text!r} has no {MASK}. Replace a word by it.")
+        return self._packed(text, text.split(MASK) if isinstance(text, str) else [])[0]
+
+    def _packed(self, text: str, parts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Returns the ids and the segment ids of [CLS] text [SEP], with a [MASK] between the parts of the text."""
         if not isinstance(text, str):
             raise InputError(f"FillMask(): {str(text)[:60]!r} ({type(text).__name__}) is not a text. Pass a str.")
-        parts = text.split(MASK)
-        if len(parts) == 1:
-            raise InputError(f"FillMask(): {text!r} has no {MASK}. Replace a word by it.")
-        vocab = self.bert.tokenizer.vocab
-        ids = self.bert.tokenizer.encode(parts[0])
-        for part in parts[1:]:
-            ids += [vocab[MASK], *self.bert.tokenizer.encode(part)]
+        vocab, (first, *others) = self.bert.tokenizer.vocab, map(self.bert.tokenizer.encode, parts)
+        ids = first + [number for part in others for number in (vocab[MASK], *part)]
         longest = self.bert.config.max_position_embeddings
         if len(ids) + 2 > longest:
             raise InputError(
-                f"FillMask(): the text has {len(ids)} tokens, but the model takes {longest - 2} at most. Shorten it."
+                f"FillMask(): {text[:60]!r} has {len(ids)} tokens, but the model takes {longest - 2} at most. "
+                "Shorten it."
             )
-        return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])[0]
+        return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])
+
+
+def _print_scores(filler: FillMask, lines: Sequence[str]) -> None:
+    with spelled(lambda message: message.replace("FillMask()", "--score_file")):
+        scores = filler.score(lines, verbose=True)
+    print("line", "pseudo_log_likelihood", "num_tokens", "pseudo_perplexity", sep="\t")
+    for number, score in enumerate(scores, 1):
+        values = f"{score.pseudo_log_likelihood:.4f}", score.num_tokens, f"{pseudo_perplexity([score]):.4f}"
+        print(number, *values, sep="\t")
+    messages.say(f"Pseudo-perplexity of {len(scores)} texts: {pseudo_perplexity(scores):.4f}")
 
 
 def cli() -> None:
@@ -143,10 +219,18 @@ def cli() -> None:
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
     targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
+    score_file = flags.DEFINE_string("score_file", None, "File of texts to score, one per line; -: standard input.")
+    for name in ("text", "top", "targets"):
+        program.needs(name, "!score_file")
 
     def main() -> None:
+        program.check_needs()
         with spelled(lambda message: message.replace("FillMask()", "--model")):
             filler = FillMask(model.value)
+        if path := score_file.value:
+            lines = program.typed_lines() if path == "-" else files.lines_of(files.read_text(path, "--score_file"))
+            _print_scores(filler, list(lines))
+            return
         refused = 0
         for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)

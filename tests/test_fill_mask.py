@@ -6,11 +6,12 @@ import pytest
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.fill_mask import FillMask
+from bert_tf.fill_mask import FillMask, SentenceScore, pseudo_perplexity
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
+from bert_tf.serving import pretrained_encoder
 from tests import programs
-from tests.conftest import assert_refused, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
 
@@ -86,3 +87,51 @@ def test_a_model_without_the_head_is_refused(tmp_path):
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     assert_refused(r"model\.ckpt has no masked-LM head", FillMask, str(tmp_path))
+
+
+def score_by_a_loop(filler, text):
+    """The definition: one forward pass for each token, in which only this token is masked."""
+    ids, total = [PIECES.index("[CLS]"), *filler.bert.tokenizer.encode(text), PIECES.index("[SEP]")], 0.0
+    for position in range(1, len(ids) - 1):
+        masked = [*ids[:position], PIECES.index("[MASK]"), *ids[position + 1 :]]
+        states = filler.bert.encoder(np.array([masked])).sequence_output
+        logits = filler.head(states, np.array([[position]]), filler.bert.encoder.embedding_table).numpy()[0, 0]
+        total += logits[ids[position]] - np.log(np.exp(logits.astype(np.float64)).sum())
+    return total
+
+
+@pytest.mark.parametrize("tokens_per_part", [4096, 11, 1])
+def test_scores_equal_a_loop_over_masks(directory, tokens_per_part, monkeypatch):
+    monkeypatch.setattr(pretrained_encoder, "_TOKENS_PER_PART", tokens_per_part)
+    filler, texts = FillMask(str(directory)), ["a b", "", "[MASK] a", "bcc ca a b", "\0", "a", "b ac"]
+    scores = filler.score(texts)
+    assert [score.num_tokens for score in scores] == [2, 0, 4, 6, 0, 1, 3]
+    expected = [score_by_a_loop(filler, text) for text in texts]
+    assert_close([score.pseudo_log_likelihood for score in scores], expected, 1e-4)
+    assert filler.score([""]) == [SentenceScore(0.0, 0)] and filler.score([]) == []
+    assert pseudo_perplexity(scores) == pytest.approx(np.exp(-sum(expected) / 16), rel=1e-5)
+    assert np.isnan(pseudo_perplexity(filler.score([""])))
+    for bad, message in (
+        (["a", "a " * 7], "has 7 tokens, but the model takes 6"),
+        ([5], "is not a text"),
+        ("a", "Pass a list"),
+    ):
+        with pytest.raises(InputError, match=message):
+            filler.score(bad)
+
+
+def test_lines_of_a_file_are_scored(directory, write):
+    program = ("-m", "bert_tf.fill_mask", f"--model={directory}")
+    lines = ["a b", "", "bc"]
+    shown = programs.run(*program, "--score_file=-", typed="\n".join(lines))
+    scores = FillMask(str(directory)).score(lines)
+    rows = [line.split("\t") for line in shown.splitlines() if line.count("\t") == 3]
+    assert rows[0] == ["line", "pseudo_log_likelihood", "num_tokens", "pseudo_perplexity"]
+    expected = [(i, s.pseudo_log_likelihood, s.num_tokens, pseudo_perplexity([s])) for i, s in enumerate(scores, 1)]
+    np.testing.assert_allclose([list(map(float, row)) for row in rows[1:]], expected, rtol=1e-4)
+    total = re.search(r"Pseudo-perplexity of 3 texts: (\S+)", shown)[1]
+    assert float(total) == pytest.approx(pseudo_perplexity(scores), rel=1e-4)
+    path = write("texts.txt", "a b\n" + "a " * 7)
+    assert "--score_file: 'a a a a a a a ' has 7 tokens" in programs.run(*program, f"--score_file={path}", expect=1)
+    shown = programs.run(*program, f"--score_file={path}", "--top=2", expect=1)
+    assert "--top is not used with --score_file" in shown

@@ -2,27 +2,28 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import sentence_vectors
+from bert_tf import features, sentence_vectors
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import NamesArguments
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
+from bert_tf.config import WORD_POOLINGS
+from bert_tf.features import Word
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.runtime.errors import InputError, require_choice, require_path
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.serving.pretrained_encoder import vectors_of
-from bert_tf.serving.signature_inputs import IDS, signature
+from bert_tf.serving.pretrained_encoder import states_of, vectors_of
+from bert_tf.serving.signature_inputs import ids_function
 from bert_tf.text import packing
-from bert_tf.text.graph_packing import TokenBatch
 
 
 class SentenceEncoder(NamesArguments):
@@ -126,15 +127,60 @@ class SentenceEncoder(NamesArguments):
         texts = [in_memory.texts(value, f"text {number}") for number, value in enumerate(values)]
         # Without texts, the vector of an empty one has the size of the result.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
-        features = FeatureSet.from_sequences(packed)
-        report_truncation(features.num_truncated, len(features), "x", longest)
-        buckets = feature_sets.bucket_lengths(longest)
-        compute, found = self._functions(config), None
-        for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
-            vectors = compute(**batch).numpy()
-            found = np.zeros((len(features), vectors.shape[1]), np.float32) if found is None else found
-            found[numbers] = vectors[: len(numbers)]
+        report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
+        found = None
+        for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size):
+            found = np.zeros((len(packed), vectors.shape[1]), np.float32) if found is None else found
+            found[numbers] = vectors
         return found[0] if isinstance(x, str) else found[: len(texts)]
+
+    def encode_words(
+        self, x: Any, *, pooling: str = "mean", layers: Sequence[int] = (-1,), batch_size: int = 16
+    ) -> list[tuple[list[Word], np.ndarray]]:
+        """Returns the vectors of the words of texts, without a prompt.
+
+            for words, vectors in encoder.encode_words(["The whale was white.", "She danced."]):
+                print([(word.text, word.start, word.end) for word in words], vectors.shape)
+
+        Words without tokens (control characters) and words that lose tokens by truncation have no vector. A message
+        reports the number of truncated words.
+
+        Args:
+          x: texts, which are split at white space, or lists of words.
+          pooling: "mean" of the hidden states of a word's tokens, or "first": the hidden state of its first token.
+          layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last.
+          batch_size: see `encode`.
+
+        Returns:
+          For each text, its words and their vectors, float32 [num_words, hidden_size * number of layers].
+
+        Raises:
+          InputError: if a text can't be used, or the model has no such layer.
+        """
+        require_choice("pooling", pooling, WORD_POOLINGS)
+        config = VectorConfig(layers=tuple(layers))
+        config.check_model(self.bert.config.num_hidden_layers, True, self.bert.source.path)
+        values = in_memory.as_list(x, "x", rank=1)
+        for number, value in enumerate(values):
+            for part in value if isinstance(value, list | tuple) else [value]:
+                in_memory.text(part, f"text {number}")
+        packed = [features.pack_words(self.bert.tokenizer, value, None, self.max_seq_length) for value in values]
+        features.report_truncated_words(sum(count for *_, count in packed), "x", self.max_seq_length)
+        found: list[Any] = [None] * len(packed)
+        for numbers, states in self._outputs(states_of, config, packed, batch_size):
+            for number, row in zip(numbers, states, strict=True):
+                words = packed[number][2]
+                found[number] = words, features.word_vectors(row, words, pooling)
+        return found
+
+    def _outputs(
+        self, function: Callable[..., tf.Tensor], config: VectorConfig, packed: Sequence[tuple], batch_size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the indices of the sequences of each batch, and their outputs [B, ...] of a function."""
+        sequences = FeatureSet.from_sequences([row[:2] for row in packed])
+        buckets, compute = feature_sets.bucket_lengths(self.max_seq_length), self._functions(function, config)
+        for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):
+            yield numbers, compute(**batch).numpy()[: len(numbers)]
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m]."""
@@ -145,10 +191,6 @@ class SentenceEncoder(NamesArguments):
     def _encoder(self) -> InferenceEncoder:
         return InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype)
 
-    def _function(self, config: VectorConfig) -> Callable[..., tf.Tensor]:
+    def _function(self, function: Callable[..., tf.Tensor], config: VectorConfig) -> Callable[..., tf.Tensor]:
         encoder = self._encoder
-
-        def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-            return vectors_of(encoder, TokenBatch.from_padded(input_ids, input_mask, segment_ids), config)
-
-        return signature(compute, **IDS)
+        return ids_function(lambda batch: function(encoder, batch, config))

@@ -86,7 +86,9 @@ class InferenceEncoder(tf.Module):
         self.dtype = tf.as_dtype(dtype)
         self.has_masked_lm = masked_lm is not None
         self.has_pooler = encoder.pooler is not None
-        self._activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
+        activations = ACTIVATIONS | _FUSED_ACTIVATIONS
+        self._activation = activations[self.config.hidden_act]
+        self._mlm_activation = activations[self.config.mlm_hidden_act or self.config.hidden_act]
         weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.weights}
         if masked_lm is not None:
             weights |= {variable.path: variable.numpy() for variable in masked_lm.weights}
@@ -144,8 +146,8 @@ class InferenceEncoder(tf.Module):
     def masked_lm_logits(self, states: tf.Tensor) -> tf.Tensor:
         """Returns the logits [n, V] of the masked-LM head, float32, for last hidden states [n, H] of any type."""
         head = "cls/predictions"
-        hidden = self._activation(self._dense(f"{head}/transform/dense", tf.cast(states, self.dtype)))
-        hidden = self._layer_norm(f"{head}/transform/LayerNorm", hidden)
+        hidden = self._mlm_activation(self._dense(f"{head}/transform/dense", tf.cast(states, self.dtype)))
+        hidden = self._layer_norm(f"{head}/transform/LayerNorm", hidden, self.config.mlm_layer_norm_eps)
         logits = tf.matmul(hidden, self._matrices["embeddings/word_embeddings"], transpose_b=True)
         return tf.cast(logits, tf.float32) + self._vector(f"{head}/output_bias")
 
@@ -221,9 +223,10 @@ class InferenceEncoder(tf.Module):
     def _constant(self, name: str) -> tf.Tensor:
         return tf.cast(self._vector(name), self.dtype)
 
-    def _layer_norm(self, name: str, x: tf.Tensor) -> tf.Tensor:
+    def _layer_norm(self, name: str, x: tf.Tensor, epsilon: float | None = None) -> tf.Tensor:
         beta, gamma = self._vector(f"{name}/beta"), self._vector(f"{name}/gamma")
-        return tf.cast(layer_norm(x, beta, gamma, self.config.layer_norm_eps), self.dtype)
+        epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
+        return tf.cast(layer_norm(x, beta, gamma, epsilon), self.dtype)
 
 
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:
@@ -276,15 +279,27 @@ def in_parts(
     Returns:
       The concatenated values of all parts, or only of the tokens in `kept`.
     """
-    total = tf.size(batch.lengths)
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
-    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        end = tf.minimum(begin + SEQUENCES_PER_PART, total)
+    def values(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         tokens = slice(starts[begin], starts[end])
         part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
-        return end, results.write(begin // SEQUENCES_PER_PART, values)
+        return function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+
+    return concatenated(values, tf.size(batch.lengths), SEQUENCES_PER_PART, width)
+
+
+def concatenated(
+    function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], total: tf.Tensor, size: tf.Tensor | int, width: int
+) -> tf.Tensor:
+    """Returns the float32 values [..., width] that `function(begin, end)` computes for parts of `total` elements.
+
+    One part of `size` elements is computed at a time.
+    """
+
+    def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        end = tf.minimum(begin + size, total)
+        return end, results.write(begin // size, function(begin, end))
 
     results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
     empty = results.write(0, tf.zeros([0, width]))

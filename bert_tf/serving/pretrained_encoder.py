@@ -1,7 +1,7 @@
-"""A pre-trained model for serving: hidden states of texts, and predictions for each [MASK].
+"""A pre-trained model for serving: hidden states of texts, predictions for each [MASK], and scores of sentences.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
-M largest number of masks in a text.
+M largest number of masks in a text, C masked copies of all sequences.
 """
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable
-from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
+from bert_tf.serving.inference_encoder import InferenceEncoder, concatenated, in_parts
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch, by_row
@@ -20,6 +20,15 @@ from bert_tf.text.packing import check_max_seq_length
 _MASK = "[MASK]"
 # The number of predictions for each mask.
 _TOP = 5
+# The largest numbers of masked copies, and of their tokens, that are computed at a time.
+_COPIES_PER_PART = 256
+_TOKENS_PER_PART = 4096
+
+
+def states_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
+    """Returns the concatenated hidden states of some layers, float32 [B, T, H * number of layers]."""
+    layers = encoder.layers(batch)
+    return batch.padded(tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1))
 
 
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
@@ -27,13 +36,44 @@ def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfi
     mask = tf.sequence_mask(batch.lengths)
     if config.pooling == "pooled":
         return config.vectors(encoder.pooled_output(batch), mask)
-    layers = encoder.layers(batch)
-    states = tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1)
-    return config.vectors(batch.padded(states), mask)
+    return config.vectors(states_of(encoder, batch, config), mask)
+
+
+def pseudo_log_likelihoods(encoder: InferenceEncoder, batch: TokenBatch, mask_id: int) -> tf.Tensor:
+    """Returns the pseudo-log-likelihood [B] of each sequence, float32 (Salazar et al., 2020).
+
+    It is the sum of the natural logarithms of the probabilities of the tokens between the first and the last one,
+    [CLS] and [SEP]. Each token is predicted from a copy of the sequence in which only this token is masked. Memory does
+    not depend on the number of copies, because only a part of them exists at a time.
+
+    Args:
+      encoder: an encoder with a masked-LM head.
+      batch: the sequences.
+      mask_id: the id of [MASK].
+    """
+    counts = tf.maximum(batch.lengths - 2, 0)
+    rows = tf.repeat(tf.range(tf.size(counts)), counts)  # [C], the sequence of each copy
+    masked = tf.ragged.range(1, counts + 1).flat_values  # [C], the position of its [MASK]
+    columns = [batch.ragged(values) for values in (batch.ids, batch.segments, batch.visible)]
+
+    def log_probabilities(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        ids, segments, visible = (tf.gather(column, rows[begin:end]).flat_values for column in columns)
+        lengths = tf.gather(batch.lengths, rows[begin:end])
+        places = tf.cumsum(lengths, exclusive=True) + masked[begin:end]
+        labels = tf.gather(ids, places)
+        ids = tf.tensor_scatter_nd_update(ids, places[:, tf.newaxis], tf.fill(tf.shape(places), mask_id))
+        states = encoder.token_states(TokenBatch(ids, segments, visible, lengths))
+        logits = encoder.masked_lm_logits(tf.gather(states, places))
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)[:, tf.newaxis]
+
+    longest = tf.reduce_max(tf.concat([batch.lengths, [1]], axis=0))
+    size = tf.clip_by_value(_TOKENS_PER_PART // longest, 1, _COPIES_PER_PART)
+    values = concatenated(log_probabilities, tf.size(rows), size, 1)
+    return tf.math.unsorted_segment_sum(values[:, 0], rows, tf.size(counts))
 
 
 class ServedEncoder(tf.Module):
-    """Encodes texts and pairs of texts. If the encoder has a masked-LM head, also fills in masks.
+    """Encodes texts and pairs of texts. If the encoder has a masked-LM head, also fills in masks and scores texts.
 
     Args:
       encoder: the encoder.
@@ -70,6 +110,8 @@ class ServedEncoder(tf.Module):
         - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same additional values.
         - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best predictions for each [MASK] of a
           text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
+        - `sentence_scores` (text_a [B]), if there is a masked-LM head, returns `pseudo_log_likelihood` and `num_tokens`
+          [B], without [CLS] and [SEP]; see `pseudo_log_likelihoods`.
         """
         signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -80,6 +122,7 @@ class ServedEncoder(tf.Module):
         }
         if self._encoder.has_masked_lm:
             signatures["fill_mask"] = signature(self._fill_mask, text_a=TEXTS)
+            signatures["sentence_scores"] = signature(self._sentence_scores, text_a=TEXTS)
         return signatures
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -141,6 +184,11 @@ class ServedEncoder(tf.Module):
             "num_masks": counts,
             "truncated": truncated,
         }
+
+    def _sentence_scores(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch, truncated = self._texts.read(text_a)
+        scores = pseudo_log_likelihoods(self._encoder, batch, self._mask)
+        return {"pseudo_log_likelihood": scores, "num_tokens": batch.lengths - 2, "truncated": truncated}
 
 
 def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:

@@ -41,6 +41,15 @@ TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
 IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
 
 
+def ids_function(function: Callable[[TokenBatch], tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns a compiled function of padded `IDS` that calls `function` with their sequences."""
+
+    def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+        return function(TokenBatch.from_padded(input_ids, input_mask, segment_ids))
+
+    return signature(compute, **IDS)
+
+
 class TextReader(tf.Module):
     """Tokenizes and packs texts or pairs of texts.
 

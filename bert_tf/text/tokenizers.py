@@ -148,6 +148,20 @@ class Tokenizer:
                 spans.append((begin + start, begin + end))
         return pieces, spans
 
+    def encode_words(self, text: str | Sequence[str]) -> list[tuple[str, int, Sequence[int]]]:
+        """Returns the words of a text, each with the position of its first character and the ids of its tokens.
+
+        A word of control characters has no tokens.
+
+        Args:
+          text: a text, which is split at white space, or a list of words. Positions are then positions in the words
+            joined by spaces.
+        """
+        if isinstance(text, str):
+            return [(word, begin, self._ids[word]) for word, begin in self._words_with_places(text)]
+        begins = itertools.accumulate((len(word) + 1 for word in text), initial=0)
+        return [(word, begin, self.encode(word)) for word, begin in zip(text, begins, strict=False)]
+
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Returns the ids of tokens. Raises a KeyError if a token is not in the vocabulary."""
         return convert_by_vocab(self.vocab, tokens)

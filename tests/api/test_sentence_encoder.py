@@ -68,7 +68,7 @@ def test_a_directory_determines_the_vectors_everywhere(directory, pretrained, tm
     served = export.load(tmp_path / "exported", "sentence_vectors")
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
     encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
-    assert served.signatures == sorted([*encoders, "fill_mask"])
+    assert served.signatures == sorted([*encoders, "fill_mask", "sentence_scores"])
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])

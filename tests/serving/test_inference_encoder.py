@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.model.heads import MaskedLMHead
 from bert_tf.serving.inference_encoder import InferenceEncoder, layer_norm
 from bert_tf.text.graph_packing import TokenBatch
 from tests.conftest import assert_close, golden_path, restored, tiny_config
@@ -60,6 +61,14 @@ def test_results_are_those_of_the_trained_encoder(options, batch):
     for row, tolerance in enumerate(TOLERANCES):
         assert_close(pooled[row], expected.pooled_output[row], tolerance)
         assert_close(fast.pool(tokens, layers[-1])[row], expected.pooled_output[row], tolerance)
+
+
+@pytest.mark.parametrize("changes", [{}, {"mlm_hidden_act": "relu", "mlm_layer_norm_eps": 0.1}], ids=["same", "own"])
+def test_logits_are_those_of_the_masked_lm_head(changes):
+    encoder = random_encoder(config=changes)
+    head, states = MaskedLMHead(encoder.config), np.random.default_rng(2).normal(size=[5, 12]).astype(np.float32)
+    fast = InferenceEncoder(encoder, masked_lm=head)
+    assert_close(fast.masked_lm_logits(states), head(states, embedding_table=encoder.embedding_table), 5e-5)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])

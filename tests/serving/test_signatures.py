@@ -342,6 +342,12 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
             assert [name.decode() for name in found["guesses"][i, j].numpy()] == [guess.token for guess in guesses]
             assert_close(found["probabilities"][i, j], [guess.probability for guess in guesses], 1e-5)
 
+    scored = served["sentence_scores"](text_a=tf.constant(texts))
+    scores = filler.score([*texts[:4], "[MASK] " + "a " * 9])
+    assert scored["num_tokens"].numpy().tolist() == [score.num_tokens for score in scores] == [5, 0, 9, 4, 12]
+    assert scored["truncated"].numpy().tolist() == [False] * 4 + [True]
+    assert_close(scored["pseudo_log_likelihood"], [score.pseudo_log_likelihood for score in scores], 1e-4)
+
     text_a, text_b = tf.constant(["a cab", "b"]), tf.constant(["c", ""])
     sequences = [tokenizer.pack(a, b, LENGTH) for a, b in (("a cab", "c"), ("b", ""))]
     batch = FeatureSet.from_sequences(sequences).batch(np.arange(2), 8)
