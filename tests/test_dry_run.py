@@ -257,11 +257,13 @@ def test_a_missing_library_is_found(files, tmp_path, module, command, message):
 
 
 RIGHT = {
-    "pre-training": f"{PRETRAIN} {RECORDS} --do_eval --eval_input_file={{d}}/train.tfrecord --eval_steps=4",
+    "pre-training": (
+        f"{PRETRAIN} {RECORDS} --do_eval --eval_input_file={{d}}/train.tfrecord --eval_steps=4 --max_eval_steps=1"
+    ),
     "pre-training in two phases": (
         f"{PRETRAIN} {RECORDS} --second_input_file={{d}}/long.tfrecord --second_max_seq_length=16 --objective=mlm"
         " --second_max_predictions_per_seq=3 --second_phase_proportion=0.5 --second_train_batch_size=16"
-        " --second_gradient_accumulation_steps=2 --train_batch_size=8 --freeze_layers=0"
+        " --second_gradient_accumulation_steps=2 --train_batch_size=8 --freeze_layers=0 --num_train_steps=2"
     ),
     "continued pre-training": f"{PRETRAIN} {RECORDS} --init_checkpoint={{d}}/pretrained --num_train_epochs=2",
     "classification": (
@@ -289,7 +291,10 @@ RIGHT = {
         f"{SQUAD} --train_file={{d}}/squad.json,{{d}}/squad.json --do_train --train_batch_size=3 --num_train_epochs=1"
     ),
     "padded sequences": f"{CLASSIFY} {TABLE} --pad_to_max_seq_length --train_batch_size=4 --num_train_epochs=1",
-    "sweep": f"{CLASSIFY} {TABLE} --do_eval --sweep --sweep_batch_sizes=4 --sweep_learning_rates=1e-3 --num_restarts=2",
+    "sweep": (
+        f"{CLASSIFY} {TABLE} --do_eval --sweep --sweep_batch_sizes=12 --sweep_epochs=1 --sweep_learning_rates=1e-3"
+        " --num_restarts=2"
+    ),
 }
 
 

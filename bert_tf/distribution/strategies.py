@@ -89,7 +89,7 @@ def build_strategy(
         return workers.connect(config.worker_timeout)
     else:
         strategy = _build_tpu_strategy(config)
-    if is_tpu(strategy) and not several_hosts and not _has_only_this_host(strategy):
+    if config.distribution_strategy == "tpu" and not several_hosts and not _has_only_this_host(strategy):
         raise InputError(
             f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. Run "
             "this program on a TPU VM with one host and --tpu_name=local. Only run_pretraining.py can use other TPUs.",
@@ -193,8 +193,7 @@ def compiles_parts() -> bool:
     This requires a CPU with one replica in this process. With several replicas on one CPU, each has a logical device,
     which XLA does not support.
     """
-    strategy = tf.distribute.get_strategy()
-    replicas = strategy.num_replicas_in_sync // input_pipelines(strategy) if tf.distribute.has_strategy() else 1
+    replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
     return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
 
 
@@ -233,7 +232,8 @@ def _has_only_cpus() -> bool:
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether the strategy uses a TPU, where several steps run in one loop on the device."""
-    return isinstance(strategy, tf.distribute.TPUStrategy) or getattr(strategy, "kind", "") == "TPU"
+    is_assumed = isinstance(strategy, AssumedDevices) and strategy.kind == "TPU"
+    return is_assumed or isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def computes_on_tpu() -> bool:
@@ -258,8 +258,9 @@ def can_read_with_python(strategy: tf.distribute.Strategy) -> bool:
 
 
 def _has_only_this_host(strategy: tf.distribute.TPUStrategy) -> bool:
-    is_local = getattr(strategy, "is_local", "/job:localhost" in strategy.extended.worker_devices[0])
-    return is_local and strategy.extended.num_hosts == 1
+    if isinstance(strategy, AssumedDevices):
+        return strategy.is_local
+    return strategy.extended.num_hosts == 1 and "/job:localhost" in strategy.extended.worker_devices[0]
 
 
 def batches(
@@ -321,8 +322,9 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
     """Returns the properties of the devices that influence the weights (through dropout and TensorFloat-32)."""
-    own = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
-    kind = getattr(strategy, "kind", own)
+    kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
+    if isinstance(strategy, AssumedDevices):
+        kind = strategy.kind
     tf32 = {"allow_tf32": tf.config.experimental.tensor_float_32_execution_enabled()} if kind == "GPU" else {}
     return {"replicas": strategy.num_replicas_in_sync, "device": kind, **tf32}
 
