@@ -46,6 +46,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/migrate/pytorch-model-bin.md", "python -m venv", "installs"),
     ("docs/migrate/keras-hub.md", "python -m venv", "installs"),
     ("docs/howto/pretraining-data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
+    ("docs/howto/distillation.md", "make notebook-files", "downloads"),
     ("docs/howto/pretrain.md", "pip install mlflow", "installs"),
     ("docs/howto/pretrain.md", "mlflow.search_runs", "needs mlflow"),
     ("docs/howto/serve.md", "docker run", "needs docker"),

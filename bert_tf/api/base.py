@@ -60,6 +60,7 @@ class Estimator(RecordedRun, abc.ABC):
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Settings
     _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # in tables with examples and labels
+    _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # in tables with examples and probabilities to train on
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
@@ -163,7 +164,8 @@ class Estimator(RecordedRun, abc.ABC):
         given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
         config = applied(FinetuningConfig(), given, "load()")
         # Programs record this setting of a `Classifier` as the problem.
-        options = cls._OPTIONS.from_flags(flags | {"multi_label": run.get("problem") == "multi_label"})
+        own = {"multi_label": run.get("problem") == "multi_label", "distillation_temperature": 1.0}
+        options = cls._OPTIONS.from_flags(flags | own)
         loaded = cls(None, directory, (bert_config, tokenizer), run.get("labels"), config, options)
         loaded._directory = directory
         return loaded
@@ -196,7 +198,7 @@ class Estimator(RecordedRun, abc.ABC):
         Args:
           x: the examples; see the class. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of
             pairs (example, label) or triples (example, label, weight).
-          y: the labels, one per example.
+          y: the labels, one per example; for a `Classifier` also probabilities.
           sample_weight: a number >= 0 for each example. Its loss is multiplied by this weight before the mean over the
             batch, as in Keras. Only for classification and regression. Scores ignore weights.
           validation_split: the fraction of the examples, in [0, 1), to use for evaluation instead of training. They are
@@ -227,8 +229,8 @@ class Estimator(RecordedRun, abc.ABC):
         if "evaluate_every" in settings:  # the type is str, but Python users may pass a number
             settings["evaluate_every"] = str(settings["evaluate_every"])
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", REFUSED | OF_MODEL)
-        form = self._RANK, self._LABEL_COLUMNS
-        values, labels, weights = in_memory.labelled(x, y, "x", *form, sample_weight)
+        form, training_columns = (self._RANK, self._LABEL_COLUMNS), (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
+        values, labels, weights = in_memory.labelled(x, y, "x", self._RANK, training_columns, sample_weight)
         examples = {"train": self._examples(values, labels)}
         if validation_data is not None:
             given = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import records
+from bert_tf.tasks.soft_labels import PREFIX
 
 LABEL_COLUMNS = ("label", "labels")
 _TEXTS = ("text", "text_b")
@@ -51,7 +52,8 @@ def labelled(
       y: their labels.
       name: name of the data in messages.
       rank: see `as_list`.
-      columns: the possible names of the column of labels.
+      columns: the possible names of the column of labels. With `soft_labels.PREFIX`, columns of probabilities are used
+        instead if there are any; a label is then a dictionary.
       sample_weight: their weights; None for equal weights.
 
     Raises:
@@ -66,9 +68,10 @@ def labelled(
     elif y is None:
         first = examples[0] if examples and isinstance(examples[0], dict) else ()
         column = next((column for column in columns if column in first), None)
-        if column is None:
+        names = [key for key in first if PREFIX in columns and str(key).startswith(PREFIX)]
+        if column is None and not names:
             raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
-        y = [row.get(column) for row in examples]
+        y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")
     for example in filter(lambda example: isinstance(example, dict), examples):
         example.pop(column, None)

@@ -1,6 +1,6 @@
 """Estimators for classification, regression and multiple choice."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import TEXT, DataConfig
 from bert_tf.tasks.examples import InputExample, whole_number
 from bert_tf.tasks.multiple_choice import ChoiceExample
+from bert_tf.tasks.soft_labels import PREFIX
 from bert_tf.text.long_documents import LongDocuments
 
 _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
@@ -43,6 +44,12 @@ def _are_flags(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
 
 
+def _are_probabilities(labels: Iterable[Any]) -> bool:
+    """Returns whether labels are rows of numbers, and a number is not whole."""
+    rows = (row.values() if isinstance(row, Mapping) else row for row in labels if isinstance(row, Mapping | list))
+    return any(isinstance(part, float) and not part.is_integer() for row in rows for part in row)
+
+
 class ClassifierOptions(LongDocuments, frozen=True):
     """The settings of a `Classifier`.
 
@@ -51,6 +58,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
       class_weights: "balanced", or a dictionary from classes to weights, by which training losses are multiplied.
       label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
         threshold with the best F1 on the validation data.
+      distillation_temperature: for labels that are probabilities: divides the logits of teacher and model.
     """
 
     multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
@@ -58,6 +66,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
         str | dict[str | int | bool | float, float], about("Class weights in the training loss.")
     ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
+    distillation_temperature: Annotated[float, about("Temperature of training probabilities.", gt=0)] = 1.0
 
 
 class Classifier(Estimator):
@@ -66,6 +75,9 @@ class Classifier(Estimator):
     Examples are texts, pairs of texts (tuples), or rows of a table with the columns `text` and, for pairs, `text_b`.
     Labels are strings, integers, whole floats or bools. If `labels` are strings, an integer is an index into them. With
     `multi_label=True`, each example has a list of labels, which may be empty, or a row of 0 and 1 for the classes.
+    Labels may also be probabilities: a matrix [num_examples, num_classes] in the order of `labels`, or the columns
+    `probability_CLASS` of a table, which `fit` uses instead of a column of labels. Scores compare predictions with the
+    most probable class.
 
     `from_pretrained` also accepts the settings of `ClassifierOptions` and `LongDocuments`.
 
@@ -82,6 +94,7 @@ class Classifier(Estimator):
 
     _ARCHITECTURE = hf_names.SEQUENCE
     _OPTIONS = ClassifierOptions
+    _SOFT_COLUMNS = (PREFIX,)
 
     @property
     def _problem(self) -> str:
@@ -106,10 +119,13 @@ class Classifier(Estimator):
             labels=self._labels and tuple(map(str, self._labels)),
             class_weights=weights,
             label_threshold=threshold,
+            distillation_temperature=self._options.distillation_temperature,
             documents=LongDocuments.from_flags(self._options.flag_values()),
         )
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[InputExample]:
+        if _are_probabilities(labels or ()):
+            return _text_examples(values, labels, self._probabilities)
         if not self._options.multi_label:
             return _text_examples(values, labels, self._class_name)
         if labels and not (self._labels or self._trained_checkpoint):
@@ -118,6 +134,15 @@ class Classifier(Estimator):
             elif all(_are_flags(value) and len(value) >= 2 for value in labels):
                 raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
         return _text_examples(values, labels, self._class_names)
+
+    def _probabilities(self, value: Any, place: str) -> Mapping[str, Any]:
+        """Returns the probabilities of an example by column or class."""
+        if isinstance(value, Mapping):
+            return value
+        classes = list(map(str, self._labels or ()))
+        if not isinstance(value, list) or len(value) != len(classes):
+            raise InputError(f"{place} has the label {value!r}. Give a probability for each class of labels={classes}.")
+        return dict(zip(classes, value, strict=True))
 
     def _class_name(self, value: Any, place: str) -> str:
         """Returns the name of a class, which may be given by its index in `labels`, as in Hugging Face's data sets."""

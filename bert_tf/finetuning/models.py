@@ -107,6 +107,7 @@ class ClassifierModel(EncoderModel):
       problem: "classification", "regression" or "multi_label".
       class_weights: the weight of each class in the training loss; None for equal weights.
       target_scale: mean and standard deviation by which the targets of a regression are standardised.
+      temperature: divides the logits in the loss of soft labels.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score,
         and examples can have fewer choices (see `MultipleChoiceTask`).
       options: see `EncoderModel`.
@@ -119,12 +120,14 @@ class ClassifierModel(EncoderModel):
         problem: str = "classification",
         class_weights: Sequence[float] | None = None,
         target_scale: tuple[float, float] = (0.0, 1.0),
+        temperature: float = 1.0,
         choices: int = 1,
         **options: Any,
     ) -> None:
         super().__init__(config, **options)
         self.problem = problem
         self.target_scale = target_scale
+        self.temperature = temperature
         self.choices = choices
         self.class_weights = None if class_weights is None else tf.constant(class_weights, tf.float32)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
@@ -149,11 +152,16 @@ class ClassifierModel(EncoderModel):
     ) -> tuple[tf.Tensor, MetricSums]:
         """Returns the mean over the examples of the cross entropy, squared error, or mean binary cross entropy.
 
+        If the batch has `soft_labels` [B, C], the loss is the cross entropy between them and the probabilities of the
+        logits divided by the temperature T, times T² (Hinton et al., 2015, section 2).
+
         If the batch has `sample_weights` [B], each loss is multiplied by its weight before the mean. The divisor is
         unchanged, as in Keras's "sum_over_batch_size": an example of weight 2 counts like two copies.
         """
         logits, labels = self.logits(batch, seed), batch["label_ids"]
-        losses = self._weights(batch) * self.per_example_loss(logits, labels)
+        is_soft = "soft_labels" in batch
+        losses = self._soft_losses(logits, batch["soft_labels"]) if is_soft else self.per_example_loss(logits, labels)
+        losses *= self._weights(batch)
         if "sample_weights" in batch:
             losses *= batch["sample_weights"]
         loss = tf.reduce_sum(losses) / totals["weight"]
@@ -171,6 +179,13 @@ class ClassifierModel(EncoderModel):
             mean, deviation = self.target_scale
             return tf.square(logits[:, 0] - (labels - mean) / deviation)
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
+
+    def _soft_losses(self, logits: tf.Tensor, soft_labels: tf.Tensor) -> tf.Tensor:
+        """Returns the losses [B] for logits [B, C] and probabilities [B, C] at the same temperature."""
+        logits, factor = logits / self.temperature, self.temperature**2
+        if self.problem == "classification":
+            return factor * tf.nn.softmax_cross_entropy_with_logits(soft_labels, logits)
+        return factor * self.per_example_loss(logits, soft_labels)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the outputs of the batch's examples; see `outputs`."""

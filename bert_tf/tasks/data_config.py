@@ -53,6 +53,7 @@ class DataConfig(Settings, frozen=True):
     Attributes:
       train_file: a file. GLUE's files have fixed names.
       class_weights: the text of the flag, or the weights of classes.
+      distillation_temperature: for training files with columns of probabilities; see `ClassifierModel`.
       delimiter: see `tables.read_table`.
       dev_fraction: for data without a dev file.
       tag_classes: see `TaggingTask`.
@@ -88,6 +89,9 @@ class DataConfig(Settings, frozen=True):
             needs="task_name=text problem=classification",
         ),
     ] = ""
+    distillation_temperature: Annotated[
+        float, about("Temperature of training probabilities.", gt=0, needs="task_name=text !problem=regression")
+    ] = 1.0
     delimiter: Annotated[
         str, about("Cell delimiter, such as ';' or 'tab'. Default: detected.", needs="task_name=text|multiple_choice")
     ] = AUTO

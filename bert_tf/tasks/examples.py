@@ -29,13 +29,14 @@ class InputExample:
       text_a: the first or only text.
       text_b: the second text of a pair.
       label: the name of the class; a tuple of names in multi-label tasks; for regression a number, or its text in a
-        file; None for test examples without a label.
+        file; None for test examples without a label. A label that has not been checked may also be a mapping from
+        classes to probabilities; see `soft_labels`.
     """
 
     guid: str
     text_a: str
     text_b: str | None = None
-    label: str | float | tuple[str, ...] | None = None
+    label: str | float | tuple[str, ...] | Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +181,7 @@ def classes_of(problem: str, examples: Sequence[InputExample], source: str) -> t
     Raises:
       InputError: if no row has a label, or a classification has only one class; `source` names the training set.
     """
-    labels = {label for example in examples for label in as_tuple(example.label)}
+    labels = {label for example in examples for label in getattr(example, "probabilities", as_tuple(example.label))}
     if not labels:
         raise InputError(f"{source}: no row has a label. Add labels.")
     if len(labels) < 2 and problem == "classification":

@@ -15,11 +15,12 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import dev_split, metrics, tables
+from bert_tf.tasks import dev_split, metrics, soft_labels, tables
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.examples import NAME_THE_COLUMNS, InputExample, WeightedExample, class_of, classes_of, is_number
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
+from bert_tf.tasks.soft_labels import SoftExample
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.text_reader import TextReader, flag_columns
 from bert_tf.text import Tokenizer
@@ -112,10 +113,12 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | names | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Also returns the class weights, the column of the row weights, and the scale of scores, if there are any."""
+        """Also returns the class weights and, if there are any: column of weights, scale of scores, temperature."""
         weight_column = self.config.columns.weight
         weights = {"weight_column": weight_column} if weight_column else {}
         scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
+        temperature = self.config.distillation_temperature
+        scale |= {"distillation_temperature": temperature} if temperature != 1 else {}
         return self.input_settings() | {"class_weights": self.config.class_weights} | weights | scale
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
@@ -123,6 +126,11 @@ class TextTask(SentenceTask):
         source = tables.name_of(self.sources["train"])
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
+        if any(isinstance(example, SoftExample) for example in examples):
+            return  # the probabilities may differ even if the most probable class is always the same
+        if self.config.distillation_temperature != 1:
+            advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
+            raise InputError(f"--distillation_temperature: there are no probabilities in {source}. {advice}")
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
@@ -132,14 +140,22 @@ class TextTask(SentenceTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features (see `SentenceTask.featurize`). Weighted rows also have `sample_weights` [N]."""
+        """Returns the features (see `SentenceTask.featurize`).
+
+        Weighted rows also have `sample_weights` [N], and rows with probabilities `soft_labels` [N, C].
+        """
         features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
-        return features.with_values(sample_weights=np.array(weights, np.float32)) if weights else features
+        values = {"sample_weights": np.array(weights, np.float32)} if weights else {}
+        if rows := [example.probabilities for example in examples if isinstance(example, SoftExample)]:
+            form = self.labels, self.problem, self.config.distillation_temperature
+            values["soft_labels"] = soft_labels.soft_labels(rows, *form)
+        return features.with_values(**values)
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
         scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
+        options["temperature"] = self.config.distillation_temperature
         return super().build_model(config, class_weights=self.weights(), **scale, **options)
 
     @functools.cached_property
@@ -197,7 +213,7 @@ class TextTask(SentenceTask):
             else:
                 probabilities = zip(self.labels, split.outputs["probabilities"][i], strict=True)
                 predicted = {"label": self._name(prediction)}
-                predicted |= {f"probability_{label}": round(float(value), 6) for label, value in probabilities}
+                predicted |= {f"{soft_labels.PREFIX}{label}": round(float(value), 6) for label, value in probabilities}
             taken = {*row, *predicted}
             for column, cell in cells.items():
                 row[f"given_{column}" if column in taken else column] = cell

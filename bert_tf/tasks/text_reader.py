@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import tables
+from bert_tf.runtime.messages import say
+from bert_tf.tasks import soft_labels, tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, InputExample, WeightedExample, check_texts, is_number, with_classes
 from bert_tf.tasks.tables import Cell, Row, Source
@@ -45,6 +46,7 @@ class TextReader(ExampleReader):
         self._flags = flag_columns(config)
         self._known = known
         self._has_lists = False  # whether some labels are lists, which need no separator
+        self._soft: tuple[str, ...] = ()  # the columns of probabilities in the training set
 
     def examples(self, split: str) -> list[InputExample]:
         """Returns the examples of a split. See `ExampleReader.examples`."""
@@ -57,7 +59,8 @@ class TextReader(ExampleReader):
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
         columns = self._columns
-        labels = self._flags or (columns.label,)
+        soft = self._find_probabilities() if split == "train" and self._config.problem != "regression" else ()
+        labels = () if soft else self._flags or (columns.label,)
         others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
         return tables.read_table(self.sources[split], needed, self._config.delimiter)
@@ -74,7 +77,7 @@ class TextReader(ExampleReader):
         elif split == "train" and columns.weight:
             example = WeightedExample(**vars(example), weight=_weight(row, columns.weight))
         try:
-            return self.checked(dataclasses.replace(example, label=self._label(row)), row.where, split)
+            return self.checked(dataclasses.replace(example, label=self._label(row, split)), row.where, split)
         except InputError:
             if split != "test":
                 raise
@@ -86,9 +89,24 @@ class TextReader(ExampleReader):
             check_texts(example, where)
         elif example.label is None:
             return example
-        return with_classes(example, where, self._config.problem, self._known(split))
+        known, problem = self._known(split), self._config.problem
+        if not isinstance(example.label, Mapping):
+            return with_classes(example, where, problem, known)
+        self._soft = self._soft or tuple(example.label)
+        return soft_labels.checked(example, where, problem, known or self._soft)
 
-    def _label(self, row: Row) -> str | tuple[str, ...]:
+    def _find_probabilities(self) -> tuple[str, ...]:
+        """Returns and stores the columns of probabilities in the first row of the training file."""
+        source = self.sources["train"]
+        first = next(iter(tables.read_table(source, [self._columns.text], self._config.delimiter)), None)
+        self._soft = tuple(name for name in (first.columns if first else ()) if name.startswith(soft_labels.PREFIX))
+        if self._soft:
+            say(f"{source}: training on the probabilities in {', '.join(self._soft)}. A label column is ignored.")
+        return self._soft
+
+    def _label(self, row: Row, split: str) -> str | tuple[str, ...] | dict[str, Cell]:
+        if split == "train" and self._soft:
+            return {name: row[name] for name in (*self._soft, *row.columns) if name.startswith(soft_labels.PREFIX)}
         if self._flags:
             return tuple(name for name in self._flags if _is_set(row, name))
         if self._config.problem != "multi_label":
@@ -101,7 +119,7 @@ class TextReader(ExampleReader):
 
     def _check_separator(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if a label looks like several labels with another separator."""
-        if self._has_lists or any(len(example.label) > 1 for example in examples):
+        if self._soft or self._has_lists or any(len(example.label) > 1 for example in examples):
             return
         labels = sorted({label for example in examples for label in example.label})
         if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):

@@ -10,9 +10,6 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.lazy_imports import require
 from bert_tf.runtime.messages import say
 
-# The ids of the run at each logger, in the run directory.
-IDS_FILE = "loggers.json"
-
 
 class Logger(NamedTuple):
     """A run that has begun in a logging library. The functions may raise any error.
@@ -64,12 +61,12 @@ class Loggers:
         self._failed: set[str] = set()
         if not names:
             return
-        path = os.path.join(directory, IDS_FILE)
+        path = os.path.join(directory, "loggers.json")
         ids = json_files.read(path, "--output_dir", dict[str, str]) if start and files.exists(path) else {}
         settings = run_directory.read(directory)["flags"]
         for name in names.split(","):
             try:
-                self._loggers[name] = _BEGIN[name](os.path.basename(directory), settings, ids.get(name))
+                self._loggers[name] = _BEGIN[name](os.path.basename(directory.rstrip("/")), settings, ids.get(name))
             except Exception as error:
                 if not start:
                     raise InputError(f"--report_to={name}: {error}. Correct the settings of {name}.") from error

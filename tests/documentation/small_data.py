@@ -134,7 +134,8 @@ def _examples() -> Iterator[File]:
 
 
 def _texts() -> Iterator[File]:
-    yield "reviews.txt", (f"{i}\t{(i % 3 - 1) * 1.5}\tA film about the number {i}." for i in range(48))
+    for name in ("reviews.txt", "build/notebooks/hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"):
+        yield name, (f"{i}\t{(i % 3 - 1) * 1.5}\tA film about the number {i}." for i in range(48))
     yield "texts.txt", ["Who was Jim Henson? ||| He was a puppeteer.", "The whale was white."]
     yield "paragraphs.txt", ["The whale was white. It was large.", "", "Call me so. Some years ago, I sailed."]
     choices = [json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)]

@@ -57,7 +57,7 @@ def logged(directory, start=0, error=None, names="mlflow,wandb", is_shown=True):
 
 
 def test_settings_metrics_and_the_status_are_sent(directory, libraries):
-    logged(directory)
+    logged(f"{directory}/")
     begin, settings, train, evaluation, end = libraries["mlflow"].calls
     assert begin == ("start_run", None, {"run_name": directory.name, "nested": True})
     assert settings == ("log_params", SETTINGS)
