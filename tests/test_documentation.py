@@ -184,6 +184,7 @@ def test_blocks_run(page, small_files, tmp_path):
         ("", "loss = 0.5\nDone in 3 s.\n", "Done in 3 s.\nloss = 0.5\n", "Done in 3 s."),
         ("", "loss = 0.5\n", "accuracy = 0.5\n", "loss = 0.5"),
         ("", '{"label": "a", ...}\n', '2 lines{"label": "a", "score": 1}\n', None),
+        ("", "tf1 [ 0.5 -0.5 ]\n", "tf1 [-0.25  0.125]\n", None),
         ("exact", "16 of 20 texts\n", "17 of 20 texts\n", "16 of 20 texts"),
         ("predicted", "['be'] {'token': 'the'}\n", "['have'] {'token': 'a'}\n", None),
         ("predicted", "['be'] {'token': 'the'}\n", "['have'] {'word': 'a'}\n", "['be'] {'token': 'the'}"),

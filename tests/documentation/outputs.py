@@ -18,7 +18,7 @@ MARKERS = ("", "exact", "predicted", "skip")
 # The parts of a line: quoted texts and words before percentages, "...", numbers, spaces, and other characters.
 _KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
 _PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+%))|"
-_PART = r"(?P<gap>\.\.\.)|(?P<number>-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?)|(?P<space>\s+)|."
+_PART = r"(?P<gap>\.\.\.)|(?P<number>\s*-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?\s*)|(?P<space>\s+)|."
 _PATTERNS = {
     "predicted": rf"(?:{_TEXT}|\S+)",
     "gap": ".*",
