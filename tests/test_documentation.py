@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from docs.hooks import flowcharts
 from examples import execute_notebooks
 from tests import command_server
 from tests.documentation import docstrings, outputs, pages, small_data
@@ -175,6 +176,32 @@ def test_blocks_run(page, small_files, tmp_path):
             if line := outputs.missing_line(shown, of_block):
                 errors.append(f"{shown.page}, line {shown.line}: not printed: {line}\n{of_block[-6000:]}")
     assert not errors, "\n\n".join(errors)
+
+
+@pytest.mark.parametrize(
+    ("marker", "shown", "printed", "missing"),
+    [
+        ("", "loss = 0.5\nDone in 3 s.\n", "Read 2 files.\nloss = 1e-05\nother\nDone in 10 s.\n", None),
+        ("", "loss = 0.5\nDone in 3 s.\n", "Done in 3 s.\nloss = 0.5\n", "Done in 3 s."),
+        ("", "loss = 0.5\n", "accuracy = 0.5\n", "loss = 0.5"),
+        ("", '{"label": "a", ...}\n', '2 lines{"label": "a", "score": 1}\n', None),
+        ("", "tf1 [ 0.5 -0.5 ]\n", "tf1 [-0.25  0.125]\n", None),
+        ("exact", "16 of 20 texts\n", "17 of 20 texts\n", "16 of 20 texts"),
+        ("predicted", "['be'] {'token': 'the'}\n", "['have'] {'token': 'a'}\n", None),
+        ("predicted", "['be'] {'token': 'the'}\n", "['have'] {'word': 'a'}\n", "['be'] {'token': 'the'}"),
+        ("predicted", "   be 33.7%   have 13%\n", "   ##s 0.1%   , 0.1%\n", None),
+    ],
+)
+def test_outputs_are_compared_line_by_line(marker, shown, printed, missing):
+    assert outputs.missing_line(Block("", 1, "text", shown, marker=marker), printed) == missing
+
+
+def test_flowcharts_have_all_boxes_and_arrows():
+    charts = [block.code for page in PAGES for block in pages.blocks(page) if block.language == "mermaid"]
+    for chart in charts:
+        drawn = flowcharts.draw(chart)
+        assert drawn.count("marker-end") == chart.count("-->")
+        assert drawn.count("<rect") == len(set(re.findall(r"\w+(?=\[| -->|$)", chart.partition("\n")[2], re.MULTILINE)))
 
 
 def test_examples_in_docstrings_run(small_files, tmp_path):

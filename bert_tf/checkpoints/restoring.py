@@ -42,7 +42,7 @@ class RestoreSummary:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        others = [name for name in self.ignored if not re.fullmatch(TRAINING_STATE, name)]
+        others = sorted(name for name in self.ignored if not re.fullmatch(TRAINING_STATE, name))
         state = ["training state"] if len(others) < len(self.ignored) else []
         return (
             f"Loaded {len(self.matched)} variables from {self.source}; {len(self.fresh)} randomly initialised"

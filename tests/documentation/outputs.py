@@ -1,8 +1,8 @@
 """Compares the outputs that the documentation shows with what its commands print.
 
-A ```text block is the output of the last command or Python block before it in its section. Each of its lines that has a
-word must be printed, in the same order. Numbers match any number, because the commands run on small data, and `...`
-matches any text. A comment on the line before the block changes this:
+A ```text or ```json block is the output of the last command or Python block before it in its section. Each of its lines
+that has a word must be printed, in the same order. Numbers match any number, because the commands run on small data,
+and `...` matches any text. A comment on the line before the block changes this:
 
     <!-- output: exact -->        numbers must be equal
     <!-- output: predicted -->    quoted texts, except keys, and words before percentages match any words of a model
@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 from tests.documentation.pages import RUN, Block
 
+LANGUAGES = ("text", "json")
 MARKERS = ("", "exact", "predicted", "skip")
 # The parts of a line: quoted texts and words before percentages, "...", numbers, spaces, and other characters.
 _KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
 _PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+%))|"
-_PART = r"(?P<gap>\.\.\.)|(?P<number>-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?)|(?P<space>\s+)|."
+_PART = r"(?P<gap>\.\.\.)|(?P<number>\s*-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?\s*)|(?P<space>\s+)|."
 _PATTERNS = {
     "predicted": rf"(?:{_TEXT}|\S+)",
     "gap": ".*",
@@ -33,7 +34,7 @@ def of_blocks(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
     for block in blocks:
         if block.language in RUN:
             source = block
-        elif block.language == "text" and source and source.section == block.section and block.marker != "skip":
+        elif block.language in LANGUAGES and source and source.section == block.section and block.marker != "skip":
             yield source, block
 
 
