@@ -240,3 +240,21 @@ def restored(model, checkpoint, **options):
     source = checkpoints.open_checkpoint(str(checkpoint))
     checkpoints.restore(checkpoints.named_variables(weights_of(model)), source, **options)
     return model
+
+
+def tensors_of(checkpoint):
+    """The tensors of a checkpoint, by their names."""
+    from bert_tf import checkpoints
+
+    source = checkpoints.open_checkpoint(str(checkpoint))
+    return {name: source.read(name) for name in source.shapes}
+
+
+def loss_and_gradients(model, batch, seed=(1, 2)):
+    """The loss of a batch, the sums for its metrics, and the gradients of the trained variables."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        loss, sums = model.loss(batch, model.totals(batch), seed and tf.constant(seed))
+    gradients = tape.gradient(loss, [variable.value for variable in model.trained_variables])
+    return loss, sums, [tf.convert_to_tensor(gradient) for gradient in gradients]

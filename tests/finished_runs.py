@@ -1,11 +1,22 @@
-"""Directories of finished runs of a tiny model, as the programs leave them."""
+"""Directories of tiny models: pre-trained ones, and finished runs as the programs leave them."""
 
+import keras
 import numpy as np
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from tests.conftest import tiny_config
+from tests.conftest import tiny_config, weights_of
 from tests.programs import PIECES, write_model_files
+
+
+def write_model(directory, model, pieces=PIECES):
+    """Writes a pre-trained model in the format of the release; returns the model."""
+    directory.mkdir(parents=True, exist_ok=True)
+    encoder = model if isinstance(model, keras.layers.Layer) else model.encoder
+    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(weights_of(model)))
+    (directory / "bert_config.json").write_text(encoder.config.to_json_string())
+    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return model
 
 
 def write_run(directory, model, flags=None, **resume_settings):

@@ -16,9 +16,10 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import serving_load
-from bert_tf import checkpoints, export
+from bert_tf import export
 from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
+from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
@@ -35,16 +36,19 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
 from tests.conftest import ROOT, assert_close, assert_refused, with_large_head
-from tests.finished_runs import config, write_run
-from tests.programs import PIECES, write_model_files
+from tests.finished_runs import config, write_model, write_run
+from tests.programs import PIECES
+
+
+def write_classifier(directory, **settings):
+    """Writes a finished run of a classifier of three classes; returns its directory."""
+    recorded = {"task": "text", "problem": "classification", "labels": ["x", "ý", "z"]} | settings
+    return write_run(directory, with_large_head(ClassifierModel(config(), 3)), **recorded)
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
-    model = with_large_head(ClassifierModel(config(), 3))
-    directory = tmp_path_factory.mktemp("runs") / "own"
-    recorded = {"task": "text", "problem": "classification", "labels": ["x", "ý", "z"]}
-    return write_run(directory, model, text_b_column="other", **recorded)
+    return write_classifier(tmp_path_factory.mktemp("runs") / "own", text_b_column="other")
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +96,8 @@ def test_examples_of_any_length_are_answered_in_their_order(model):
 
 
 def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
-    model = with_large_head(ClassifierModel(config(), 2))
-    settings = {"task": "text", "problem": "classification", "labels": ["x", "y"]}
-
     def served(name, text, second=""):
-        directory = write_run(tmp_path / name, model, text_column=text, text_b_column=second, **settings)
+        directory = write_classifier(tmp_path / name, text_column=text, text_b_column=second)
         return export.build(directory, ExportConfig())
 
     for name, columns, expected in (
@@ -388,11 +389,7 @@ def test_models_with_a_bilstm_are_refused(tmp_path, model, settings):
 
 
 def test_pre_trained_models_are_exported_from_any_directory(tmp_path):
-    model = with_large_head(SpanModel(config()))
-    write_model_files(tmp_path)
-    (tmp_path / "config.json").write_text(model.config.to_json_string())
-    variables = checkpoints.named_variables(model.encoder.weights)
-    saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
+    write_model(tmp_path, BertEncoder(config()))
     served = export.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)
     assert sorted(served.signatures()) == ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
@@ -428,9 +425,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
 
 
 def test_a_vocabulary_of_another_model_is_not_exported(tmp_path):
-    directory = write_run(
-        tmp_path / "run", ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
-    )
+    directory = write_classifier(tmp_path / "run")
     vocab_file = tmp_path / "run" / "vocab.txt"
     vocab_file.write_text("\n".join([*PIECES[:-2], *reversed(PIECES[-2:])]))
     assert_refused(r"recorded in .*run\.json", export.export_run, directory, str(tmp_path / "exported"))
@@ -454,9 +449,7 @@ def test_a_damaged_model_is_named(without_text, tmp_path, name, damage):
 
 def test_directories_may_have_any_name(tmp_path):
     name = "a[1]b\\c*?"
-    directory = write_run(
-        tmp_path / name, ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
-    )
+    directory = write_classifier(tmp_path / name)
     assert saver.latest_checkpoint(directory) == f"{directory}/model.ckpt-7"
     (tmp_path / name / "checkpoint").unlink()
     export.export_run(directory, str(tmp_path / "export" / name), ExportConfig(text=False))

@@ -3,8 +3,6 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf import checkpoints
-from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.fill_mask import FillMask, SentenceScore, pseudo_perplexity
 from bert_tf.pretraining.model import PretrainingModel
@@ -12,6 +10,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving import pretrained_encoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.finished_runs import write_model
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
 
@@ -23,9 +22,7 @@ def directory(tmp_path_factory):
     model = PretrainingModel(config)
     bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
     bias.assign(np.linspace(0, 70, len(PIECES)))  # makes the order of the guesses known
-    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
-    (directory / "bert_config.json").write_text(config.to_json_string())
-    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    write_model(directory, model, PIECES)
     return directory
 
 
@@ -82,10 +79,7 @@ def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(directory):
 
 
 def test_a_model_without_the_head_is_refused(tmp_path):
-    encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.weights))
-    (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    write_model(tmp_path, BertEncoder(tiny_config()), PIECES)
     assert_refused(r"model\.ckpt has no masked-LM head", FillMask, str(tmp_path))
 
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
-from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
@@ -18,8 +16,9 @@ from bert_tf.tasks.data_config import METRICS, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from tests import command_server, programs
+from tests import command_server, finished_runs, programs
 from tests.conftest import assert_refused
+from tests.finished_runs import write_model
 
 CLASSIFIER = "run_classifier.py --task_name=text --train_file={file} --do_train"
 SQUAD = "run_squad.py --train_file={file} --do_train"
@@ -212,9 +211,8 @@ def test_a_setting_that_does_not_fit_the_model_is_known_before_texts_are_tokeniz
 
 
 def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(run, tmp_path):
-    config, _ = programs.write_model_files(tmp_path)
-    encoder, checkpoint = BertEncoder(BertConfig.from_json_file(config)), str(tmp_path)
-    checkpoints.write_checkpoint(f"{tmp_path}/bert_model.ckpt", checkpoints.named_variables(encoder.weights))
+    write_model(tmp_path / "pretrained", BertEncoder(finished_runs.config()))
+    checkpoint = str(tmp_path / "pretrained")
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"bert/x": 1.0})
     for directory, flag in (("new", "--init_checkpoint"), ("out", "--output_dir")):
         made = run(do_train=False, output_dir=str(tmp_path / directory), init_checkpoint=checkpoint)

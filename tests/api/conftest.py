@@ -5,11 +5,12 @@ import shutil
 import keras
 import pytest
 
-from bert_tf import checkpoints, convert_checkpoint
+from bert_tf import convert_checkpoint
 from bert_tf.api import base
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from tests.conftest import tiny_config, with_large_head
+from tests.finished_runs import write_model
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +18,8 @@ def pretrained(tmp_path_factory):
     """A directory with a tiny, randomly initialised model and its vocabulary."""
     directory = tmp_path_factory.mktemp("pretrained")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
-    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = tiny_config(vocab_size=len(pieces), num_hidden_layers=1)
-    (directory / "bert_config.json").write_text(config.to_json_string())
     keras.utils.set_random_seed(1)
-    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}
-    checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
+    write_model(directory, BertEncoder(tiny_config(vocab_size=len(pieces), num_hidden_layers=1)), pieces)
     return str(directory)
 
 

@@ -19,8 +19,8 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.training import loop
 from tests import finished_runs, programs
-from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
-from tests.conftest import assert_close, assert_refused
+from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS
+from tests.conftest import assert_close, assert_refused, tensors_of
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
@@ -211,8 +211,7 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
     assert "--" not in str(raised.value)
     fit(stopped)
     fit(whole)
-    ours, expected = weights_of(tmp_path / "stopped"), weights_of(tmp_path / "whole")
-    assert all(np.array_equal(value, ours[name]) for name, value in expected.items())
+    np.testing.assert_equal(tensors_of(tmp_path / "stopped"), tensors_of(tmp_path / "whole"))
     assert fit(make("stopped"), num_train_steps=4, allow_changed_settings=True) == {}
     assert saver.latest_checkpoint(str(tmp_path / "stopped")).endswith("-4")
 
@@ -237,7 +236,7 @@ def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pre
         lengths = {"max_seq_length": programs.LENGTH, "max_predictions_per_seq": programs.PREDICTIONS}
         options = lengths if kind == "Pretrainer" else {}
         trained.fit(*data, num_train_steps=steps, batch_size=8, learning_rate=1e-3, **options)
-        return weights_of(trained._check_trained())
+        return tensors_of(trained._check_trained())
 
     def equal(some, others):
         return all(np.array_equal(value, others[name]) for name, value in some.items())
@@ -259,11 +258,11 @@ def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pre
 def test_a_loaded_estimator_trains_on_in_another_directory(pretrained, tmp_path):
     trained = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=tmp_path)
     trained.fit(TEXTS, np.linspace(0, 1, 24), **FIT)
-    loaded, before = bert_tf.Regressor.load(tmp_path), weights_of(tmp_path)
+    loaded, before = bert_tf.Regressor.load(tmp_path), tensors_of(tmp_path)
     loaded.fit(TEXTS, np.linspace(0, 1, 24), **FIT)
-    after = weights_of(loaded.output_dir)
+    after = tensors_of(loaded.output_dir)
     assert not np.array_equal(before["output_weights"], after["output_weights"])
-    assert np.array_equal(before["output_weights"], weights_of(tmp_path)["output_weights"])
+    assert np.array_equal(before["output_weights"], tensors_of(tmp_path)["output_weights"])
 
 
 def test_estimators_show_what_they_are_and_warn(pretrained, capsys):

@@ -12,8 +12,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from tests import programs
-from tests.api.tiny import weights_of
-from tests.conftest import assert_close, assert_refused
+from tests.conftest import assert_close, assert_refused, tensors_of
 from tests.programs import LENGTH, PREDICTIONS
 
 
@@ -140,14 +139,12 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
         "learning_rate": 1e-3,
     }
     programs.run("run_pretraining.py", "--do_train", *(f"--{name}={value}" for name, value in flags.items()))
-    ours, theirs = (weights_of(tmp_path / run / "model.ckpt-3") for run in ("ours", "theirs"))
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(value, theirs[name]) for name, value in ours.items())
+    np.testing.assert_equal(*(tensors_of(tmp_path / run / "model.ckpt-3") for run in ("ours", "theirs")))
     pretrainer.save(str(tmp_path / "saved"))
     further = bert_tf.Pretrainer.from_pretrained(str(tmp_path / "saved"), objective="mlm")
     assert further.config == bert_config
     assert further._start == str(tmp_path / "saved")
     loaded = bert_tf.load_model(str(tmp_path / "saved"))
     assert np.array_equal(
-        loaded.encoder.weights[0].numpy(), weights_of(tmp_path / "ours" / "best")[loaded.encoder.weights[0].path]
+        loaded.encoder.weights[0].numpy(), tensors_of(tmp_path / "ours" / "best")[loaded.encoder.weights[0].path]
     )

@@ -15,8 +15,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
-from tests.api.tiny import weights_of
-from tests.conftest import assert_close, assert_refused
+from tests.conftest import assert_close, assert_refused, tensors_of
 
 TEXTS = ["a fine day", "poor words", "day"]
 
@@ -62,7 +61,7 @@ def test_a_directory_determines_the_vectors_everywhere(directory, pretrained, tm
     assert_close(np.array([line["vector"] for line in lines]), vectors, 1e-5)
 
     masked_lm = MaskedLMHead(BertConfig.from_json_file(directory / "bert_config.json"))
-    weights = checkpoints.named_variables(masked_lm.weights) | weights_of(directory / "bert_model.ckpt")
+    weights = checkpoints.named_variables(masked_lm.weights) | tensors_of(directory / "bert_model.ckpt")
     checkpoints.write_checkpoint(str(directory / "bert_model.ckpt"), weights)
     export.export_run(directory, tmp_path / "exported")
     served = export.load(tmp_path / "exported", "sentence_vectors")

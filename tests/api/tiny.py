@@ -1,15 +1,8 @@
 """Small data, and settings with which a tiny model learns them."""
 
-from bert_tf import checkpoints
-
 GOOD, BAD = ("a fine day", "fine words here"), ("a poor day", "poor words here")
 TEXTS = [*GOOD, *BAD] * 6
 LABELS = ["pos", "pos", "neg", "neg"] * 6
 FIT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3}
 # Enough for the tiny model to tell the two kinds of texts apart.
 LEARN = {"epochs": 20, "batch_size": 8, "learning_rate": 5e-3, "evaluate_every": "end"}
-
-
-def weights_of(directory):
-    source = checkpoints.open_checkpoint(str(directory))
-    return {name: source.read(name) for name in source.shapes}

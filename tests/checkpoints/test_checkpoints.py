@@ -18,7 +18,7 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from bert_tf.training import resume
 from tests.checkpoints.legacy import writers
-from tests.conftest import GOLDEN, assert_close, assert_refused, golden_path, tiny_config, weights_of
+from tests.conftest import GOLDEN, assert_close, assert_refused, golden_path, tensors_of, tiny_config, weights_of
 
 
 def weights(model):
@@ -45,10 +45,7 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     assert_refused(r"--format is 'pt'.* tf1, hf", convert_checkpoint.convert, first, hf, "pt")
     convert_checkpoint.convert(first, hf, "hf")
     convert_checkpoint.convert(str(hf), str(back), "tf1")
-    source = checkpoints.open_checkpoint(str(back))
-    assert set(source.shapes) == set(weights(model))
-    for name, value in weights(model).items():
-        assert np.array_equal(source.read(name), value), name
+    np.testing.assert_equal(tensors_of(back), weights(model))
     assert BertConfig.from_json_file(str(back / "bert_config.json")) == config
     assert (back / "vocab.txt").read_text() == vocabulary
 
@@ -58,15 +55,12 @@ def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_pa
     original = golden_path("model/smallvar")
     convert_checkpoint.convert(str(original), str(tmp_path / "hf"), "hf")
     convert_checkpoint.convert(str(tmp_path / "hf"), str(tmp_path / "tf1"), "tf1")
-    before = checkpoints.open_checkpoint(str(original / "bert_model.ckpt"))
+    before = tensors_of(original / "bert_model.ckpt")
     # The original code reads checkpoints with TensorFlow 1's Saver.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, shape, use_resource=False) for name, shape in before.shapes.items()
-        }
+        variables = {name: tf.compat.v1.get_variable(name, x.shape, use_resource=False) for name, x in before.items()}
         tf.compat.v1.train.Saver().restore(session, str(tmp_path / "tf1" / "bert_model.ckpt"))
-        for name, value in session.run(variables).items():
-            assert np.array_equal(value, before.read(name)), name
+        np.testing.assert_equal(session.run(variables), before)
 
 
 @pytest.mark.golden
@@ -81,8 +75,7 @@ def test_optimizer_slots_are_ignored(name):
     assert "global_step" in summary.ignored
     assert {"bert/embeddings/word_embeddings/adam_m", "bert/embeddings/word_embeddings/adam_v"} <= set(summary.ignored)
     assert not summary.fresh
-    for path, value in weights(model).items():
-        assert np.array_equal(value, source.read(path))
+    np.testing.assert_equal(weights(model), {name: source.read(name) for name in weights(model)})
 
 
 @pytest.mark.parametrize("name", optimization.OPTIMIZERS)
@@ -114,7 +107,7 @@ def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     assert "bert/embeddings/word_embeddings has shape [41, 12] in the checkpoint, but [43, 12] in the model" in message
     assert "bert/encoder/layer_2/attention/self/query/kernel is in the model, but not in the checkpoint" in message
     assert "bert/extra is in the checkpoint, but not in the model" in message
-    assert all(np.array_equal(value, before[name]) for name, value in weights(deeper).items())
+    np.testing.assert_equal(weights(deeper), before)
 
 
 def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
@@ -185,10 +178,8 @@ def test_model_gardens_pre_training_checkpoints(tmp_path):
     table = model.kept["bert/embeddings/word_embeddings"]
     head = tf.train.Checkpoint(embedding_table=table)
     prefix = tf.train.Checkpoint(masked_lm=head, encoder=model).save(str(tmp_path / "ckpt"))
-    source = checkpoints.open_checkpoint(prefix)
-    assert source.kind == "garden" and set(source.shapes) == set(weights)
-    for name, array in weights.items():
-        np.testing.assert_array_equal(source.read(name), array)
+    assert checkpoints.open_checkpoint(prefix).kind == "garden"
+    np.testing.assert_equal(tensors_of(prefix), weights)
 
 
 @pytest.mark.parametrize("version", ["functional", "layered"])

@@ -10,14 +10,15 @@ import safetensors.numpy
 from huggingface_hub import constants
 
 import bert_tf
-from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import download, pretrained, reading, run_directory, saver
+from bert_tf import convert_checkpoint
+from bert_tf.checkpoints import download, pretrained, reading, run_directory
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.checkpoints.legacy import writers
-from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.conftest import assert_close, assert_refused, tensors_of, tiny_config
+from tests.finished_runs import write_model
 from tests.programs import PIECES, run
 
 NAME = "someone/tiny-bert"
@@ -27,10 +28,7 @@ NAME = "someone/tiny-bert"
 def released(tmp_path_factory):
     """The directory of a tiny model in the release's format."""
     directory = tmp_path_factory.mktemp("released")
-    config = tiny_config(vocab_size=len(PIECES))
-    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(BertEncoder(config).weights))
-    (directory / "bert_config.json").write_text(config.to_json_string())
-    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    write_model(directory, BertEncoder(tiny_config(vocab_size=len(PIECES))))
     return directory
 
 
@@ -138,17 +136,15 @@ def test_the_token_opens_a_gated_repository(hub, monkeypatch):
 
 
 def test_other_weights_are_downloaded_only_without_safetensors(hub, model, released, tmp_path):
-    weights = checkpoints.open_checkpoint(str(released))
-    writers.write_bin(tmp_path / "weights", {name: weights.read(name) for name in weights.shapes})
+    weights = tensors_of(released)
+    writers.write_bin(tmp_path / "weights", weights)
     hub.repositories[NAME]["pytorch_model.bin"] = (tmp_path / "weights").read_bytes()
     assert reading.find_checkpoint(NAME).endswith("model.safetensors")
     assert not hub.asked("GET", "pytorch_model.bin")
     del hub.repositories[NAME]["model.safetensors"]
     download._snapshot.cache_clear()
-    source = checkpoints.open_checkpoint(f"hf://{NAME}")
-    assert source.path.endswith("pytorch_model.bin") and source.shapes == weights.shapes
-    for name in weights.shapes:
-        np.testing.assert_array_equal(source.read(name), weights.read(name))
+    assert reading.find_checkpoint(NAME).endswith("pytorch_model.bin")
+    np.testing.assert_equal(tensors_of(f"hf://{NAME}"), weights)
 
 
 def test_a_repository_without_weights_is_refused(hub):
@@ -185,10 +181,8 @@ def shards(model):
 
 def test_weights_in_several_files_are_read(hub, shards, released):
     hub.repositories[NAME] = shards
-    source, expected = checkpoints.open_checkpoint(NAME), checkpoints.open_checkpoint(str(released))
-    assert source.path.endswith("model.safetensors.index.json") and source.shapes == expected.shapes
-    for name in expected.shapes:
-        np.testing.assert_array_equal(source.read(name), expected.read(name))
+    assert reading.find_checkpoint(NAME).endswith("model.safetensors.index.json")
+    np.testing.assert_equal(tensors_of(NAME), tensors_of(released))
 
 
 def zipped(directory, inside="uncased/", others=()):
@@ -202,26 +196,19 @@ def zipped(directory, inside="uncased/", others=()):
     return buffer.getvalue()
 
 
-def assert_is_released(path, released):
-    source, expected = checkpoints.open_checkpoint(path), checkpoints.open_checkpoint(str(released))
-    assert source.shapes == expected.shapes
-    name = "bert/pooler/dense/kernel"
-    np.testing.assert_array_equal(source.read(name), expected.read(name))
-
-
 @pytest.mark.parametrize("inside", ["uncased/", ""])
 def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
     archive = write("uncased.zip", zipped(released, inside))
-    assert_is_released(archive, released)
+    np.testing.assert_equal(tensors_of(archive), tensors_of(released))
     with files.open_file("ram://zips/uncased.zip", "wb") as writer:
         writer.write(zipped(released, inside))
-    assert_is_released("ram://zips/uncased.zip", released)
+    np.testing.assert_equal(tensors_of("ram://zips/uncased.zip"), tensors_of(released))
     assert pretrained.find_model(archive, "load()")[-1] is not None
     hub.files["uncased.zip"] = zipped(released, inside)
     url = f"{hub.url}/files/uncased.zip"
     assert reading.find_checkpoint(url).endswith("/uncased/bert_model.ckpt")
     go_offline(monkeypatch)
-    assert_is_released(url, released)
+    np.testing.assert_equal(tensors_of(url), tensors_of(released))
     assert len(hub.asked("GET", "uncased.zip")) == 1
     assert "not in the cache. Unset HF_HUB_OFFLINE" in error(f"{hub.url}/files/other.zip")
 
@@ -242,7 +229,7 @@ def test_a_damaged_zip_file_is_an_error_and_leaves_nothing(hub, released, write,
     hub.broken["/files/model.zip"] = [len(whole) - 100]
     assert "the download failed (100 bytes are missing" in error(f"{hub.url}/files/model.zip")
     assert not [path for path in (tmp_path / "assets").rglob("*") if path.is_file()]
-    assert_is_released(f"{hub.url}/files/model.zip", released)
+    np.testing.assert_equal(tensors_of(f"{hub.url}/files/model.zip"), tensors_of(released))
 
 
 def test_nothing_is_unpacked_outside_the_cache_and_other_archives_are_refused(hub, released, write, tmp_path):
@@ -264,15 +251,15 @@ def test_only_model_files_up_to_a_size_are_unpacked(hub, released, write, tmp_pa
         assert "more than 1e-06 GB" in error(path)
         assert not list((tmp_path / "assets").rglob("*.txt"))
     monkeypatch.setattr(download, "_MAX_GIGABYTES", 1e-4)  # without the CSV file
-    assert_is_released(path, released)
+    np.testing.assert_equal(tensors_of(path), tensors_of(released))
     assert "Unpacking " in capsys.readouterr().err
     names = {path.name for path in (tmp_path / "assets").rglob("*")}
     assert "labels.json" in names and not names & {"run.py", "data.csv"}
 
 
 def test_a_directory_with_a_scheme_is_read_by_tensorflow(released):
-    assert_is_released(f"file://{released}", released)
-    assert_is_released(f"file://{released}/bert_model.ckpt", released)
+    np.testing.assert_equal(tensors_of(f"file://{released}"), tensors_of(released))
+    np.testing.assert_equal(tensors_of(f"file://{released}/bert_model.ckpt"), tensors_of(released))
     assert bert_tf.load_model(f"file://{released}").tokenizer is not None
 
 

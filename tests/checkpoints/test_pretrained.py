@@ -13,18 +13,15 @@ from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.finished_runs import write_model
 
-VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
+PIECES = (*SPECIAL_TOKENS, "a", "b")
 
 
-def save(directory, vocab=VOCAB):
-    encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(encoder.weights))
-    (directory / "bert_config.json").write_text(tiny_config().to_json_string())
-    if vocab:
-        (directory / "vocab.txt").write_text(vocab)
-    return encoder
+def save(directory, pieces=PIECES):
+    return write_model(directory, BertEncoder(tiny_config()), pieces)
 
 
 def test_load_and_encode_token_ids(tmp_path):
@@ -76,12 +73,12 @@ def test_the_type_of_matrix_multiplications_is_that_of_keras_by_default(tmp_path
 
 
 def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path, capsys):
-    save(tmp_path, VOCAB + "A\n")
+    save(tmp_path, [*PIECES, "A"])
     assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
     assert "so --do_lower_case=False is used" in capsys.readouterr().err
     assert bert_tf.load_model(str(tmp_path), do_lower_case=True).tokenizer.do_lower_case
     assert "Warning" in capsys.readouterr().err
-    (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "中"]))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
     with pytest.raises(InputError, match=r"settings next to .* has False\. Omit the flag"):
@@ -100,7 +97,8 @@ def test_a_left_to_right_model_is_loaded_as_one(tmp_path):
 
 
 def test_a_vocabulary_may_be_missing_but_no_config(tmp_path):
-    save(tmp_path, vocab=None)
+    save(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
     assert bert_tf.load_model(str(tmp_path)).tokenizer is None
     (tmp_path / "bert_config.json").unlink()
     assert_refused(r"has no bert_config\.json or config\.json", bert_tf.load_model, str(tmp_path))
@@ -174,8 +172,7 @@ def test_nothing_random_is_returned_where_no_pooler_was_loaded(tmp_path):
 
 @pytest.mark.parametrize("formats", [["hf", "tf1", "hf"], ["tf1", "tf1", "hf", "tf1"]])
 def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
-    (tmp_path / "0").mkdir()
-    encoder = save(tmp_path / "0", VOCAB + "[unused0]\nE\né\n")
+    encoder = save(tmp_path / "0", [*PIECES, "[unused0]", "E", "é"])
     (tmp_path / "0" / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     (tmp_path / "new.txt").write_text("[URL]\n[unused0]\n")
     added = [tmp_path / "new.txt", *[[]] * len(formats)]
@@ -195,14 +192,14 @@ def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
 def test_vocabularies_that_do_not_belong_to_the_model_are_refused(tmp_path):
     save(tmp_path)
     config = tiny_config()
-    for name, text, error in (
-        ("swapped.txt", VOCAB.replace("a\nb", "b\na"), "id 5 is 'b', but 'a'"),
-        ("shorter.txt", VOCAB.removesuffix("b\n"), None),
-        ("longer.txt", VOCAB + "".join(f"c{number}\n" for number in range(config.vocab_size)), "--added_tokens"),
+    for name, pieces, error in (
+        ("swapped.txt", [*SPECIAL_TOKENS, "b", "a"], "id 5 is 'b', but 'a'"),
+        ("shorter.txt", PIECES[:-1], None),
+        ("longer.txt", [*PIECES, *(f"c{number}" for number in range(config.vocab_size))], "--added_tokens"),
     ):
         path = tmp_path / "given" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text("\n".join(pieces))
         if error is None:
             assert len(pretrained.tokenizer_of(str(tmp_path), config, str(path)).vocab) == 6
         else:

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf import checkpoints, convert_checkpoint, export
+from bert_tf import convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
@@ -30,10 +30,12 @@ from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.finished_runs import write_model
 from tests.programs import PIECES
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LONGEST = 14
+CONFIG = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
 
 
 def run_of(directory, write, batch_size=4, learning_rate=1e-3, **settings):
@@ -43,10 +45,9 @@ def run_of(directory, write, batch_size=4, learning_rate=1e-3, **settings):
     rows = [f"{text}\t{'yes' if 'a' in text else 'no'}\n" for text in words]
     parts = {"train": rows[:24], "dev": rows[24:], "test": rows[30:]}
     paths = {split: write(f"{split}.tsv", "text\tlabel\n" + "".join(part)) for split, part in parts.items()}
-    config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     training = TrainingConfig(str(directory), OptimizerConfig(learning_rate), batch_size, seed=1)
-    return FinetuningRun(text_task(paths), settings_of(training, **settings), (config, tokenizer))
+    return FinetuningRun(text_task(paths), settings_of(training, **settings), (CONFIG, tokenizer))
 
 
 def text_task(paths, **settings):
@@ -333,11 +334,9 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
 
 
 def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
-    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
-    pretrained = BertEncoder(tiny_config(vocab_size=len(PIECES), num_hidden_layers=1))
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.weights))
+    write_model(tmp_path / "pretrained", BertEncoder(CONFIG))
     write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
-    finetune(run_of(tmp_path / "out", write, init_checkpoint=checkpoint, do_train=True))
+    finetune(run_of(tmp_path / "out", write, init_checkpoint=str(tmp_path / "pretrained"), do_train=True))
     assert run_directory.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
@@ -347,11 +346,9 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
 
 def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     out = str(tmp_path / "out")
-    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
     settings = {"do_train": True, "bilstm_layers": 1}
-    encoder = BertEncoder(tiny_config(vocab_size=len(PIECES), num_hidden_layers=1))
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
-    finetune(run_of(out, write, init_checkpoint=checkpoint, **settings, bilstm_units=3))
+    write_model(tmp_path / "pretrained", BertEncoder(CONFIG))
+    finetune(run_of(out, write, init_checkpoint=str(tmp_path / "pretrained"), **settings, bilstm_units=3))
     assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # to evaluate, without the flag
     assert later.restore() == 6  # every variable is in the checkpoint

@@ -182,20 +182,11 @@ def sequential(config=SHALLOW):
     return keras.Sequential([BertEncoder(config, seed=1), ClassificationHead(config, 2, seed=1)])
 
 
-def test_a_model_learns_is_evaluated_and_predicts():
-    check_that_a_model_learns("subclassed")
-
-
-def test_a_model_learns_on_two_devices():
-    check_that_a_model_learns("mirrored")
-
-
-def check_that_a_model_learns(how):
-    mirrored = how == "mirrored"
-    strategy = build_strategy(DistributionConfig("mirrored")) if mirrored else tf.distribute.get_strategy()
+@pytest.mark.parametrize("subclassed", [True, False])
+def test_a_model_learns_is_evaluated_and_predicts_on_one_device_and_on_two(subclassed):
+    strategy = tf.distribute.get_strategy() if subclassed else build_strategy(DistributionConfig("mirrored"))
     with strategy.scope():
         keras.utils.set_random_seed(1)
-        subclassed = how == "subclassed"
         model = Subclassed(dtype="mixed_bfloat16", gradient_checkpointing=True) if subclassed else sequential()
         # XLA, Keras's default, takes seconds to compile; the checks of Keras do.
         model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=False)
@@ -205,7 +196,7 @@ def check_that_a_model_learns(how):
     history = model.fit(repeated, np.tile(LABELS, 15), batch_size=6, epochs=2, shuffle=False, verbose=0).history
     assert history["accuracy"][-1] == 1
     assert history["loss"][-1] < 0.3
-    if how == "subclassed":
+    if subclassed:
         assert model.evaluate(inputs, LABELS, batch_size=6, verbose=0)[1] == 1
     predicted = model.predict(inputs, batch_size=6, verbose=0)
     assert_close(predicted.argmax(axis=-1), LABELS, 0)

@@ -15,7 +15,7 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.text import packed_rows, placement
 from bert_tf.text.packed_rows import Tokens
 from bert_tf.text.placement import MicroBatch, Sizes
-from tests.conftest import assert_close, tiny_config, without_dropout
+from tests.conftest import assert_close, loss_and_gradients, tiny_config, without_dropout
 
 LENGTH, PREDICTIONS = 9, 3
 
@@ -109,13 +109,9 @@ def model_of(name):
     return kind(without_dropout(tiny_config()), **options)
 
 
-def loss_and_gradients(model, batch):
+def results_of(model, batch):
     batch = {name: tf.constant(x) for name, x in batch.items()}
-    trained = [variable.value for variable in model.trained_variables]
-    with tf.GradientTape() as tape:
-        loss, sums = model.loss(batch, model.totals(batch), seed=tf.constant([1, 2]))
-    gradients = map(tf.convert_to_tensor, tape.gradient(loss, trained))
-    return loss, sums, list(gradients), model.totals(batch), model.flops(batch)
+    return *loss_and_gradients(model, batch), model.totals(batch), model.flops(batch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -126,7 +122,7 @@ def test_losses_and_gradients_are_those_of_padded_sequences(name, lengths):
         lengths = tuple(filter(None, lengths))
     model = model_of(name)
     padded = sequences_of(lengths) | labels_of(lengths, choices) | (predictions_of(lengths) if choices == 1 else {})
-    expected, found = loss_and_gradients(model, padded), loss_and_gradients(model, packed(lengths, choices))
+    expected, found = results_of(model, padded), results_of(model, packed(lengths, choices))
     tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 2e-5), found[:2], expected[:2])
     tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, 1e-5), found[3:], expected[3:])
     for variable, a, b in zip(model.trained_variables, found[2], expected[2], strict=True):

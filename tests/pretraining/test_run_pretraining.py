@@ -24,8 +24,7 @@ from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
-from tests.api.tiny import weights_of
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, tensors_of
 from tests.programs import LENGTH, PREDICTIONS
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
@@ -112,10 +111,10 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert "Traceback" not in output
 
     # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
-    saver.CheckpointSaver(str(tmp_path / "resumed"), 1).save(4, weights_of(out / "model.ckpt-4"))
+    saver.CheckpointSaver(str(tmp_path / "resumed"), 1).save(4, tensors_of(out / "model.ckpt-4"))
     without_evaluation = [flag for flag in command[:-1] if not re.search("eval|best", flag.partition("=")[0])]
     programs.run(*without_evaluation, f"--output_dir={tmp_path / 'resumed'}")
-    np.testing.assert_equal(weights_of(tmp_path / "resumed" / "model.ckpt-6"), weights_of(out / "model.ckpt-6"))
+    np.testing.assert_equal(tensors_of(tmp_path / "resumed" / "model.ckpt-6"), tensors_of(out / "model.ckpt-6"))
 
 
 def make_run(files, directory, config=None, data=None, second=None, train_batch_size=8, **options):

@@ -1,8 +1,6 @@
 import errno
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +10,7 @@ import tensorflow as tf
 from bert_tf.runtime import errors, files, output_checks
 from bert_tf.runtime.files import InputError
 from tests.conftest import assert_refused
+from tests.torture import kills
 
 
 def write(path):
@@ -113,28 +112,25 @@ def test_errors_while_a_directory_is_written_are_explained(tmp_path):
     assert os.listdir(tmp_path) == ["export"]
 
 
-KILLED = """
-import os, sys
-from bert_tf.runtime import files
-with (files.replacing if sys.argv[2] == "file" else files.replacing_directory)(sys.argv[1]) as output:
-    if sys.argv[2] == "file":
-        output.write("half" * 100)
-        output.flush()
-    else:
-        open(f"{output}/half", "w").close()
-        os.mkdir(f"{output}/x")
-    os._exit(9)
-"""
-
-
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_what_a_killed_program_leaves_is_used_again_unless_another_is_writing(tmp_path, kind):
+    replace = files.replacing if kind == "file" else files.replacing_directory
+
+    def write_half():
+        with replace(str(tmp_path / "out")) as output:
+            if kind == "file":
+                output.write("half" * 100)
+                output.flush()
+            else:
+                (Path(output) / "half").touch()
+                (Path(output) / "x").mkdir()
+            os._exit(9)
+
     def kill():
-        return subprocess.run([sys.executable, "-c", KILLED, tmp_path / "out", kind], check=False).returncode
+        return kills.in_child(write_half)[0]
 
     for _ in range(2):
         assert kill() == 9 and os.listdir(tmp_path) == ["out.tmp-0"]
-    replace = files.replacing if kind == "file" else files.replacing_directory
     with replace(str(tmp_path / "out")) as output:
         assert kill() == 9 and sorted(os.listdir(tmp_path)) == ["out.tmp-0", "out.tmp-1"]
         if kind == "file":

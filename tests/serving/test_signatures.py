@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoints
-from bert_tf.checkpoints import saver
 from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import inference_encoder
 from bert_tf.serving.inference_encoder import InferenceEncoder
@@ -32,6 +29,7 @@ from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
+from tests.finished_runs import write_model
 from tests.programs import write_model_files
 
 LENGTH = 14
@@ -195,18 +193,10 @@ def test_answers(tokenizer, sizes, threshold):
         assert [text.decode() for text in found["answers"][i, :count]] == [entry["text"] for entry in listed]
         expected_probabilities = [entry["probability"] for entry in listed]
         assert_close(found["answer_probabilities"][i, :count], expected_probabilities, 1e-4)
-        for text, start, end in zip(*(found[f"answer{x}"][i, :count] for x in ("s", "_starts", "_ends")), strict=True):
-            assert texts[i][1][start:end] == text.decode()
         if is_version_2:
             (null,) = [entry for entry in best if not entry["text"]]
             assert found["null_probability"][i] == pytest.approx(null["probability"], abs=1e-4)
             assert found["null_threshold"][i] == np.float32(threshold)
-        entry = next((entry for entry in best if entry["text"] == expected[i] != ""), None)
-        if entry:
-            assert found["score"][i] == pytest.approx(entry["start_logit"] + entry["end_logit"], abs=1e-4)
-        if is_version_2 and predictions.null_odds[str(i)] < 1e6:
-            odds = found["null_score"][i] - found["score"][i]
-            assert odds == pytest.approx(predictions.null_odds[str(i)], abs=1e-4)
 
 
 def test_answers_need_room_for_text_beside_the_question():
@@ -333,10 +323,8 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
     found = served["fill_mask"](text_a=tf.constant(texts))
     assert found["num_masks"].numpy().tolist() == [1, 0, 2, 0, 1]
     assert found["truncated"].numpy().tolist() == [False] * 4 + [True]
-    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(model.variables))
-    (tmp_path / "bert_config.json").write_text(model.encoder.config.to_json_string())
-    files.copy(tokenizer.vocab_file, str(tmp_path / "vocab.txt"))
-    filler = FillMask(str(tmp_path / "model.ckpt"), do_lower_case=True)
+    write_model(tmp_path, model)
+    filler = FillMask(str(tmp_path), do_lower_case=True)
     for i in (0, 2):
         for j, guesses in enumerate(filler(texts[i], 5)):
             assert [name.decode() for name in found["guesses"][i, j].numpy()] == [guess.token for guess in guesses]

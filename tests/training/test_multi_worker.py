@@ -15,8 +15,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
 from tests import programs
-from tests.api.tiny import weights_of
-from tests.conftest import assert_close
+from tests.conftest import assert_close, tensors_of
 from tests.pretraining.test_run_pretraining import flags
 
 pytestmark = pytest.mark.plain
@@ -98,7 +97,7 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     for name, value in results[0].items():
         assert float(results[1][name]) == pytest.approx(float(value), rel=1e-4), name
 
-    one, together = weights_of(tmp_path / "one"), weights_of(tmp_path / "together")
+    one, together = tensors_of(tmp_path / "one"), tensors_of(tmp_path / "together")
     assert together["global_step"] == 100
     for name, value in one.items():
         assert_close(together[name], value, 1e-5, name)
@@ -194,7 +193,7 @@ def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_p
     assert f"error: worker 0 has ended: {message}" in output and "resumes from step 10." in output
     output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
     assert "Warning: replicas was 2, and is 1 now." in output
-    assert weights_of(tmp_path / "out")["global_step"] == 40
+    assert tensors_of(tmp_path / "out")["global_step"] == 40
 
 
 @pytest.mark.parametrize(

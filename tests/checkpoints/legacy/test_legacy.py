@@ -14,7 +14,7 @@ from bert_tf.checkpoints.restoring import restore
 from bert_tf.encoder import BertEncoder
 from tests.checkpoints.legacy import writers
 from tests.checkpoints.legacy.writers import CONFIG, INPUTS, PIECES
-from tests.conftest import assert_close
+from tests.conftest import assert_close, tensors_of
 
 HEADS = [(), ("masked LM",), ("next sentence",), ("masked LM", "next sentence"), ("classifier",), ("answerer",)]
 TANH = CONFIG.replace(hidden_act="gelu")
@@ -31,13 +31,10 @@ def assert_has(path, weights, config=CONFIG):
     """Checks the config, all arrays, and the outputs of the encoder."""
     loaded = bert_tf.load_model(path)
     assert loaded.config == config
-    assert set(loaded.source.shapes) == set(weights)
-    for name, array in weights.items():
-        assert loaded.source.shapes[name] == array.shape
-        np.testing.assert_array_equal(loaded.source.read(name), array, err_msg=name)
-    variables = {variable.path: variable for variable in loaded.encoder.weights}
-    for name in variables:
-        np.testing.assert_array_equal(variables[name], weights[name])
+    assert loaded.source.shapes == {name: array.shape for name, array in weights.items()}
+    np.testing.assert_equal({name: loaded.source.read(name) for name in weights}, dict(weights))
+    for variable in loaded.encoder.weights:
+        np.testing.assert_array_equal(variable, weights[variable.path])
     return loaded
 
 
@@ -53,27 +50,20 @@ def in_shards(directory, weights, write, stem, suffix, **options):
 
 @pytest.mark.parametrize("is_sharded", [False, True])
 @pytest.mark.parametrize("heads", HEADS)
-def test_pytorch_model_bin(tmp_path, heads, is_sharded):
+@pytest.mark.parametrize(
+    ("write", "stem", "suffix", "of_shards"),
+    [(writers.write_bin, "pytorch_model", "bin", {}), (writers.write_h5, "tf_model", "h5", {"model": ""})],
+    ids=["PyTorch", "HDF5"],
+)
+def test_models_of_transformers(tmp_path, heads, is_sharded, write, stem, suffix, of_shards):
     weights = writers.arrays(heads=heads)
     writers.write_files(tmp_path / "m")
     if is_sharded:
-        in_shards(tmp_path / "m", weights, writers.write_bin, "pytorch_model", "bin")
+        in_shards(tmp_path / "m", weights, write, stem, suffix, **of_shards)
     else:
-        writers.write_bin(tmp_path / "m/pytorch_model.bin", weights)
+        write(tmp_path / f"m/{stem}.{suffix}", weights)
     loaded = assert_has(tmp_path / "m", weights)
     assert loaded.tokenizer.rules["do_lower_case"] is False
-
-
-@pytest.mark.parametrize("is_sharded", [False, True])
-@pytest.mark.parametrize("heads", HEADS)
-def test_tf_model_h5(tmp_path, heads, is_sharded):
-    weights = writers.arrays(heads=heads)
-    writers.write_files(tmp_path / "m")
-    if is_sharded:
-        in_shards(tmp_path / "m", weights, writers.write_h5, "tf_model", "h5", model="")
-    else:
-        writers.write_h5(tmp_path / "m/tf_model.h5", weights)
-    assert_has(tmp_path / "m", weights)
 
 
 def test_half_precision_copies_and_old_names(tmp_path):
@@ -231,9 +221,7 @@ def test_bfloat16_arrays_of_keras(tmp_path):
             name = writers.hub_name(released)[1]
             del file[name]
             file[name] = writers.garden_array(released, array).view("V2")
-    source = checkpoints.open_checkpoint(tmp_path / "m")
-    for name, array in rounded.items():
-        np.testing.assert_array_equal(source.read(name), array.astype(np.float32))
+    np.testing.assert_equal(tensors_of(tmp_path / "m"), {name: x.astype(np.float32) for name, x in rounded.items()})
 
 
 def test_models_in_a_bucket(tmp_path):
