@@ -1,17 +1,19 @@
 """Token classification: a tag for each word, and named entities."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, Unpack
 
 import numpy as np
 
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
+from bert_tf.api.setting_types import TokenClassifierSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
+from bert_tf.tasks.data_config import TAGGING, DataConfig, TagScheme
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
 
@@ -37,9 +39,7 @@ class TaggedEntity(NamedTuple):
 class TokenClassifierOptions(Settings, frozen=True):
     """The settings of a `TokenClassifier`."""
 
-    tag_scheme: Annotated[
-        Literal[(schemes.AUTO, *TAG_SCHEMES)], about("Tagging scheme. auto detects it in the training data.")
-    ] = schemes.AUTO
+    tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it in the training data.")] = schemes.AUTO
 
 
 class TokenClassifier(Estimator):
@@ -65,6 +65,13 @@ class TokenClassifier(Estimator):
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(  # noqa: D102 (inherited)
+            cls, path: PathLike, labels: Labels = None, **settings: Unpack[TokenClassifierSettings]
+        ) -> Self: ...
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Sentence]:
         table = []

@@ -10,8 +10,6 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 
 SERVING_DEFAULT = "serving_default"
-DTYPES = ("float32", "bfloat16")
-QUANTIZATIONS = ("none", "int8")
 # The libraries that can run an exported model.
 ENGINES = ("tensorflow", "litert")
 # Models for LiteRT, with 8-bit and 32-bit weights.
@@ -54,17 +52,17 @@ class ExportConfig(Settings, frozen=True):
         run's.
 
     Raises:
-      InputError: if `onnx` is True but tf2onnx is not installed.
+      InputError: if a library is missing that writes an ONNX model.
     """
 
     needs: ClassVar[str] = "do_export"
 
     dtype: Annotated[
-        Literal[(*DTYPES, "mixed_bfloat16")],
+        Literal["float32", "bfloat16", "mixed_bfloat16"],
         about("Type of exported weights and of matrix multiplications.", flag="export_dtype"),
     ] = "float32"
     quantize: Annotated[
-        Literal[QUANTIZATIONS], about("int8: also write a LiteRT model with 8-bit weights.", flag="export_quantize")
+        Literal["none", "int8"], about("int8: also write a LiteRT model with 8-bit weights.", flag="export_quantize")
     ] = "none"
     onnx: Annotated[bool, about("Also write an ONNX model; needs tf2onnx.", flag="export_onnx")] = False
     text: Annotated[bool, about("Take raw strings; if False, take only token ids.", flag="export_text")] = True
@@ -72,9 +70,15 @@ class ExportConfig(Settings, frozen=True):
     null_score_diff_threshold: float | None = None
     answers: dict[str, int] = msgspec.field(default_factory=dict)
     litert: Annotated[bool, about("Also write a LiteRT model in float32.", flag="export_litert")] = False
+    onnx_int8: Annotated[
+        bool,
+        about("Also write an ONNX model with 8-bit weights; needs tf2onnx, onnxruntime.", flag="export_onnx_int8"),
+    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
-        if self.onnx:
-            lazy_imports.require("tf2onnx", "--export_onnx")
+        if self.onnx or self.onnx_int8:
+            lazy_imports.require("tf2onnx", "--export_onnx" if self.onnx else "--export_onnx_int8")
+        if self.onnx_int8:
+            lazy_imports.require("onnxruntime", "--export_onnx_int8")
