@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import download
 from bert_tf.config import POOLINGS
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.errors import InputError, check, require_whole
 from bert_tf.runtime.settings import Settings
 from bert_tf.text import Tokenizer
 from bert_tf.text.tokenizer_config import SENTENCE_CONFIG_FILE
@@ -41,6 +42,9 @@ _POOLING_MODES = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_cls_token": "cls",
 }
+
+# The numbers of queries and of vectors that `search` compares at a time.
+_SEARCHED_QUERIES, _SEARCHED_VECTORS = 1024, 4096
 
 
 def check_layers(numbers: Iterable[int], num_layers: int, place: str) -> None:
@@ -133,6 +137,48 @@ class VectorConfig(Settings, frozen=True):
             return tf.reduce_max(tf.where(is_token, states, states.dtype.min), axis=1)
         weights = tf.cast(is_token, tf.float32)
         return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors [..., H] scaled to length 1. Zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the k vectors with the largest cosine similarity to each query, by comparing all of them.
+
+    A part of the corpus is compared at a time, so memory does not depend on its size.
+
+    Args:
+      queries: [q, H].
+      corpus: [n, H], in memory or an `np.memmap`.
+      k: the number of vectors to find, n at most.
+
+    Returns:
+      The indices in the corpus, int64 [q, k], and the similarities, float32 [q, k], largest first. Vectors with the
+      same similarity are sorted by index.
+
+    Raises:
+      InputError: if k is below 1, or the vectors have different sizes.
+    """
+    require_whole("k", k, 1)
+    if queries.shape[1:] != corpus.shape[1:]:
+        raise InputError(f"shape {corpus.shape}, but the queries have {queries.shape}. Use the same encoder.", "corpus")
+    size = len(queries), min(k, len(corpus))
+    numbers, scores = np.zeros(size, np.int64), np.zeros(size, np.float32)
+    for first in range(0, len(queries), _SEARCHED_QUERIES):
+        part = slice(first, first + _SEARCHED_QUERIES)
+        unit_queries = unit_vectors(queries[part])
+        found, best = numbers[part, :0], scores[part, :0]
+        for begin in range(0, len(corpus), _SEARCHED_VECTORS):
+            vectors = np.asarray(corpus[begin : begin + _SEARCHED_VECTORS], np.float32)
+            similarities = unit_queries @ unit_vectors(vectors).T
+            indices = np.broadcast_to(begin + np.arange(similarities.shape[1]), similarities.shape)
+            best = np.concatenate([best, similarities], axis=1)
+            best, places = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # of equals, the first one
+            found = np.take_along_axis(np.concatenate([found, indices], axis=1), places, axis=1)
+        numbers[part], scores[part] = found, best
+    return numbers, scores
 
 
 class SentenceModel(NamedTuple):

@@ -184,8 +184,28 @@ class SentenceEncoder(NamesArguments):
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m]."""
-        a, b = (x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12) for x in (a, b))
-        return a @ b.T
+        return sentence_vectors.unit_vectors(a) @ sentence_vectors.unit_vectors(b).T
+
+    def search(self, queries: Any, corpus: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the k texts of a corpus with the largest cosine similarity to each query.
+
+            vectors = encoder.encode(["The whale was white.", "She danced with him."])
+            indices, scores = encoder.search(["a dance"], vectors, k=1)
+
+        Args:
+          queries: texts, or their vectors [q, H].
+          corpus: texts, or their vectors [n, H], in memory or an `np.memmap`. Encode a corpus once if you search it
+            several times.
+          k: the number of texts to find, n at most.
+
+        Returns:
+          See `bert_tf.sentence_vectors.search`.
+
+        Raises:
+          InputError: if k is below 1, a text can't be used, or the vectors have different sizes.
+        """
+        vectors = (x if isinstance(x, np.ndarray) and x.ndim > 1 else self.encode(x) for x in (queries, corpus))
+        return sentence_vectors.search(*map(np.atleast_2d, vectors), k)
 
     @functools.cached_property
     def _encoder(self) -> InferenceEncoder:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import checkpoints, convert_checkpoint, export
+from bert_tf import checkpoints, convert_checkpoint, export, sentence_vectors
 from bert_tf.config import BertConfig
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
@@ -214,3 +214,39 @@ def test_the_files_of_sentence_transformers_6_are_read(directory):
     )
     encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert encoder.config == VectorConfig("cls", True, prompts=(("document", ""), ("query", "")))
+
+
+@pytest.mark.parametrize("sizes", [(1024, 4096), (3, 7), (1, 1)])
+def test_a_search_finds_what_a_comparison_of_all_vectors_finds(sizes, monkeypatch, tmp_path):
+    monkeypatch.setattr(sentence_vectors, "_SEARCHED_QUERIES", sizes[0])
+    monkeypatch.setattr(sentence_vectors, "_SEARCHED_VECTORS", sizes[1])
+    rng = np.random.default_rng(1)
+    queries, corpus = rng.integers(-2, 3, [5, 4]).astype(np.float32), rng.integers(-1, 2, [40, 4]).astype(np.float16)
+    stored = np.memmap(tmp_path / "vectors", np.float16, "w+", shape=corpus.shape)
+    stored[:] = corpus
+    cosines = np.array(
+        [[q @ v / (max(np.linalg.norm(q) * np.linalg.norm(v), 1e-12)) for v in corpus.astype(float)] for q in queries]
+    )
+    for k in (1, 6, 99):
+        indices, scores = sentence_vectors.search(queries, stored, k)
+        assert indices.shape == scores.shape == (5, min(k, 40)) and scores.dtype == np.float32
+        assert_close(scores, -np.sort(-cosines, axis=1)[:, :k], 1e-6)
+        assert_close(np.take_along_axis(cosines, indices, axis=1), scores, 1e-6)
+        for row, values in zip(indices, scores, strict=True):
+            assert all(a < b for a, b, same in zip(row, row[1:], np.diff(values) == 0, strict=False) if same)
+    same = np.concatenate([np.eye(4)] * 3)
+    assert sentence_vectors.search(np.eye(4), same, 4)[0].tolist()[1] == [1, 5, 9, 0]
+
+
+def test_texts_are_searched(pretrained):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+    vectors = encoder.encode(TEXTS)
+    indices, scores = encoder.search(["day", "a fine day"], TEXTS, k=2)
+    assert indices[:, 0].tolist() == [2, 0]
+    assert_close(scores, -np.sort(-encoder.similarity(vectors[[2, 0]], vectors), axis=1)[:, :2], 1e-6)
+    assert encoder.search("day", vectors, k=1)[0].tolist() == [[2]]
+    assert encoder.search([], vectors)[0].shape == (0, 3)
+    with pytest.raises(InputError, match="k is 0"):
+        encoder.search(["day"], vectors, k=0)
+    with pytest.raises(InputError, match=r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)"):
+        encoder.search(["day"], vectors[:, :5])
