@@ -56,7 +56,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/tpu.md", "requirements-tpu.txt", "installs"),
     ("docs/howto/tpu.md", "gcloud storage cp", "needs a bucket"),
     ("docs/howto/tpu.md", "MODEL=gs://", "needs a TPU"),
-    ("docs/howto/tpu.md", "--recipe=bert_base", "needs a TPU"),
+    ("docs/howto/tpu.md", "--second_input_file", "needs a TPU"),
     ("docs/howto/tpu.md", "tensorboard", "needs a bucket"),
     ("docs/howto/tpu.md", "tpu-vm delete", "needs a TPU"),
     ("docs/howto/long-documents.md", "benchmarks.long_documents", "takes half an hour, and needs a model"),
