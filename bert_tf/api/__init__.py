@@ -13,7 +13,7 @@
 
 The estimators and the programs use the same tasks and settings and call the same `finetune`. With the same data and
 settings, they compute the same weights. The programs can evaluate and export the run directory of an estimator. All
-names are also available from `bert_tf`. Nothing below this package imports it.
+names except `Estimator` are also available from `bert_tf`. Nothing below this package imports it.
 
 Messages name a setting by its flag, such as --num_train_epochs. The argument has the same name without dashes.
 """

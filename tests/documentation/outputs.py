@@ -5,7 +5,7 @@ that has a word must be printed, in the same order. Numbers match any number, be
 and `...` matches any text. A comment on the line before the block changes this:
 
     <!-- output: exact -->        numbers must be equal
-    <!-- output: predicted -->    quoted texts, except keys, and words before percentages match any words of a model
+    <!-- output: predicted -->    quoted texts, except keys, and words before a percentage or a last number match any
     <!-- output: skip -->         not compared: printed by another program, or of another form for small data
 """
 
@@ -16,9 +16,9 @@ from tests.documentation.pages import RUN, Block
 
 LANGUAGES = ("text", "json")
 MARKERS = ("", "exact", "predicted", "skip")
-# The parts of a line: quoted texts and words before percentages, "...", numbers, spaces, and other characters.
+# The parts of a line: predicted words, "...", numbers, spaces, and other characters.
 _KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
-_PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+%))|"
+_PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+(?:%|$)))|"
 _PART = r"(?P<gap>\.\.\.)|(?P<number>\s*-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?\s*)|(?P<space>\s+)|."
 _PATTERNS = {
     "predicted": rf"(?:{_TEXT}|\S+)",
