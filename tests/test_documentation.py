@@ -50,6 +50,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/distillation.md", "make notebook-files", "downloads"),
     ("docs/howto/pretrain.md", "pip install mlflow", "installs"),
     ("docs/howto/pretrain.md", "mlflow.search_runs", "needs mlflow"),
+    ("docs/howto/expected-losses.md", "--recipe=one_hour", "needs books, and takes an hour"),
     ("docs/howto/serve.md", "docker run", "needs docker"),
     ("docs/howto/serve.md", "curl", "needs a running server"),
     ("docs/howto/tpu.md", "gcloud services enable", "needs a project in Google Cloud"),

@@ -3,7 +3,8 @@
     python docs/figures/draw.py
 
 confusion.csv has the counts of build/quickstart/authors/eval_results.json, and attention.csv the table that
-docs/howto/embeddings.md prints. The other numbers are from the pages in docs/results.
+docs/howto/embeddings.md prints. losses.csv has the losses in metrics.jsonl of runs of docs/howto/expected-losses.md.
+The other numbers are from the pages in docs/results.
 
 The SVG files have no background and grey text, so they are readable on light and dark pages.
 """
@@ -27,6 +28,7 @@ def main() -> None:
     plt.rcParams.update({"axes.edgecolor": GREY, "axes.labelcolor": GREY, "xtick.color": GREY, "ytick.color": GREY})
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
     draw_pretraining(read("pretraining"))
+    draw_losses(read("losses"))
     draw_figure_5(read("figure5"))
     draw_speed(read("speed"))
     draw_matrix("confusion", xlabel="predicted", ylabel="true")
@@ -56,6 +58,26 @@ def draw_pretraining(rows: list[dict[str, str]]) -> None:
     axes.set(xlabel="steps", ylabel="masked-LM accuracy, %", ylim=(10, 30))
     axes.legend(loc="lower right")
     write(figure, "pretraining")
+
+
+def draw_losses(rows: list[dict[str, str]]) -> None:
+    """Draws the masked-LM losses of the quickstart with right and wrong settings, and of a run on books.
+
+    The dotted lines are the losses of the token frequencies.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True, width_ratios=(3, 2))
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    for axes, of_books, baseline in zip(panels, (False, True), (6.334, 6.089), strict=True):
+        for number, run in enumerate(run for run in runs if run.startswith("books") == of_books):
+            line = [row for row in rows if row["run"] == run]
+            steps, losses = ([float(row[name]) for row in line] for name in ("steps", "loss"))
+            style = ("-", "--")[number // len(COLOURS)]
+            axes.plot(steps, losses, style, color=COLOURS[number % len(COLOURS)], linewidth=1.2, label=run)
+        axes.axhline(baseline, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlabel="steps")
+        axes.legend(loc="upper right", fontsize=8)
+    panels[0].set(ylabel="masked-LM loss, nats", ylim=(3.8, 9.6))
+    write(figure, "losses")
 
 
 def draw_figure_5(rows: list[dict[str, str]]) -> None:
