@@ -7,7 +7,7 @@ converted, the name changes and the function stays the same.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
@@ -21,9 +21,10 @@ RELEASED_LAYER_NORM_EPSILON = 1e-12
 # More weights than any machine can store, so a size must be wrong.
 _MAX_PARAMETERS = 10**12
 
-ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+Activation = Literal["gelu", "gelu_erf", "relu", "tanh", "linear"]
 # How to compute the vector of a text from its tokens' hidden states; see `sentence_vectors.VectorConfig`.
-POOLINGS = ("mean", "max", "cls", "pooled")
+Pooling = Literal["mean", "max", "cls", "pooled"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 # The vector of a word is the mean of its tokens' hidden states, or the hidden state of its first token.
 WORD_POOLINGS = ("mean", "first")
 
@@ -140,7 +141,7 @@ class BertConfig(Settings, frozen=True):
     num_hidden_layers: Annotated[_Size, about("Number of layers; overrides --model_size.")] = 12
     num_attention_heads: Annotated[_Size, about("Number of attention heads; overrides --model_size.")] = 12
     intermediate_size: _Size = 3072
-    hidden_act: Literal[ACTIVATIONS] = "gelu"
+    hidden_act: Activation = "gelu"
     hidden_dropout_prob: Annotated[_Probability, about("Dropout rate of hidden states. Default: 0.1.")] = 0.1
     attention_probs_dropout_prob: Annotated[
         _Probability, about("Dropout rate of attention probabilities. Default: 0.1.")
@@ -151,7 +152,7 @@ class BertConfig(Settings, frozen=True):
         0.02
     )
     layer_norm_eps: FiniteFromZero = RELEASED_LAYER_NORM_EPSILON
-    mlm_hidden_act: Literal[ACTIVATIONS] | None = None
+    mlm_hidden_act: Activation | None = None
     mlm_layer_norm_eps: FiniteFromZero | None = None
 
     def __post_init__(self) -> None:

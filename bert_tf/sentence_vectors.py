@@ -6,13 +6,13 @@ sentence_bert_config.json, and config.json of the pooling module.
 
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 import tensorflow as tf
 
 from bert_tf.checkpoints import download
-from bert_tf.config import POOLINGS
+from bert_tf.config import Pooling
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import Settings
@@ -78,7 +78,7 @@ class VectorConfig(Settings, frozen=True):
       InputError: if a value is invalid.
     """
 
-    pooling: Literal[POOLINGS] = "mean"
+    pooling: Pooling = "mean"
     normalize: bool = False
     layers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)] = (-1,)
     truncate_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None

@@ -14,7 +14,7 @@ from bert_tf.text.example_format import Metadata
 from bert_tf.text.masking import MaskingPolicy
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
 from bert_tf.text.vocabulary import check_vocab_file, token_list, vocabulary_hash
-from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files, require_columns
+from data_prep.corpus.files import HELP_INPUT_FORMAT, InputFormat, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
@@ -48,7 +48,7 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
         int, about("Maximum number of characters. Default: 1000, or more to cover 99.95% of the text.", ge=0)
     ] = 0
     max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
-    input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
+    input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions("record")
     num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
 
@@ -113,7 +113,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     word_segmenter: Annotated[
         str, about("module:function that splits text into words, such as jieba:lcut.", needs="do_whole_word_mask")
     ] = ""
-    input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
+    input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions()
 
     @property

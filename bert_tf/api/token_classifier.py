@@ -1,7 +1,7 @@
 """Token classification: a tag for each word, and named entities."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
+from bert_tf.tasks.data_config import TAGGING, DataConfig, TagScheme
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
 
@@ -37,9 +37,7 @@ class TaggedEntity(NamedTuple):
 class TokenClassifierOptions(Settings, frozen=True):
     """The settings of a `TokenClassifier`."""
 
-    tag_scheme: Annotated[
-        Literal[(schemes.AUTO, *TAG_SCHEMES)], about("Tagging scheme. auto detects it in the training data.")
-    ] = schemes.AUTO
+    tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it in the training data.")] = schemes.AUTO
 
 
 class TokenClassifier(Estimator):

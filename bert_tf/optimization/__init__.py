@@ -13,7 +13,7 @@ from bert_tf.runtime import lazy_imports
 __getattr__, __dir__, __all__ = lazy_imports.when_used(
     __name__,
     {
-        "bert_tf.optimization.settings": ("CLIPPINGS", "OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),
+        "bert_tf.optimization.settings": ("OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),
         "bert_tf.optimization.schedule": ("learning_rate",),
         "bert_tf.optimization.optimizers": (
             *("OPTIONAL_STATE", "SLOTS", "TRAINING_STATE"),

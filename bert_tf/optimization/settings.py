@@ -1,6 +1,6 @@
 """The settings of the optimizers and the learning-rate schedule."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
@@ -8,8 +8,8 @@ from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, 
 
 # Training with a higher learning rate diverges.
 HIGHEST_LEARNING_RATE = 0.02
-OPTIMIZERS = ("adamw", "lamb")
-CLIPPINGS = ("global", "per_replica")
+OptimizerName = Literal["adamw", "lamb"]
+OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 
 def warn_of_rate(name: str, rate: float) -> None:
@@ -63,10 +63,12 @@ class OptimizerConfig(Settings, frozen=True):
     ] = 1e-6
     clip_norm: Annotated[float, about("Largest global norm of the gradients; inf for no clipping.", gt=0)] = 1.0
     bias_correction: Annotated[bool, about("Correct the bias of Adam's moments.")] = False
-    optimizer: Annotated[Literal[OPTIMIZERS], about("The original AdamW, or LAMB.")] = "adamw"
+    optimizer: Annotated[OptimizerName, about("The original AdamW, or LAMB.")] = "adamw"
     lr_decay_power: Annotated[FiniteFromZero, about("Power of the learning-rate decay; 1: linear, 0: none.")] = 1.0
     layerwise_lr_decay: Annotated[float, about("Learning-rate factor for each layer below the top.", gt=0, le=1)] = 1.0
-    clip_gradients: Annotated[Literal[CLIPPINGS], about("Clip the batch's gradient, or each replica's.")] = "global"
+    clip_gradients: Annotated[
+        Literal["global", "per_replica"], about("Clip the batch's gradient, or each replica's.")
+    ] = "global"
     second_schedule: SecondSchedule | None = None
 
     def __post_init__(self) -> None:

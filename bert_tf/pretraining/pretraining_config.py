@@ -1,13 +1,13 @@
 """The settings of a pre-training run."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from bert_tf.config import ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import SecondSchedule
-from bert_tf.pretraining.recipes import OBJECTIVES
+from bert_tf.pretraining.recipes import Objective
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import SecondBatch, TrainingConfig
@@ -115,7 +115,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     data: PretrainingData
     model: ModelFiles = ModelFiles()
     objective: Annotated[
-        Literal[OBJECTIVES],
+        Objective,
         about(
             "Masked LM with or without next sentence prediction, or left-to-right LM.",
             group="Model, data and directories",

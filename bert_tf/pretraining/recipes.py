@@ -1,7 +1,10 @@
 """The objectives of pre-training, and settings for whole runs as values of the flags of `run_pretraining.py`."""
 
+from typing import Literal, get_args
+
 # Masked LM and next sentence prediction; masked LM only; a left-to-right LM (paper, Table 5).
-OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
+Objective = Literal["mlm_nsp", "mlm", "ltr"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 # The paper's pre-training (section 3.1 and appendix A.2). The defaults of the other flags are the paper's too.
 _PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}

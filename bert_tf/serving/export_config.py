@@ -10,8 +10,6 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 
 SERVING_DEFAULT = "serving_default"
-DTYPES = ("float32", "bfloat16")
-QUANTIZATIONS = ("none", "int8")
 # The libraries that can run an exported model.
 ENGINES = ("tensorflow", "litert")
 # Models for LiteRT, with 8-bit and 32-bit weights.
@@ -60,11 +58,11 @@ class ExportConfig(Settings, frozen=True):
     needs: ClassVar[str] = "do_export"
 
     dtype: Annotated[
-        Literal[(*DTYPES, "mixed_bfloat16")],
+        Literal["float32", "bfloat16", "mixed_bfloat16"],
         about("Type of exported weights and of matrix multiplications.", flag="export_dtype"),
     ] = "float32"
     quantize: Annotated[
-        Literal[QUANTIZATIONS], about("int8: also write a LiteRT model with 8-bit weights.", flag="export_quantize")
+        Literal["none", "int8"], about("int8: also write a LiteRT model with 8-bit weights.", flag="export_quantize")
     ] = "none"
     onnx: Annotated[bool, about("Also write an ONNX model; needs tf2onnx.", flag="export_onnx")] = False
     text: Annotated[bool, about("Take raw strings; if False, take only token ids.", flag="export_text")] = True

@@ -1,11 +1,11 @@
 """The settings of the tasks of `run_classifier.py`: the task and its data."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import own_tasks
-from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
+from bert_tf.tasks.tables import AUTO
 from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
 # The tasks of the paper's Table 1, in its order. --task_name=all trains them. Table 1 omits WNLI.
@@ -14,18 +14,15 @@ GLUE_TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "w
 TEXT, TAGGING = "text", "ner"
 # For GLUE, "all" and several names separated by commas are also accepted.
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
-PROBLEMS = ("classification", "regression", "multi_label")
 # The scores that can select models, of all tasks; see `metrics`.
-METRICS = (
-    *("accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman"),
-    *("precision", "recall"),
-)
+Metric = Literal[
+    "accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman", "precision", "recall"
+]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 # The tagging schemes; see `tagging.schemes`.
-TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain")
+TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
 # The files of these tasks have fixed names.
 _OWN_FILES = f"!task_name={'|'.join(GLUE_TASKS)}|xnli"
-# How layers are combined in feature-based tagging.
-COMBINATIONS = ("concat", "weighted_sum")
 
 
 class Columns(Settings, frozen=True):
@@ -69,12 +66,13 @@ class DataConfig(Settings, frozen=True):
     train_file: Annotated[str | None, about("Training file, if not in --data_dir.", needs=_OWN_FILES)] = None
     dev_file: Annotated[str | None, about("Dev file, if not in --data_dir.", needs=_OWN_FILES)] = None
     test_file: Annotated[str | None, about("Test file, if not in --data_dir.", needs=_OWN_FILES)] = None
-    on_bad_row: Annotated[Literal[ON_BAD_ROW], about("How to handle invalid examples: stop or skip.")] = "error"
+    on_bad_row: Annotated[Literal["error", "skip"], about("How to handle invalid examples: stop or skip.")] = "error"
     xnli_language: Annotated[str, about("Language of XNLI.", needs="task_name=xnli")] = "zh"
     columns: Columns = Columns()
-    problem: Annotated[Literal[PROBLEMS], about("Type of the labels.", group="Data", needs="task_name=text")] = (
-        "classification"
-    )
+    problem: Annotated[
+        Literal["classification", "regression", "multi_label"],
+        about("Type of the labels.", group="Data", needs="task_name=text"),
+    ] = "classification"
     labels: Annotated[
         tuple[str, ...] | None,
         about(
@@ -107,9 +105,7 @@ class DataConfig(Settings, frozen=True):
             needs="task_name=text problem=multi_label",
         ),
     ] = ""
-    tag_scheme: Annotated[
-        Literal[(AUTO, *TAG_SCHEMES)], about("Tagging scheme. auto detects it.", needs="task_name=ner")
-    ] = AUTO
+    tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it.", needs="task_name=ner")] = AUTO
     tag_classes: tuple[str, ...] | None = None
     word_column: Annotated[
         str, about("Column of the words, as a name or a 1-based number. Default: detected.", needs="task_name=ner")
@@ -122,7 +118,7 @@ class DataConfig(Settings, frozen=True):
         about("Fraction of the training file to use as the dev set.", ge=0, lt=1, needs=f"{_OWN_FILES} !dev_file"),
     ] = 0.0
     selection_metric: Annotated[
-        Literal[METRICS] | None,
+        Metric | None,
         about("Score that selects weights and trials, such as macro_f1. Default: the task's own."),
     ] = None
 
@@ -149,7 +145,7 @@ class FeatureConfig(Settings, frozen=True):
         ),
     ] = ""
     combination: Annotated[
-        Literal[COMBINATIONS], about("How to combine several --feature_layers.", flag="feature_combination")
+        Literal["concat", "weighted_sum"], about("How to combine several --feature_layers.", flag="feature_combination")
     ] = "concat"
     directory: Annotated[
         str, about("Directory to store the features of --feature_layers for other runs.", flag="features_dir")

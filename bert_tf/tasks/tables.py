@@ -21,7 +21,6 @@ Cell = str | tuple[str, ...] | dict[str, Any] | None
 # A file, or examples in memory.
 Source = str | Sequence[Any]
 
-ON_BAD_ROW = ("error", "skip")
 _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")

@@ -7,7 +7,7 @@ Axis letters: D documents, W windows.
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from bert_tf.runtime.settings import Settings, about
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.vocabulary import CLS, SEP
 
-TRUNCATE, HEAD_TAIL, WINDOWS = MODES = ("truncate", "head_tail", "windows")
+Mode = Literal["truncate", "head_tail", "windows"]
+TRUNCATE, HEAD_TAIL, WINDOWS = MODES = get_args(Mode)
 DOC_STRIDE = 128
 
 # A NumPy array or a TensorFlow tensor.
@@ -38,9 +39,7 @@ class LongDocuments(Settings, frozen=True):
 
     needs: ClassVar[str] = "task_name=text"
 
-    long_documents: Annotated[Literal[MODES], about("Part of long texts to read: first tokens, both ends, or all.")] = (
-        TRUNCATE
-    )
+    long_documents: Annotated[Mode, about("Part of long texts to read: first tokens, both ends, or all.")] = TRUNCATE
     doc_stride: Annotated[
         int, about("Tokens between the starts of two windows.", ge=1, needs="long_documents=windows")
     ] = DOC_STRIDE

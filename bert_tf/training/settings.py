@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from bert_tf.config import DTYPES
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
@@ -75,7 +74,7 @@ class TrainingConfig(Settings, frozen=True):
     ] = ""
     seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
     dtype: Annotated[
-        Literal[tuple(dict.fromkeys((*DTYPES, *DTYPES.values())))],
+        Literal["float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16"],
         about("Type of matrix multiplications. mixed_bfloat16 is bfloat16; mixed_float16 is float16."),
     ] = "float32"
     gradient_sum_dtype: Annotated[

@@ -16,7 +16,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bert_tf.runtime import files, first_bytes, output_checks
 from bert_tf.runtime.files import InputError
@@ -24,7 +24,7 @@ from bert_tf.runtime.messages import say
 from bert_tf.text.example_format import METADATA_SUFFIX, Metadata
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
-INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
+InputFormat = Literal["auto", "text", "jsonl", "parquet"]
 HELP_INPUT_FORMAT = "Format of the text. jsonl: one JSON object per line; auto: detect it in each file."
 
 # A corpus is divided into 64 splits, unless they would be too small or too large.

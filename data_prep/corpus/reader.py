@@ -16,9 +16,7 @@ from bert_tf.runtime.settings import Settings, about
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
-DOCUMENTS = ("auto", "blank_line", "file", "record")
 _STOPPING = ("fail", "error")  # synonyms
-ON_BAD_LINE = ("clean", "skip", *_STOPPING)
 _HELP_ON_BAD_LINE = (
     "Handling of lines that are not plain text. clean: delete control characters, skip undecodable lines; skip: skip "
     "both; fail, error: stop."
@@ -47,7 +45,7 @@ class CorpusOptions(Settings, frozen=True):
     """
 
     documents: Annotated[
-        Literal[DOCUMENTS],
+        Literal["auto", "blank_line", "file", "record"],
         about(
             "Unit of a document. auto: record in JSON lines and Parquet, otherwise text between blank lines.",
             group="Form of the text",
@@ -55,7 +53,7 @@ class CorpusOptions(Settings, frozen=True):
     ] = "auto"
     split_sentences: Annotated[bool, about("Treat lines as paragraphs and split them into sentences.")] = False
     language: Annotated[str, about("Language (ISO code) for splitting sentences.", needs="split_sentences")] = "en"
-    on_bad_line: Annotated[Literal[ON_BAD_LINE], about(_HELP_ON_BAD_LINE)] = "clean"
+    on_bad_line: Annotated[Literal["clean", "skip", "fail", "error"], about(_HELP_ON_BAD_LINE)] = "clean"
     text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files.")] = "text"
 
     @property

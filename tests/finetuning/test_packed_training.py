@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from bert_tf.config import DTYPES
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import input_pipeline
@@ -15,7 +16,7 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.text.placement import Packer, Shape
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import DTYPES, Shapes, TrainingConfig
+from bert_tf.training.settings import Shapes, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.config import DTYPES
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
@@ -16,7 +17,7 @@ from bert_tf.optimization import OptimizerConfig, SecondSchedule
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.interface import TrainableModel
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from benchmarks.local_cluster import worker_configs
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.config import DTYPES
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.distribution.workers import WorkersError
@@ -29,7 +30,7 @@ from bert_tf.training.hooks import PeriodicEvaluation
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import (
     assert_close,
     assert_refused,

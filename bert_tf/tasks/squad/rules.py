@@ -17,8 +17,6 @@ from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
-ANSWER_TEXTS = ("original", "offsets")
-ENSEMBLE_METHODS = ("distributions", "nbest")
 # The split of the questions to answer.
 PREDICT_SPLIT = "predict"
 # Larger than any position or answer length.
@@ -68,7 +66,7 @@ class SquadConfig(Settings, frozen=True):
     max_answer_length: Annotated[int, about("Longest answer in tokens.", ge=1)] = 30
     version_2_with_negative: Annotated[bool, about("SQuAD 2.0: some questions have no answer.")] = False
     answer_text: Annotated[
-        Literal[ANSWER_TEXTS], about("How to find answer texts: by the original alignment, or by offsets.")
+        Literal["original", "offsets"], about("How to find answer texts: by the original alignment, or by offsets.")
     ] = "original"
     fix_answer_offsets: Annotated[
         bool, about("Correct a wrong training answer offset to the answer's nearest occurrence.")
@@ -125,7 +123,7 @@ class AnswerConfig(Settings, frozen=True):
         tuple[str, ...], about("Directories of finished runs to use as an ensemble.", group="Ensembles")
     ] = ()
     ensemble_method: Annotated[
-        Literal[ENSEMBLE_METHODS], about("Average the models' distributions, or merge their n-best lists.")
+        Literal["distributions", "nbest"], about("Average the models' distributions, or merge their n-best lists.")
     ] = "distributions"
 
     def __post_init__(self) -> None:

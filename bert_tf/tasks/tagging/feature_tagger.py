@@ -22,7 +22,7 @@ class FeatureTagger(TokenClassificationModel):
       num_layers: F.
       outputs: C.
       bilstm: the sizes of the BiLSTM.
-      combination: one of `data_config.COMBINATIONS`; "weighted_sum" learns one weight for each layer.
+      combination: "concat" or "weighted_sum", which learns one weight for each layer.
     """
 
     def __init__(

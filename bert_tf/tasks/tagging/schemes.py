@@ -136,7 +136,7 @@ def spelling(tags: Iterable[str]) -> Callable[[str], str]:
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
-    """Returns the scheme of the tags of some sentences, one of `data_config.TAG_SCHEMES`.
+    """Returns the scheme of the tags of some sentences, a `data_config.TagScheme`.
 
     Tags are plain if none has a prefix. If entities begin with I-, and B- occurs only where IOB1 requires it, the
     scheme is IOB1. Otherwise it is IOB2 with mistakes.
@@ -189,7 +189,7 @@ def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     Args:
       entities: the entities in order, without overlaps.
       length: the number of words in the sentence.
-      scheme: one of `data_config.TAG_SCHEMES` except plain.
+      scheme: a `data_config.TagScheme` except auto and plain.
     """
     tags = ["O"] * length
     begin, inside, last, single = _LETTERS[scheme]
