@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 TEST := $(PYTEST) -m "not slow and not documentation"
 TEST_ALL := $(PYTEST) -m "not slow"
 
-.PHONY: quickstart test test-latest test-lowest test-transformers coverage lint format bench docs site notebooks notebook-files wheel pins clean
+.PHONY: quickstart test test-latest test-lowest test-transformers coverage lint types setting-types format bench docs site notebooks notebook-files wheel pins clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -60,6 +60,16 @@ coverage: $(WITH_TESTS)
 lint: $(WITH_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# The public names have types, and a user's code has exactly the errors that it expects.
+types: $(WITH_TESTS)
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python .ci/public_types.py
+
+# Writes bert_tf/api/setting_types.py, after a change of settings.
+setting-types: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python .ci/setting_types.py
 
 format: $(WITH_TESTS)
 	$(BIN)/ruff check --fix .
@@ -102,7 +112,7 @@ pins:
 	build/uv/bin/python .ci/pins.py $(UPGRADE)
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
 # The stamps make the second run quick: pip is asked again only when the pins change. Compiling all of the packages would
 # take half of pip's time. Instead what the programs import is imported, and so compiled, once.

@@ -5,12 +5,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-from bert_tf.runtime import __version__ as __version__
-from bert_tf.runtime import lazy_imports
-
-if TYPE_CHECKING:
-    from bert_tf.checkpoints.pretrained import LoadedBert
-    from bert_tf.text import Tokenizer
+from bert_tf.runtime import __version__ as __version__, lazy_imports
 
 # Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
 # CPU-only machines the first "error" is just that no GPU was found.
@@ -24,6 +19,25 @@ if platform.machine() == "x86_64":
 # metadata, without a message.
 if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+
+if TYPE_CHECKING:
+    from bert_tf.api import (
+        Classifier as Classifier,
+        MultipleChoice as MultipleChoice,
+        Pretrainer as Pretrainer,
+        QuestionAnswerer as QuestionAnswerer,
+        Regressor as Regressor,
+        SentenceEncoder as SentenceEncoder,
+        TokenClassifier as TokenClassifier,
+    )
+    from bert_tf.checkpoints.pretrained import LoadedBert
+    from bert_tf.fill_mask import FillMask as FillMask
+    from bert_tf.serving.text_to_inputs import TextToInputs as TextToInputs
+    from bert_tf.text import Tokenizer as Tokenizer
+else:
+    # Importing TensorFlow takes seconds, and data preparation does not need it.
+    __getattr__, __dir__, __all__ = lazy_imports.when_used(__name__)
+    __all__ += ["load_model", "load_tokenizer"]
 
 
 def load_model(
@@ -74,29 +88,3 @@ def load_tokenizer(path: str | os.PathLike[str], do_lower_case: bool | None = No
 
     checkpoint, _, tokenizer = pretrained.find_model(path, "load_tokenizer()", do_lower_case)
     return pretrained.required_tokenizer(tokenizer, checkpoint, "load_tokenizer()")
-
-
-# Importing TensorFlow takes seconds, and data preparation does not need it.
-__getattr__, _names_when_used, _ = lazy_imports.when_used(
-    __name__,
-    {
-        "bert_tf.api": (
-            *(
-                "Classifier",
-                "SentenceEncoder",
-                "MultipleChoice",
-                "Pretrainer",
-                "QuestionAnswerer",
-                "Regressor",
-                "TokenClassifier",
-            ),
-        ),
-        "bert_tf.fill_mask": ("FillMask",),
-        "bert_tf.serving.text_to_inputs": ("TextToInputs",),
-        "bert_tf.text": ("Tokenizer",),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_names_when_used()])

@@ -36,7 +36,7 @@ _INPUT_NAMES = {
 class Pooler(BertLayer):
     """A tanh layer over the state that represents the sequence. Variables: dense."""
 
-    def __init__(self, config: BertConfig, name: str = "pooler", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "pooler", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         self.dense = Dense(config, config.hidden_size, "tanh", name="dense", **self.shared)
 
@@ -128,7 +128,7 @@ class BertEncoder(BertLayer):
         input_ids: tf.Tensor | Mapping[str, tf.Tensor] | None = None,
         input_mask: tf.Tensor | None = None,
         segment_ids: tf.Tensor | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> EncoderOutput:
         """Same as `call`. All inputs are passed in one dict, because Keras passes only one to `compute_mask`."""
         others = {name: kwargs.pop(name) for name in list(kwargs) if name in _INPUT_NAMES}

@@ -24,8 +24,9 @@ from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
     from bert_tf.serving.exportable import Exportable
-
-__getattr__, *_ = lazy_imports.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
+    from bert_tf.serving.saved_model import ExportedModel as ExportedModel
+else:
+    __getattr__, *_ = lazy_imports.when_used(__name__)
 
 
 def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> Predictor:

@@ -167,7 +167,7 @@ class FrozenEncoder:
             raise InputError(f"{flag_name} requires --init_checkpoint, the model that computes the features. Pass it.")
         self.config = config
         self.init_checkpoint = init_checkpoint
-        self.layers = [
+        self.layers: list[int | str] = [
             name if name == EMBEDDINGS else layer_numbers(name, config.num_hidden_layers, flag_name)[0]
             for name in layers.split(",")
         ]
@@ -226,7 +226,7 @@ def extract(
     batch_size: int,
     vectors: VectorConfig | None = None,
     word_pooling: str | None = None,
-) -> Iterator[dict]:
+) -> Iterator[dict[str, Any]]:
     """Computes the activations of all examples, or one vector per example or per word.
 
     Args:
@@ -270,7 +270,7 @@ def extract(
         reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
 
 
-def _by_layer(layers: Sequence[int | str], states: np.ndarray) -> list[dict]:
+def _by_layer(layers: Sequence[int | str], states: np.ndarray) -> list[dict[str, Any]]:
     return [{"index": layer, "values": _rounded(x)} for layer, x in zip(layers, states, strict=True)]
 
 
@@ -278,7 +278,7 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [round(float(x), 6) for x in values]
 
 
-def write_features(path: str, features: Iterator[dict], total: int) -> None:
+def write_features(path: str, features: Iterator[dict[str, Any]], total: int) -> None:
     """Writes one JSON object per line. The file appears completely or not at all."""
     with files.replacing(path) as writer, reporting.progress_bar(total, "extract", unit="line") as bar:
         for line in features:

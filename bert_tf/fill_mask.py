@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from absl import flags
@@ -20,6 +20,10 @@ from bert_tf.runtime import files, messages, program, reporting
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole, spelled
 from bert_tf.text import packing
 from bert_tf.text.vocabulary import MASK, UNK
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints.pretrained import LoadedBert
+    from bert_tf.model.heads import MaskedLMHead
 
 # The number of texts of the largest length that are scored together.
 _BATCH_SIZE = 32
@@ -73,11 +77,12 @@ class FillMask:
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
         from bert_tf.checkpoints import pretrained
 
-        self.bert = pretrained.load_model(path, do_lower_case, caller="FillMask()")
+        self.bert: LoadedBert = pretrained.load_model(path, do_lower_case, caller="FillMask()")
         pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "FillMask()")
-        self.head = self.bert.masked_lm("FillMask()")
-        if self.head is None:
+        head = self.bert.masked_lm("FillMask()")
+        if head is None:
             raise InputError(f"FillMask(): {self.bert.source.path} has no masked-LM head. Use a pre-trained model.")
+        self.head: MaskedLMHead = head
 
     @classmethod
     def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:

@@ -1,12 +1,16 @@
 """Converts keyword arguments to settings."""
 
 import inspect
+import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.runtime.errors import check, spelled
-from bert_tf.runtime.settings import Settings, flags_of
+from bert_tf.runtime.settings import Field, Settings, flags_of
+
+PathLike = str | os.PathLike[str]
+Labels = Sequence[str | int] | None
 
 # Settings that the estimators set themselves or don't have: what to run, the files, and sweeps.
 REFUSED = frozenset(
@@ -35,10 +39,24 @@ _ARGUMENTS = NAMES_IN_KERAS | {
     "do_train": "fit()",
     "init_checkpoint": "path",
     "export_dir": "directory",
+    "input_file": "records",
+    "eval_input_file": "validation_data",
 }
 
 Config = TypeVar("Config", bound=Settings)
 Options = TypeVar("Options", bound=Settings)
+
+
+def accepted(kind: type[Settings], refused: Collection[str] = ()) -> dict[str, Field]:
+    """Returns the settings that a function accepts, by each of their names: of the field, of the flag, and Keras's.
+
+    Args:
+      kind: the class of the settings.
+      refused: names of fields that the function does not accept.
+    """
+    settings = flags_of(kind, omit=refused)
+    known = {field.name: field for field in settings.values()} | settings
+    return known | {NAMES_IN_KERAS[name]: field for name, field in known.items() if name in NAMES_IN_KERAS}
 
 
 def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
@@ -54,16 +72,16 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
       InputError: if a value has the wrong type or is out of bounds; the message names the argument.
       TypeError: if there is no such argument.
     """
-    settings = flags_of(type(config), omit=refused)
-    known = {field.name: field for field in settings.values()} | settings
-    known |= {NAMES_IN_KERAS[name]: field for name, field in known.items() if name in NAMES_IN_KERAS}
+    known = accepted(type(config), refused)
     for name in arguments:
         if name not in known:
-            shown = dict.fromkeys(NAMES_IN_KERAS.get(field.name, field.name) for field in settings.values())
+            shown = dict.fromkeys(NAMES_IN_KERAS.get(field.name, field.name) for field in known.values())
             if name == "num_labels":
                 raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
-    values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
+    # The type is str, but Python users may pass a number.
+    given = {name: str(value) if name == "evaluate_every" else value for name, value in arguments.items()}
+    values = {known[name].flag: check(value, known[name].type, name) for name, value in given.items()}
     return config.from_flags(values, config)
 
 

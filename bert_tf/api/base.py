@@ -2,17 +2,17 @@
 
 import abc
 import functools
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, Unpack
 
 from msgspec import Meta
 from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import OF_MODEL, REFUSED, applied, applied_to_both
+from bert_tf.api.arguments import OF_MODEL, REFUSED, Labels, PathLike, applied, applied_to_both
 from bert_tf.api.recorded_run import RecordedRun, finished_run
+from bert_tf.api.setting_types import EstimatorSettings, FitSettings
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -24,7 +24,7 @@ from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import Settings
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.data_config import DataConfig, MetricName
 from bert_tf.tasks.examples import WeightedExample
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import Tokenizer
@@ -53,6 +53,8 @@ class Estimator(RecordedRun, abc.ABC):
       InputError: if `labels` is not a list of classes.
     """
 
+    config: BertConfig
+    tokenizer: Tokenizer
     _ARCHITECTURE: ClassVar[str]
     _problem: str | None = None  # the problem of a sequence classifier
     _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
@@ -66,10 +68,10 @@ class Estimator(RecordedRun, abc.ABC):
 
     def __init__(
         self,
-        output_dir: str | os.PathLike[str] | None,
-        start: str | os.PathLike[str] | None,
+        output_dir: PathLike | None,
+        start: PathLike | None,
         model: tuple[BertConfig, Tokenizer],
-        labels: Sequence[str | int] | None,
+        labels: Labels,
         config: FinetuningConfig,
         options: Settings,
     ) -> None:
@@ -81,6 +83,10 @@ class Estimator(RecordedRun, abc.ABC):
         self._settings = config
         self._options = options
         self._first_start = start
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Raises an InputError if the settings of the class don't match the others."""
 
     def __repr__(self) -> str:
         start = self._directory if self._trained_checkpoint else self._start
@@ -100,17 +106,17 @@ class Estimator(RecordedRun, abc.ABC):
         model = self.config, self.tokenizer
         return type(self)(None, self._first_start, model, self._labels, self._settings, self._options)
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         return Tags(self._sklearn_type, TargetTags(required=True), input_tags=InputTags(two_d_array=False, string=True))
 
     @classmethod
     def from_pretrained(
         cls,
-        path: str | os.PathLike[str],
-        labels: Sequence[str | int] | None = None,
+        path: PathLike,
+        labels: Labels = None,
         *,
-        output_dir: str | os.PathLike[str] | None = None,
-        **settings: Any,
+        output_dir: PathLike | None = None,
+        **settings: Unpack[EstimatorSettings],
     ) -> Self:
         """Returns an estimator that starts from a pre-trained model, with a randomly initialised output layer.
 
@@ -143,9 +149,7 @@ class Estimator(RecordedRun, abc.ABC):
         return cls(output_dir, path, (bert_config, tokenizer), labels, config, options)
 
     @classmethod
-    def load(
-        cls, directory: str | os.PathLike[str], distribution_strategy: str = "one_device", tpu_name: str = ""
-    ) -> Self:
+    def load(cls, directory: PathLike, distribution_strategy: str = "one_device", tpu_name: str = "") -> Self:
         """Returns an estimator from a directory written by `save` or by a program.
 
         `fit` continues training in a temporary directory and leaves this one unchanged.
@@ -188,7 +192,8 @@ class Estimator(RecordedRun, abc.ABC):
         validation_data: Any = None,
         verbose: int = 1,
         callbacks: Any = None,
-        **settings: Any,
+        selection_metric: MetricName | None = None,
+        **settings: Unpack[FitSettings],
     ) -> dict[str, float]:
         """Trains with the settings and defaults of `run_classifier.py` and `run_squad.py`.
 
@@ -210,11 +215,11 @@ class Estimator(RecordedRun, abc.ABC):
           callbacks: Keras callbacks; see `bert_tf.training.callbacks.Callbacks`. An epoch ends at each evaluation
             (`evaluate_every`), even without validation data. If a callback stops a run, the run is complete. Callbacks
             that need a Keras optimizer or save weights are refused.
+          selection_metric: the score that selects the best weights. Default: the task's own.
           settings: `epochs` (default 3), `batch_size` (32), and fields of
             `bert_tf.finetuning.finetuning_config.FinetuningConfig`, including nested settings: `learning_rate` (5e-5),
             `warmup_proportion`, `num_train_steps`, `seed`, `evaluate_every`, `early_stopping_patience`,
             `use_best_checkpoint`, `weight_decay_rate`, `clip_norm`, `gradient_accumulation_steps` and more.
-            `selection_metric` is the score that selects the best weights.
 
         Returns:
           The scores on the validation data, named as in eval_results.txt; empty without validation data.
@@ -224,10 +229,7 @@ class Estimator(RecordedRun, abc.ABC):
           KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
-        metric = settings.pop("selection_metric", None)
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
-        if "evaluate_every" in settings:  # the type is str, but Python users may pass a number
-            settings["evaluate_every"] = str(settings["evaluate_every"])
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", REFUSED | OF_MODEL)
         form, training_columns = (self._RANK, self._LABEL_COLUMNS), (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
         values, labels, weights = in_memory.labelled(x, y, "x", self._RANK, training_columns, sample_weight)
@@ -246,7 +248,8 @@ class Estimator(RecordedRun, abc.ABC):
             weighted = zip(examples["train"], weights, strict=True)
             examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
         with self._next_run(verbose, callbacks) as (directory, checked):
-            task = self._task(examples, does_train=True, dev_fraction=validation_split, selection_metric=metric)
+            data = {"dev_fraction": validation_split, "selection_metric": selection_metric}
+            task = self._task(examples, does_train=True, **data)
             config = config.in_directory(directory).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, directory)

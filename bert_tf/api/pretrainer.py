@@ -1,10 +1,11 @@
 """Pre-training from Python."""
 
 import os
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from bert_tf.api.arguments import applied
+from bert_tf.api.arguments import PathLike, applied
 from bert_tf.api.recorded_run import RecordedRun
+from bert_tf.api.setting_types import PretrainerFitSettings, PretrainerSettings
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
@@ -13,16 +14,16 @@ from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 
 # Settings that the class sets itself, those with another name here, and those of the second phase.
-_REFUSED = frozenset(
+REFUSED = frozenset(
     (
         *("model", "input_file", "output_dir", "do_train", "do_eval", "steps", "batch_size", "max_steps"),
         *("num_warmup_steps", "second", "use_tpu", "master", "dry_run"),
     )
 )
 # Settings of the model and the devices. They are the same in all calls of `fit`.
-_OF_MODEL = frozenset(("objective", "dtype", "distribution"))
+OF_MODEL = frozenset(("objective", "dtype", "distribution"))
 # Settings of one call of `fit`.
-_OF_FIT = frozenset(("held_out", "num_train_steps", "num_train_epochs"))
+OF_FIT = frozenset(("held_out", "num_train_steps", "num_train_epochs"))
 
 
 class Pretrainer(RecordedRun):
@@ -56,47 +57,50 @@ class Pretrainer(RecordedRun):
     def __init__(
         self,
         config: BertConfig | str,
-        vocab_file: str | os.PathLike[str],
+        vocab_file: PathLike,
         *,
-        output_dir: str | os.PathLike[str] | None = None,
-        init_checkpoint: str | os.PathLike[str] | None = None,
-        **settings: Any,
+        output_dir: PathLike | None = None,
+        init_checkpoint: PathLike | None = None,
+        **settings: Unpack[PretrainerSettings],
     ) -> None:
         super().__init__(output_dir, init_checkpoint)
         defaults = PretrainingConfig(data=PretrainingData(""), warmup_proportion=0.1)
-        self._settings = applied(defaults, settings, "Pretrainer()", _REFUSED | _OF_FIT)
-        self.vocab_file = require_path("vocab_file", vocab_file)
+        self._settings = applied(defaults, settings, "Pretrainer()", REFUSED | OF_FIT)
+        self.vocab_file: str = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))
-        self.config = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
+        self.config: BertConfig = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
 
     def __repr__(self) -> str:
         return f"Pretrainer(hidden_size={self.config.hidden_size}, vocab_file={self.vocab_file!r})"
 
     @classmethod
-    def from_pretrained(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+    def from_pretrained(
+        cls, path: PathLike, *, output_dir: PathLike | None = None, **settings: Unpack[PretrainerSettings]
+    ) -> Self:
         """Returns a pre-trainer that continues from a model, for example on text of another domain.
 
         Args:
           path: the model, as for `bert_tf.load_model`.
-          options: arguments of the class.
+          output_dir: see the class.
+          settings: see the class.
 
         Raises:
           InputError: if a file is missing, or the files do not match each other.
         """
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()")
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
-        return cls(config, tokenizer.vocab_file, init_checkpoint=path, **options)
+        return cls(config, tokenizer.vocab_file, output_dir=output_dir, init_checkpoint=path, **settings)
 
     def fit(
         self,
-        records: str | os.PathLike[str],
+        records: PathLike,
         *,
-        validation_data: str | os.PathLike[str] | None = None,
+        validation_data: PathLike | None = None,
         evaluate_every: int = 1000,
         verbose: int = 1,
         callbacks: Any = None,
-        **settings: Any,
+        **settings: Unpack[PretrainerFitSettings],
     ) -> dict[str, float]:
         """Trains the encoder. See `RecordedRun` for further calls.
 
@@ -120,10 +124,10 @@ class Pretrainer(RecordedRun):
           KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
-        settings = {name: value for name, value in settings.items() if value is not None}
-        if ("num_train_steps" in settings) == ("epochs" in settings):
+        given = {name: value for name, value in settings.items() if value is not None}
+        if ("num_train_steps" in given) == ("epochs" in given):
             raise InputError("fit() takes either num_train_steps or epochs. Pass one of them.", "epochs")
-        if settings.get("use_best_checkpoint") and validation_data is None:
+        if given.get("use_best_checkpoint") and validation_data is None:
             raise InputError("use_best_checkpoint needs validation_data. Pass it to fit.", "use_best_checkpoint")
         config = self._settings.replace(
             data=self._settings.data.replace(input_file=os.fspath(records)),
@@ -131,7 +135,7 @@ class Pretrainer(RecordedRun):
             do_train=True,
             held_out=HeldOutConfig(validation_data and os.fspath(validation_data), steps=evaluate_every),
         )
-        config = applied(config, settings, "Pretrainer.fit()", _REFUSED | _OF_MODEL)
+        config = applied(config, given, "Pretrainer.fit()", REFUSED | OF_MODEL)
         with self._next_run(verbose, callbacks) as (directory, checked):
             training = config.training.replace(output_dir=directory)
             held_out = config.held_out.replace(batch_size=training.train_batch_size)

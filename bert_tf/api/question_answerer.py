@@ -3,10 +3,12 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import PathLike
 from bert_tf.api.base import Estimator
+from bert_tf.api.setting_types import QuestionAnswererSettings
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import dev_split, hf_names
 from bert_tf.tasks.squad.evaluation import evaluate
@@ -46,8 +48,14 @@ class QuestionAnswerer(Estimator):
     _OPTIONS = SquadConfig
     _LABEL_COLUMNS = ("answers",)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(  # noqa: D102 (inherited)
+            cls, path: PathLike, labels: None = None, **settings: Unpack[QuestionAnswererSettings]
+        ) -> Self: ...
+
+    def _check_options(self) -> None:
         self._squad_config.check_lengths()
 
     def _task(self, examples: Mapping[str, Sequence[SquadExample]], does_train: bool, **data: Any) -> SquadTask:

@@ -6,13 +6,14 @@ import re
 import tempfile
 import weakref
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn, Unpack
 
 import keras
 from msgspec import Meta
 
 from bert_tf import checkpoints
 from bert_tf.api.arguments import NamesArguments
+from bert_tf.api.setting_types import ExportSettings
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
@@ -48,7 +49,7 @@ class RecordedRun(NamesArguments):
     )
 
     def __init__(self, output_dir: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None) -> None:
-        self.output_dir = os.fspath(output_dir or self._temporary_directory())
+        self.output_dir: str = os.fspath(output_dir or self._temporary_directory())
         self._start = start and os.fspath(start)
         self._fits = 0
         # The directory of the newest run, which may be another process's.
@@ -109,7 +110,7 @@ class RecordedRun(NamesArguments):
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
-    def export(self, directory: str | os.PathLike[str], **options: Any) -> None:
+    def export(self, directory: str | os.PathLike[str], **options: Unpack[ExportSettings]) -> None:
         """Exports the trained model as a SavedModel that takes raw texts. See `bert_tf.export.export_run`.
 
         Args:

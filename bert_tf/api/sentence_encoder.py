@@ -48,8 +48,8 @@ class SentenceEncoder(NamesArguments):
 
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
-        self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
-        self.config = config or VectorConfig()
+        self.max_seq_length: int = max_seq_length or bert.config.max_position_embeddings
+        self.config: VectorConfig = config or VectorConfig()
         bert.config.check_sequence_length(self.max_seq_length)
         packing.check_max_seq_length(self.max_seq_length)
         self._functions = functools.cache(self._function)

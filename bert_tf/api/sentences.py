@@ -1,12 +1,14 @@
 """Estimators for classification, regression and multiple choice."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
 import numpy as np
 
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
+from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
@@ -95,6 +97,13 @@ class Classifier(Estimator):
     _ARCHITECTURE = hf_names.SEQUENCE
     _OPTIONS = ClassifierOptions
     _SOFT_COLUMNS = (PREFIX,)
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(  # noqa: D102 (inherited)
+            cls, path: PathLike, labels: Labels = None, **settings: Unpack[ClassifierSettings]
+        ) -> Self: ...
 
     @property
     def _problem(self) -> str:
@@ -250,6 +259,13 @@ class Regressor(Estimator):
     _problem = "regression"
     _OPTIONS = LongDocuments
     _sklearn_type = "regressor"
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(  # noqa: D102 (inherited)
+            cls, path: PathLike, labels: None = None, **settings: Unpack[RegressorSettings]
+        ) -> Self: ...
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
         return DataConfig(TEXT, problem=self._problem, documents=self._options)

@@ -1,12 +1,14 @@
 """Token classification: a tag for each word, and named entities."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, Unpack
 
 import numpy as np
 
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
+from bert_tf.api.setting_types import TokenClassifierSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
@@ -63,6 +65,13 @@ class TokenClassifier(Estimator):
     _RANK = 1
     _OPTIONS = TokenClassifierOptions
     _LABEL_COLUMNS = tagged_tables.TAG_COLUMNS
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(  # noqa: D102 (inherited)
+            cls, path: PathLike, labels: Labels = None, **settings: Unpack[TokenClassifierSettings]
+        ) -> Self: ...
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Sentence]:
         table = []

@@ -63,7 +63,7 @@ class LoadedBert:
         return head
 
     def __call__(
-        self, *texts: str | tuple[str, str] | list | Mapping, max_seq_length: int | None = None
+        self, *texts: str | tuple[str, str] | list[Any] | Mapping[str, Any], max_seq_length: int | None = None
     ) -> EncoderOutput:
         """Encodes a batch of B texts or pairs of texts.
 

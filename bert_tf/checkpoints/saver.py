@@ -174,7 +174,7 @@ def _remove_checkpoint(prefix: str) -> None:
         files.remove(prefix + suffix)
 
 
-class CheckpointSaver(contextlib.AbstractContextManager):
+class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
     """Saves checkpoints as model.ckpt-STEP, as in the original code, and keeps the newest ones.
 
     The first save removes leftovers of a killed process. Only one process may save in a directory. At the end of a

@@ -213,7 +213,7 @@ class BatchSampler:
         self.features = features
         self.batch_size = batch_size
         self.seed = seed
-        self.buckets = np.asarray(buckets)
+        self.buckets: np.ndarray = np.asarray(buckets)
         self.group_by_length = group_by_length
         self._epoch = functools.lru_cache(maxsize=2)(self._epoch)
         self._window = functools.lru_cache(maxsize=2)(self._window)

@@ -10,6 +10,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig, BiLstmConfig
@@ -50,6 +51,8 @@ class EncoderModel(FinetuningModel):
       encoder_options: see `BertEncoder`.
     """
 
+    variables: list[keras.Variable]
+
     def __init__(
         self,
         config: BertConfig,
@@ -60,14 +63,14 @@ class EncoderModel(FinetuningModel):
         self.config = config
         self.classes = classes
         self.encoder = BertEncoder(config, seed=0, **encoder_options)
-        self.bilstm = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
-        self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
+        self.bilstm: BiLstm | None = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
+        self.width: int = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
     def collect_variables(self, *heads: LinearHead, reads_tokens: bool) -> None:
         """Sets `variables`. Subclasses call it after building the output layers."""
         bilstm = [] if self.bilstm is None else self.bilstm.variables
         self.variables = [*self.encoder.weights, *bilstm, *(weight for head in heads for weight in head.weights)]
-        self.uses_pooler = not reads_tokens and self.bilstm is None
+        self.uses_pooler: bool = not reads_tokens and self.bilstm is None
 
     def encode(self, batch: Batch, seed: tf.Tensor | None, output_positions: tf.Tensor | None = None) -> EncoderOutput:
         """Encodes padded sequences [B, T] or packed rows [R, L]. See `BertEncoder.call`."""
@@ -129,10 +132,10 @@ class ClassifierModel(EncoderModel):
         self.target_scale = target_scale
         self.temperature = temperature
         self.choices = choices
-        self.class_weights = None if class_weights is None else tf.constant(class_weights, tf.float32)
+        self.class_weights: tf.Tensor | None = None if class_weights is None else tf.constant(class_weights, tf.float32)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
         self.collect_variables(self.head, reads_tokens=False)
-        self.metric_names = ("accuracy",) if problem == "classification" else ()
+        self.metric_names: tuple[str, ...] = ("accuracy",) if problem == "classification" else ()
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
         """Returns the logits [B, C]. For multiple choice, each example has C sequences."""
@@ -215,7 +218,7 @@ NO_TAG = -1
 class TokenClassificationModel(FinetuningModel):
     """Predicts a class for each token that has a label. Subclasses compute the logits."""
 
-    metric_names = ("accuracy",)
+    metric_names: tuple[str, ...] = ("accuracy",)
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:

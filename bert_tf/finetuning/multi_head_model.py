@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.gathering import exists
-from bert_tf.model.heads import ClassificationHead, log_likelihood_loss
+from bert_tf.model.heads import ClassificationHead, LinearHead, log_likelihood_loss
 from bert_tf.runtime.errors import InputError
 from bert_tf.training.interface import Batch, MetricSums
 
@@ -38,12 +38,12 @@ class MultiHeadModel(EncoderModel):
         for name in heads:
             if not re.fullmatch(r"[A-Za-z]\w*", name):
                 raise InputError(f"heads: {name!r} is not a name. Use letters, digits and underscores.")
-        self.heads = {
+        self.heads: dict[str, LinearHead] = {
             name: ClassificationHead(config, len(classes), seed=0, scope=f"heads/{name}", width=self.width)
             for name, classes in heads.items()
         }
         self.collect_variables(*self.heads.values(), reads_tokens=False)
-        self.metric_names = tuple(f"{name}_accuracy" for name in heads)
+        self.metric_names: tuple[str, ...] = tuple(f"{name}_accuracy" for name in heads)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Returns the logits [B, C] of each output layer, as `NAME_logits`."""

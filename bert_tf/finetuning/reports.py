@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +25,13 @@ def announce_training(config: TrainingConfig, num_examples: int, num_windows: in
     say(f"  Batch size = {config.train_batch_size}\n  Num steps = {config.num_train_steps}")
 
 
-def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
+def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict[str, Any]]:
     """Returns a row for each evaluation of a run.
 
     A row has the epoch, the step, the mean training loss since the previous row, the dev score and, if the task
     computes it, the dev loss.
     """
-    rows: list[dict] = []
+    rows: list[dict[str, Any]] = []
     losses: list[float] = []
     steps: list[int] = [0]
     for line in log.read_metrics(output_dir):

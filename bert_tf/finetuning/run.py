@@ -22,7 +22,7 @@ from bert_tf.training import resume
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.run import Run
-from bert_tf.training.settings import Shapes
+from bert_tf.training.settings import Shapes, TrainingConfig
 
 # Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
 # and the time saved per step are proportional to the number of blocks.
@@ -46,6 +46,13 @@ class FinetuningRun(Run):
     """
 
     model: FinetuningModel
+    settings: FinetuningConfig
+    training_config: TrainingConfig
+    config: BertConfig
+    tokenizer: Tokenizer
+    vocab_file: str
+    rules: Mapping[str, bool]
+    split: str
     # The split and the step of the last evaluation, and the model's outputs.
     _evaluated: tuple[tuple[str, int], dict[str, np.ndarray]] | None = None
 
@@ -57,10 +64,11 @@ class FinetuningRun(Run):
         data: TaskData | None = None,
         split: str = "train",
     ) -> None:
-        self.task, self.settings, self.training_config, self.split = task, settings, settings.training, split
+        self.task: Task = task
+        self.settings, self.training_config, self.split = settings, settings.training, split
         self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
         self.vocab_file, self.rules = self.tokenizer.vocab_file, self.tokenizer.rules
-        self.data = data or TaskData(task, self.config, self.tokenizer, settings)
+        self.data: TaskData = data or TaskData(task, self.config, self.tokenizer, settings)
         settings.check_model(self.config)
         self.config.check_vocabulary(len(self.tokenizer.vocab), self.vocab_file)
         if settings.distribution.tpu_name not in (None, "local"):

@@ -1,8 +1,11 @@
 """Evaluation on the dev set during training: keeps the best weights, and stops early."""
 
+from typing import Any
+
 import numpy as np
 
 from bert_tf.checkpoints import run_directory
+from bert_tf.finetuning.finetuning_config import SelectionConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
 from bert_tf.runtime.messages import say
@@ -20,7 +23,7 @@ class DevSelection:
 
     def __init__(self, run: FinetuningRun) -> None:
         self.run = run
-        self.config = run.settings.selection
+        self.config: SelectionConfig = run.settings.selection
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
@@ -46,11 +49,11 @@ class DevSelection:
             say(f"Stopping early: no better {self.run.task.selection_metric} in the last {count} evaluations.")
         return stops
 
-    def history(self) -> list[dict]:
+    def history(self) -> list[dict[str, Any]]:
         """Returns the evaluations so far, as lines of metrics.jsonl."""
         return [line for line in log.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
 
-    def selected_evaluation(self) -> dict:
+    def selected_evaluation(self) -> dict[str, Any]:
         """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
         history, output_dir = self.history(), self.run.training_config.output_dir
         if run_directory.evaluated_directory(output_dir) != output_dir:

@@ -60,7 +60,7 @@ class Task(abc.ABC):
         """Returns the examples' features, in order, computed in several processes (see `parallel.map_chunks`)."""
 
     @abc.abstractmethod
-    def build_model(self, config: BertConfig, **options) -> FinetuningModel:
+    def build_model(self, config: BertConfig, **options: Any) -> FinetuningModel:
         """Returns the encoder with the task's output layer. See `models.EncoderModel` for the options."""
 
     @abc.abstractmethod
@@ -79,7 +79,7 @@ class Task(abc.ABC):
         """Raises an InputError if nothing can be learned from the training set."""
 
     @abc.abstractmethod
-    def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict]:
+    def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict[str, Any]]:
         """Evaluates and predicts with a trained model, as selected by the run's settings. A dry run only loads it.
 
         Args:
@@ -195,10 +195,10 @@ class ReportingTask(Task):
                 writer.write(json.dumps(line) + "\n")
         return [path]
 
-    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict]:
+    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict[str, Any]]:
         """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
         task, settings, global_step = self, run.settings, run.restore()
-        results: dict[str, dict] = {}
+        results: dict[str, dict[str, Any]] = {}
         outputs: dict[str, ModelOutputs] = {}
         if settings.training.dry_run:
             return {"eval": results, "predict": outputs}

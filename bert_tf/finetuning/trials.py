@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -39,9 +39,9 @@ class TrialTable:
     def __init__(self, output_dir: str, selection_metric: str) -> None:
         self.output_dir = output_dir
         self.selection_metric = selection_metric
-        self.path = os.path.join(output_dir, TRIALS_FILE)
+        self.path: str = os.path.join(output_dir, TRIALS_FILE)
 
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """Returns a row for each trial: name, a hash of the settings shared by all trials, hyperparameters, scores.
 
         Raises:
@@ -60,7 +60,7 @@ class TrialTable:
         with files.replacing(self.path) as writer:
             writer.writelines(json.dumps(each) + "\n" for each in rows)
 
-    def best(self) -> dict | None:
+    def best(self) -> dict[str, Any] | None:
         """Returns the trial with the highest score (the first if several are equal); None without trials."""
         return max(self.rows(), key=lambda row: row[self.selection_metric], default=None)
 
@@ -68,7 +68,7 @@ class TrialTable:
         """Returns the directory of a trial's files."""
         return os.path.join(self.output_dir, run_directory.TRIALS_DIRECTORY, name)
 
-    def summary(self) -> list[dict]:
+    def summary(self) -> list[dict[str, Any]]:
         """Returns a row for each setting: the number of seeds, and their scores' mean, standard deviation and best."""
         by_setting: dict[tuple, list[float]] = {}
         for row in self.rows():

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from keras.callbacks import Callback
 
@@ -28,7 +29,7 @@ def finetune(
     model: tuple[BertConfig, Tokenizer] | None = None,
     run: FinetuningRun | None = None,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, dict]:
+) -> dict[str, dict[str, Any]]:
     """Trains, evaluates and predicts, as selected by the settings.
 
     Args:

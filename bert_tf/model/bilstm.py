@@ -25,9 +25,9 @@ class BiLstm:
 
     def __init__(self, width: int, config: BiLstmConfig) -> None:
         self.config = config
-        self.output_width = 2 * config.units
+        self.output_width: int = 2 * config.units
         self._widths = [width] + [self.output_width] * (config.layers - 1)
-        self.layers = []
+        self.layers: list[keras.layers.Layer] = []
         with keras.name_scope("bilstm"):
             for number, read in enumerate(self._widths):
                 # The names are those in checkpoints. Keras's automatic names would count all LSTMs of the process.
@@ -35,7 +35,9 @@ class BiLstm:
                 layer = keras.layers.Bidirectional(lstm, name=f"layer_{number}", dtype="float32")
                 layer.build((None, None, read))
                 self.layers.append(layer)
-        self.variables = [variable for layer in self.layers for variable in layer.trainable_variables]
+        self.variables: list[keras.Variable] = [
+            variable for layer in self.layers for variable in layer.trainable_variables
+        ]
 
     def __call__(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """Maps x [B, T, width] and input_mask [B, T] to [B, T, 2U], forward states before backward ones."""

@@ -33,7 +33,7 @@ class BlockStack(BertLayer):
         gradient_checkpointing: bool = False,
         jit_compile: bool = False,
         name: str = "encoder",
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(config, name=name, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing

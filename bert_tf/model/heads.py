@@ -57,7 +57,7 @@ class Head(BertLayer):
 class Transform(BertLayer):
     """The masked-LM head's hidden layer. Variables: dense, LayerNorm."""
 
-    def __init__(self, config: BertConfig, name: str = "transform", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "transform", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         activation = config.mlm_hidden_act or config.hidden_act
         self.dense = Dense(config, config.hidden_size, activation, name="dense", **self.shared)
@@ -84,7 +84,7 @@ class MaskedLMHead(Head):
       encoder: the encoder with the word embeddings. Without it, each call needs their table.
     """
 
-    def __init__(self, config: BertConfig, encoder: keras.layers.Layer | None = None, **kwargs) -> None:
+    def __init__(self, config: BertConfig, encoder: keras.layers.Layer | None = None, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.transform = Transform(config, **self.shared)
         with variable_scope("cls/predictions"):
@@ -157,7 +157,7 @@ class LinearHead(Head):
         scope: str = "",
         width: int | None = None,
         initializer_range: float = FINETUNING_INITIALIZER_RANGE,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
         self.outputs = outputs
@@ -176,7 +176,7 @@ class LinearHead(Head):
         return tf.matmul(x, self.output_weights.value, transpose_b=True) + self.output_bias.value
 
 
-def next_sentence_head(config: BertConfig, **kwargs) -> LinearHead:
+def next_sentence_head(config: BertConfig, **kwargs: Any) -> LinearHead:
     """Returns the next-sentence head: pooled output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
     return LinearHead(config, 2, "cls/seq_relationship", initializer_range=config.initializer_range, **kwargs)
 
@@ -221,7 +221,7 @@ class SpanHead(LinearHead):
 
     saved_arguments = ("width", "initializer_range")
 
-    def __init__(self, config: BertConfig, **options) -> None:
+    def __init__(self, config: BertConfig, **options: Any) -> None:
         super().__init__(config, 2, scope="cls/squad", **options)
 
     def call(self, x: tf.Tensor | EncoderOutput) -> tuple[tf.Tensor, tf.Tensor]:

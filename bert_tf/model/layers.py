@@ -14,8 +14,8 @@ import contextlib
 import math
 import operator
 import random
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
 
 import keras
 import tensorflow as tf
@@ -29,10 +29,12 @@ from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
 
+Layer = TypeVar("Layer")
+
 # Added to the scores of masked positions, as in the original code (not minus infinity).
 MASKED_SCORE = -10000.0
 
-serializable = keras.saving.register_keras_serializable(package="bert_tf")
+serializable: Callable[[type[Layer]], type[Layer]] = keras.saving.register_keras_serializable(package="bert_tf")
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -85,7 +87,7 @@ class BertLayer(keras.layers.Layer):
         """The options that a layer passes to its sublayers."""
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
-    def add_weight(self, **kwargs) -> keras.Variable:
+    def add_weight(self, **kwargs: Any) -> keras.Variable:
         """Adds a variable, whose value is always read as float32 (see `compute`)."""
         return super().add_weight(**{**kwargs, "dtype": "float32", "autocast": False})
 
@@ -118,7 +120,7 @@ class Dense(BertLayer, keras.layers.Dense):
 
     saved_arguments = ("units", "activation")
 
-    def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs) -> None:
+    def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs: Any) -> None:
         super().__init__(config, units=units, kernel_initializer="zeros", **kwargs)
         self.activation = activation
 
@@ -146,7 +148,7 @@ class Dense(BertLayer, keras.layers.Dense):
 class LayerNorm(BertLayer):
     """Layer normalisation over the last axis. Variables: beta, gamma."""
 
-    def __init__(self, config: BertConfig, name: str = "LayerNorm", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "LayerNorm", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
@@ -173,7 +175,7 @@ class Embeddings(BertLayer):
     saved_arguments = ("use_one_hot_embeddings",)
 
     def __init__(
-        self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs
+        self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs: Any
     ) -> None:
         super().__init__(config, name=name, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
@@ -231,7 +233,7 @@ class Embeddings(BertLayer):
 class SelfAttention(BertLayer):
     """Scaled dot-product attention with N heads. Variables: query, key and value, each with kernel and bias."""
 
-    def __init__(self, config: BertConfig, name: str = "self", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "self", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         self.query = Dense(config, config.hidden_size, name="query", **self.shared)
         self.key = Dense(config, config.hidden_size, name="key", **self.shared)
@@ -299,7 +301,7 @@ def _bias_of(queries: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 class ResidualOutput(BertLayer):
     """Projects to the hidden size, adds the residual, normalises. Variables: dense, LayerNorm."""
 
-    def __init__(self, config: BertConfig, name: str = "output", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "output", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         self.dense = Dense(config, config.hidden_size, name="dense", **self.shared)
         self.layer_norm = LayerNorm(config, **self.shared)
@@ -318,7 +320,7 @@ class ResidualOutput(BertLayer):
 class Attention(BertLayer):
     """Self-attention and its output projection, with a residual connection around both."""
 
-    def __init__(self, config: BertConfig, name: str = "attention", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "attention", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         self.self_attention = SelfAttention(config, **self.shared)
         self.output_layer = ResidualOutput(config, **self.shared)
@@ -351,7 +353,7 @@ class Attention(BertLayer):
 class Intermediate(BertLayer):
     """The first half of the feed-forward layer. Variables: dense."""
 
-    def __init__(self, config: BertConfig, name: str = "intermediate", **kwargs) -> None:
+    def __init__(self, config: BertConfig, name: str = "intermediate", **kwargs: Any) -> None:
         super().__init__(config, name=name, **kwargs)
         self.dense = Dense(config, config.intermediate_size, config.hidden_act, name="dense", **self.shared)
 
@@ -374,7 +376,7 @@ class TransformerBlock(BertLayer):
 
     saved_arguments = ("seed",)
 
-    def __init__(self, config: BertConfig, seed: int | None = None, **kwargs) -> None:
+    def __init__(self, config: BertConfig, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.seed = seed
         self.attention = Attention(config, **self.shared)

@@ -8,17 +8,27 @@
 May import `distribution` and `runtime` only. `training` uses this package; users import the names below from here.
 """
 
+from typing import TYPE_CHECKING
+
 from bert_tf.runtime import lazy_imports
 
-__getattr__, __dir__, __all__ = lazy_imports.when_used(
-    __name__,
-    {
-        "bert_tf.optimization.settings": ("OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),
-        "bert_tf.optimization.schedule": ("learning_rate",),
-        "bert_tf.optimization.optimizers": (
-            *("OPTIONAL_STATE", "SLOTS", "TRAINING_STATE"),
-            *("AdamWeightDecay", "Lamb", "Optimizer", "build_optimizer", "is_decayed"),
-        ),
-        "bert_tf.optimization.loss_scale": ("LossScale",),
-    },
-)
+if TYPE_CHECKING:
+    from bert_tf.optimization.loss_scale import LossScale as LossScale
+    from bert_tf.optimization.optimizers import (
+        OPTIONAL_STATE as OPTIONAL_STATE,
+        SLOTS as SLOTS,
+        TRAINING_STATE as TRAINING_STATE,
+        AdamWeightDecay as AdamWeightDecay,
+        Lamb as Lamb,
+        Optimizer as Optimizer,
+        build_optimizer as build_optimizer,
+        is_decayed as is_decayed,
+    )
+    from bert_tf.optimization.schedule import learning_rate as learning_rate
+    from bert_tf.optimization.settings import (
+        OPTIMIZERS as OPTIMIZERS,
+        OptimizerConfig as OptimizerConfig,
+        SecondSchedule as SecondSchedule,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_imports.when_used(__name__)

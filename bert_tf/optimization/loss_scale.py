@@ -15,8 +15,8 @@ class LossScale:
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
         options = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
-        self.scale = tf.Variable(2.0**15 if enabled else 1.0, **options)
-        self.good_steps = tf.Variable(0, dtype=tf.int64, **options)
+        self.scale: tf.Variable = tf.Variable(2.0**15 if enabled else 1.0, **options)
+        self.good_steps: tf.Variable = tf.Variable(0, dtype=tf.int64, **options)
 
     def state(self) -> dict[str, tf.Variable]:
         """Returns the variables by their names in checkpoints; empty if the scale is constant."""

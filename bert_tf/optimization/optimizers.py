@@ -57,13 +57,16 @@ class Optimizer(abc.ABC):
 
     slot_prefix: str  # a part of the slots' names in checkpoints
 
+    global_step: tf.Variable
+    skipped_steps: tf.Variable
+
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]
         if len(set(paths)) != len(paths):
             raise ValueError(f"several variables have the same name: {sorted(p for p in paths if paths.count(p) > 1)}")
         self.config = config
-        self.variables = list(variables)
-        self.decayed = [is_decayed(path) for path in paths]
+        self.variables: list[keras.Variable] = list(variables)
+        self.decayed: list[bool] = [is_decayed(path) for path in paths]
         self._layer_rates = layer_rates(paths, config.layerwise_lr_decay)
         # The finished steps, and how many of them did not update the moments: steps that changed no weights, and all
         # steps before the moments were reset.
@@ -71,8 +74,8 @@ class Optimizer(abc.ABC):
             tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
             for _ in range(2)
         )
-        self.means = [self._slot(variable) for variable in variables]
-        self.squared_means = [self._slot(variable) for variable in variables]
+        self.means: list[tf.Variable] = [self._slot(variable) for variable in variables]
+        self.squared_means: list[tf.Variable] = [self._slot(variable) for variable in variables]
 
     @staticmethod
     def _slot(variable: keras.Variable) -> tf.Variable:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.model.gathering import encoder_inputs, ends, exists, lengths
-from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
+from bert_tf.model.heads import LinearHead, MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.errors import require_choice
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel
@@ -32,10 +33,10 @@ class PretrainingModel(TrainableModel):
         self.objective = objective
         self.encoder = BertEncoder(config, causal=objective == "ltr", seed=0, **encoder_options)
         self.masked_lm = MaskedLMHead(config, dtype=self.encoder.dtype_policy)
-        self.next_sentence = next_sentence_head(config) if objective == "mlm_nsp" else None
-        self.uses_pooler = self.next_sentence is not None
-        self.variables = self.encoder.weights + self.masked_lm.weights
-        self.metric_names = ("masked_lm_accuracy", "masked_lm_loss")
+        self.next_sentence: LinearHead | None = next_sentence_head(config) if objective == "mlm_nsp" else None
+        self.uses_pooler: bool = self.next_sentence is not None
+        self.variables: list[keras.Variable] = self.encoder.weights + self.masked_lm.weights
+        self.metric_names: tuple[str, ...] = ("masked_lm_accuracy", "masked_lm_loss")
         if self.next_sentence:
             self.variables += self.next_sentence.weights
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")

@@ -60,6 +60,10 @@ class PretrainingRun(Run):
     """
 
     model: PretrainingModel
+    settings: PretrainingConfig
+    training_config: TrainingConfig
+    config: BertConfig
+    vocab_file: str
 
     def __init__(self, settings: PretrainingConfig, config: BertConfig, vocab_file: str = "") -> None:
         training_config, phase_ends = settings.training_config, settings.phase_ends
@@ -78,7 +82,7 @@ class PretrainingRun(Run):
             optimizer = optimizer.replace(num_warmup_steps=int(settings.warmup_proportion * phase_ends[-1]))
         self.training_config = training_config.replace(optimizer=optimizer)
         starts = [0, *phase_ends[:-1]]
-        self.phases = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
+        self.phases: list[Phase] = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
         self.training_config.check_batch(self.strategy)
 
     @functools.cached_property
@@ -287,7 +291,7 @@ class PretrainingRun(Run):
 
 def pretrain(
     config: PretrainingConfig, model: BertConfig, vocab_file: str = "", callbacks: Sequence[Callback] = ()
-) -> tuple[PretrainingRun, dict]:
+) -> tuple[PretrainingRun, dict[str, Any]]:
     """Trains and evaluates, as selected by the settings.
 
     Args:

@@ -28,12 +28,13 @@ from collections.abc import Iterator, Mapping
 from typing import IO
 
 from bert_tf.runtime import first_bytes, remote
-from bert_tf.runtime.errors import InputError as InputError
-from bert_tf.runtime.errors import explanation, require_utf8
-from bert_tf.runtime.output_checks import check_output_files as check_output_files
-from bert_tf.runtime.output_checks import kind_of as kind_of
-from bert_tf.runtime.output_checks import lock
-from bert_tf.runtime.output_checks import target_of as target_of
+from bert_tf.runtime.errors import InputError as InputError, explanation, require_utf8
+from bert_tf.runtime.output_checks import (
+    check_output_files as check_output_files,
+    kind_of as kind_of,
+    lock,
+    target_of as target_of,
+)
 from bert_tf.runtime.remote import is_remote as is_remote
 
 _DECOMPRESS = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}

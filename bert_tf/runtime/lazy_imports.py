@@ -1,8 +1,11 @@
 """Imports modules on first use: optional packages, and modules that need TensorFlow."""
 
+import ast
 import importlib
+import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -45,20 +48,28 @@ def require(module: str, purpose: str) -> ModuleType:
         logging.disable(disabled)
 
 
-def when_used(
-    package: str, modules: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns `__getattr__`, `__dir__` and `__all__` for a package that imports its names on first use.
+def when_used(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Returns `__getattr__`, `__dir__` and `__all__` for a module that imports names on first use.
+
+    The names are those that the module imports as `import NAME as NAME` for type checkers only, so that the
+    checkers and editors see the same names:
+
+        if TYPE_CHECKING:
+            from bert_tf.fill_mask import FillMask as FillMask
+        else:
+            __getattr__, __dir__, __all__ = lazy_imports.when_used(__name__)
 
     Args:
-      package: the package's name.
-      modules: maps each module to the names that the package offers from it.
+      name: the module's name.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    module = sys.modules[name]
+    checked = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If)]
+    imports = [node for branch in checked for node in branch.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
 
-    def get(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+    def get(attribute: str) -> Any:
+        if attribute not in homes:
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        return getattr(importlib.import_module(homes[attribute]), attribute)
 
-    return get, lambda: sorted(homes), sorted(homes)
+    return get, lambda: sorted({*vars(module), *homes}), sorted(homes)

@@ -57,7 +57,7 @@ class Predictor(abc.ABC):
     """
 
     def __init__(self, fields: Mapping[str, Input], texts: Sequence[str] = ()) -> None:
-        self.inputs = sorted(fields)
+        self.inputs: list[str] = sorted(fields)
         self._fields = fields
         self._aliases = {other: name for other, name in zip(TEXT_INPUTS, texts, strict=False) if other not in fields}
 

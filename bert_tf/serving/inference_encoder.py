@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import BertConfig
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.heads import LinearHead, MaskedLMHead
@@ -81,11 +82,11 @@ class InferenceEncoder(tf.Module):
         head: LinearHead | None = None,
     ) -> None:
         super().__init__(name="encoder")
-        self.config = encoder.config
-        self.causal = encoder.causal
-        self.dtype = tf.as_dtype(dtype)
-        self.has_masked_lm = masked_lm is not None
-        self.has_pooler = encoder.pooler is not None
+        self.config: BertConfig = encoder.config
+        self.causal: bool = encoder.causal
+        self.dtype: tf.DType = tf.as_dtype(dtype)
+        self.has_masked_lm: bool = masked_lm is not None
+        self.has_pooler: bool = encoder.pooler is not None
         activations = ACTIVATIONS | _FUSED_ACTIVATIONS
         self._activation = activations[self.config.hidden_act]
         self._mlm_activation = activations[self.config.mlm_hidden_act or self.config.hidden_act]

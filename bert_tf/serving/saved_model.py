@@ -58,7 +58,7 @@ class ExportedModel(Predictor):
             )
         try:
             self._model = tf.saved_model.load(files.plain_name(directory))
-            self.signatures = sorted(self._model.signatures)
+            self.signatures: list[str] = sorted(self._model.signatures)
         except Exception as error:  # TensorFlow's loader raises many types of errors
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise InputError(f"{directory} can't be loaded ({reason}). Export the model again.") from None

@@ -68,8 +68,8 @@ class TextReader(tf.Module):
         documents: LongDocuments = TRUNCATED,
     ) -> None:
         super().__init__(name="texts")
-        self.tokenizer = GraphTokenizer.of(tokenizer, kept_tokens)
-        self.packer = GraphPacker(tokenizer.vocab, max_seq_length, documents.keeps_ends)
+        self.tokenizer: GraphTokenizer = GraphTokenizer.of(tokenizer, kept_tokens)
+        self.packer: GraphPacker = GraphPacker(tokenizer.vocab, max_seq_length, documents.keeps_ends)
         self.documents = documents
 
     def read(

@@ -15,10 +15,10 @@ TEXT, TAGGING = "text", "ner"
 # For GLUE, "all" and several names separated by commas are also accepted.
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 # The scores that can select models, of all tasks; see `metrics`.
-Metric = Literal[
+MetricName = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman", "precision", "recall"
 ]
-METRICS: tuple[Metric, ...] = get_args(Metric)
+METRICS: tuple[MetricName, ...] = get_args(MetricName)
 # The tagging schemes; see `tagging.schemes`.
 TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
 # The files of these tasks have fixed names.
@@ -118,7 +118,7 @@ class DataConfig(Settings, frozen=True):
         about("Fraction of the training file to use as the dev set.", ge=0, lt=1, needs=f"{_OWN_FILES} !dev_file"),
     ] = 0.0
     selection_metric: Annotated[
-        Metric | None,
+        MetricName | None,
         about("Score that selects weights and trials, such as macro_f1. Default: the task's own."),
     ] = None
 

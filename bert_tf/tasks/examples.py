@@ -59,10 +59,11 @@ class ExampleReader(abc.ABC):
     """
 
     for_server = False  # if True, each row of a test set needs a prediction and has no label
-    file_names = tables.FILE_NAMES  # possible names of each split's file in --data_dir, for messages
+    # The possible names of each split's file in --data_dir, for messages.
+    file_names: dict[str, tuple[str, ...]] = tables.FILE_NAMES
 
     def __init__(self, sources: Mapping[str, Source], on_bad_row: str = "error") -> None:
-        self.sources = dict(sources)
+        self.sources: dict[str, Source] = dict(sources)
         self.on_bad_row = on_bad_row
 
     def examples(self, split: str) -> list[Any]:

@@ -114,7 +114,7 @@ class GlueReader(ExampleReader):
     for_server = True
 
     def __init__(self, name: str, data_dir: str, on_bad_row: str = "error", language: str = "zh") -> None:
-        self.definition = DEFINITIONS[name]
+        self.definition: GlueDefinition = DEFINITIONS[name]
         self._data_dir = data_dir
         self._language = language
         super().__init__({split: self._existing(names) for split, *names in self.definition.files}, on_bad_row)
@@ -227,12 +227,15 @@ class GlueTask(SentenceTask):
       InputError: if there is no such task.
     """
 
+    dev_splits: list[str]
+    test_splits: list[str]
+
     def __init__(self, name: str, data_dir: str, selection_metric: str | None = None, **reading: str) -> None:
         key = name.lower()
         if key not in DEFINITIONS:
             raise InputError(f"--task_name is {name!r}. Use one of {', '.join(DEFINITIONS)}.")
         definition = DEFINITIONS[key]
-        self.reader = GlueReader(key, data_dir, **reading)
+        self.reader: GlueReader = GlueReader(key, data_dir, **reading)
         self.dev_splits, self.test_splits = map(self.reader.splits, ("dev", "test"))
         problem = "classification" if definition.labels else "regression"
         scores = definition.metric, selection_metric or definition.selection_metric

@@ -24,7 +24,7 @@ from bert_tf.tasks.tables import Row, Source
 from bert_tf.text import Tokenizer
 
 # The file names of each data set.
-FILE_NAMES = {
+FILE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "swag": {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
     "multiple_choice": tables.FILE_NAMES,
@@ -69,7 +69,7 @@ class ChoiceReader(ExampleReader):
     ) -> None:
         super().__init__(sources, on_bad_row)
         self.name = name
-        self.file_names = FILE_NAMES[name]
+        self.file_names: dict[str, tuple[str, ...]] = FILE_NAMES[name]
         self._delimiter = delimiter
 
     def most_endings(self, split: str) -> int:
@@ -197,7 +197,7 @@ class MultipleChoiceTask(SentenceTask):
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
 
-    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a model with one score for each ending."""
         return ClassifierModel(config, 1, choices=self.choices, **options)
 

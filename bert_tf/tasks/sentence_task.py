@@ -57,7 +57,7 @@ class SentenceTask(ReportingTask):
         self.problem = problem
         self.metric = metric
         self.selection_metric = selection_metric
-        self.output_names = output_names or {}
+        self.output_names: Mapping[str, str] = output_names or {}
 
     @property
     def metric_names(self) -> list[str]:
@@ -132,7 +132,7 @@ class SentenceTask(ReportingTask):
         if self.labels is not None and len({example.label for example in examples}) == 1:
             raise InputError(f"{self.name}: all training examples have the label {examples[0].label!r}. Add others.")
 
-    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
         outputs = 1 if self.labels is None else len(self.labels)
         return ClassifierModel(config, outputs, self.problem, classes=self.labels, **options)

@@ -25,7 +25,9 @@ _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 # The possible file names of each split in --data_dir.
-FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")}
+FILE_NAMES: dict[str, tuple[str, ...]] = {
+    split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")
+}
 # --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
 AUTO = "auto"
 # The largest number of bad rows to print. Others are only counted.

@@ -24,6 +24,7 @@ from bert_tf.tasks.soft_labels import SoftExample
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.text_reader import TextReader, flag_columns
 from bert_tf.text import Tokenizer
+from bert_tf.text.long_documents import LongDocuments
 
 # --class_weights: every class has the same total weight in the loss, regardless of its number of examples.
 BALANCED = "balanced"
@@ -81,10 +82,10 @@ class TextTask(SentenceTask):
         super().__init__(TEXT, read, given, problem, metric, selection_metric, output_names)
         self.config = config
         self.sources = sources
-        self.documents = config.documents
-        self.tunes = config.label_threshold == TUNE
+        self.documents: LongDocuments = config.documents
+        self.tunes: bool = config.label_threshold == TUNE
         if config.label_threshold not in ("", TUNE):
-            self.label_threshold = float(config.label_threshold)
+            self.label_threshold: float = float(config.label_threshold)
         elif trained_in:
             self.label_threshold = run_directory.label_threshold(trained_in)
         self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
@@ -152,7 +153,7 @@ class TextTask(SentenceTask):
             values["soft_labels"] = soft_labels.soft_labels(rows, *form)
         return features.with_values(**values)
 
-    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
         scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
         options["temperature"] = self.config.distillation_temperature

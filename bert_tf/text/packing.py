@@ -80,7 +80,7 @@ def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
     return [*segment[:head], *segment[len(segment) - kept + head :]]
 
 
-def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
+def truncate_randomly(tokens_a: list[Any], tokens_b: list[Any], max_length: int, rng: random.Random) -> None:
     """Shortens two segments in place, with the random draws of the original pre-training.
 
     The lengths are the same as with `truncated_lengths`. Each token is removed from the front or the end with equal

@@ -4,7 +4,7 @@ Class names, arguments and results are the same as in the original code.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bert_tf.text.characters import ASCII_TOKEN, CLEAN, CLEAN_ONLY, SEPARATE_PUNCTUATION, strip_accents
 from bert_tf.text.traced_text import TracedCharacter, TracedText
@@ -36,7 +36,7 @@ def whitespace_tokenize(text: str) -> list[str]:
     return text.split()
 
 
-def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
+def convert_by_vocab(vocab: Mapping[Any, Any], items: Iterable[Any]) -> list[Any]:
     """Looks up every item.
 
     Raises:
@@ -68,7 +68,7 @@ class BasicTokenizer:
         self, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
     ) -> None:
         self.do_lower_case = do_lower_case
-        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
+        self.strip_accents: bool = do_lower_case if strip_accents is None else strip_accents
         self.tokenize_chinese_chars = tokenize_chinese_chars
 
     def tokenize(self, text: str | bytes) -> list[str]:

@@ -7,6 +7,7 @@ cached. `FullTokenizer` is the original name of `Tokenizer`, with the original a
 import itertools
 import re
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,13 +65,15 @@ class Tokenizer:
     ) -> None:
         self.vocab_file = vocab_file
         self.do_lower_case = do_lower_case
-        self.vocab = load_vocab(vocab_file)
-        self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case, **rules)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
-        self.added_tokens = {token: added.normalized for token, added in added_tokens(vocab_file).items()}
+        self.vocab: OrderedDict[str, int] = load_vocab(vocab_file)
+        self.inv_vocab: dict[int, str] = {index: piece for piece, index in self.vocab.items()}
+        self.basic_tokenizer: BasicTokenizer = BasicTokenizer(do_lower_case=do_lower_case, **rules)
+        self.wordpiece_tokenizer: WordpieceTokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self.added_tokens: dict[str, bool] = {
+            token: added.normalized for token, added in added_tokens(vocab_file).items()
+        }
         special = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
-        self.kept = kept_forms(special, self.added_tokens, do_lower_case)
+        self.kept: dict[str, tuple[str, str]] = kept_forms(special, self.added_tokens, do_lower_case)
         # The longest token is tried first.
         patterns = [
             "".join(f"[{re.escape(a)}{re.escape(b)}]" for a, b in zip(*forms, strict=True))

@@ -27,7 +27,7 @@ class Preempted(SystemExit):
     def __init__(self, step: int, signals: Sequence[int]) -> None:
         super().__init__(f"Stopped by a signal after step {step}, which is saved. Run the program again to resume.")
         self.step = step
-        self.by_keyboard = signal.SIGINT in signals
+        self.by_keyboard: bool = signal.SIGINT in signals
 
 
 @contextlib.contextmanager

@@ -92,7 +92,8 @@ class BatchEvaluator:
     def __init__(self, model: TrainableModel, strategy: tf.distribute.Strategy) -> None:
         self.strategy = strategy
         with strategy.scope():
-            self.means = means = MetricMeans((*model.metric_names, "loss"))
+            means = MetricMeans((*model.metric_names, "loss"))
+        self.means: MetricMeans = means
 
         def replica_step(batch: Batch) -> None:
             replica = tf.distribute.get_replica_context()

@@ -20,7 +20,7 @@ class Hook:
     """
 
     every: int
-    should_stop = False
+    should_stop: bool = False
     settings: Mapping[str, Any] = {}
     is_logged = False
     prints_table = True
@@ -76,7 +76,7 @@ class PeriodicEvaluation(Hook):
         if start and self.is_due(start, end) and not log.scores(start):
             self.at(start, end)
         else:
-            self.should_stop = self.stops()
+            self.should_stop: bool = self.stops()
 
     def at(self, step: int, end: int) -> None:
         """Evaluates the weights after a step."""

@@ -32,7 +32,7 @@ class TrainableModel(abc.ABC):
     variables: list[keras.Variable]
     metric_names: tuple[str, ...] = ()
     classes: Sequence[str] | None = None
-    target_scale = (0.0, 1.0)
+    target_scale: tuple[float, float] = (0.0, 1.0)
     uses_pooler = True
 
     @property

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import tensorflow as tf
 
@@ -128,7 +128,7 @@ class TrainingLog:
         if self._metrics:
             self._metrics.write("epoch", step, values)
 
-    def lines(self, kind: str) -> list[dict]:
+    def lines(self, kind: str) -> list[dict[str, Any]]:
         """Returns the lines of a kind that have been written so far."""
         return [line for line in read_metrics(self._config.output_dir) if line["kind"] == kind]
 
@@ -184,7 +184,7 @@ class MetricsLog:
 
     def __init__(self, directory: str, start_step: int) -> None:
         files.make_directory(directory)
-        self.path = os.path.join(directory, "metrics.jsonl")
+        self.path: str = os.path.join(directory, "metrics.jsonl")
         if files.exists(self.path):
             kept = [line for line in read_metrics(directory) if line["step"] <= start_step]
             with files.replacing(self.path) as writer:
@@ -203,7 +203,7 @@ class MetricsLog:
             writer.write(json.dumps(line) + "\n")
 
 
-def read_metrics(directory: str) -> list[dict]:
+def read_metrics(directory: str) -> list[dict[str, Any]]:
     """Reads the lines of a run's `metrics.jsonl`. An incomplete last line (after a kill) is ignored."""
     return json_files.read_lines(os.path.join(directory, "metrics.jsonl"), "--output_dir", _Metrics)
 

@@ -15,7 +15,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in
-from bert_tf.optimization import LossScale, build_optimizer, learning_rate
+from bert_tf.optimization import LossScale, Optimizer, build_optimizer, learning_rate
 from bert_tf.runtime import locks, signals
 from bert_tf.runtime.messages import say
 from bert_tf.training import dry_run, micro_batches, resume, worker_checks
@@ -178,19 +178,22 @@ class Trainer:
       strategy: the strategy.
     """
 
+    stop_request: tf.Variable
+    stop_requests: tf.Variable
+
     def __init__(self, model: TrainableModel, config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
         self.model = model
         self.config = config
         self.strategy = strategy
-        self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
-        self.loss_scale = LossScale(enabled=config.dtype == "float16")
-        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
-        self.nonfinite = NonfiniteSteps(config.max_nonfinite_steps)
+        self.optimizer: Optimizer = build_optimizer(config.optimizer, model.trained_variables)
+        self.loss_scale: LossScale = LossScale(enabled=config.dtype == "float16")
+        self.metrics: MetricMeans = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
+        self.nonfinite: NonfiniteSteps = NonfiniteSteps(config.max_nonfinite_steps)
         # Whether this process was asked to stop, and how many processes had been asked before the last step.
         self.stop_request, self.stop_requests = (
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
-        self.steps_since_stop_check = 0
+        self.steps_since_stop_check: int = 0
         # The code below has no Python control flow on tensors, so AutoGraph is not needed.
         compiled = functools.partial(tf.function, autograph=False)
 

@@ -20,8 +20,8 @@ class MetricMeans:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self.taken = np.zeros((len(self.names), 2))
+        self.names: tuple[str, ...] = tuple(names)
+        self.taken: np.ndarray = np.zeros((len(self.names), 2))
         self._sums = tf.Variable(
             tf.zeros([len(self.names), 2]),
             trainable=False,

@@ -192,7 +192,8 @@ class TokenStore(contextlib.ExitStack):
         self._first_document = _cumulated(part.documents for part in parts)
         self._first_sentence = _cumulated(part.sentences for part in parts)
         self._first_token = _cumulated(part.tokens for part in parts)
-        self.documents, self.tokens = int(self._first_document[-1]), int(self._first_token[-1])
+        self.documents: int = int(self._first_document[-1])
+        self.tokens: int = int(self._first_token[-1])
         _allow_open_files(3 * len(parts) + 256)
         self._ids = [self._open(f"{part.path}.ids") for part in parts]
         self._sentences = [self._open(f"{part.path}.sentences") for part in parts]

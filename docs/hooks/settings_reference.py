@@ -40,7 +40,7 @@ def _tables() -> dict[str, Mapping[str, Any]]:
     return {
         **{name: flags_of(getattr(bert_tf, name)._OPTIONS) for name in own},
         **parts("Estimator", FinetuningConfig, arguments.REFUSED, arguments.OF_MODEL),
-        **parts("Pretrainer", PretrainingConfig, pretrainer._REFUSED, pretrainer._OF_MODEL),
+        **parts("Pretrainer", PretrainingConfig, pretrainer.REFUSED, pretrainer.OF_MODEL),
         "ExportConfig": flags_of(ExportConfig),
     }
 

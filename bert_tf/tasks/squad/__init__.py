@@ -14,16 +14,31 @@ answers -> `evaluate`.
     typed_questions  answers to typed questions
 """
 
+from typing import TYPE_CHECKING
+
 from bert_tf.runtime import lazy_imports
 
-__getattr__, __dir__, __all__ = lazy_imports.when_used(
-    __name__,
-    {
-        "bert_tf.tasks.squad.decoding": ["average_distributions", "decode"],
-        "bert_tf.tasks.squad.evaluation": ["evaluate", "evaluate_v1", "evaluate_v2", "tune_null_threshold"],
-        "bert_tf.tasks.squad.questions": ["SquadData", "SquadExample", "make_example", "read_squad"],
-        "bert_tf.tasks.squad.predictions": ["SquadPredictions", "merge_n_best", "read_answers", "read_n_best"],
-        "bert_tf.tasks.squad.rules": ["SquadConfig"],
-        "bert_tf.tasks.squad.windows": ["SquadWindows", "featurize"],
-    },
-)
+if TYPE_CHECKING:
+    from bert_tf.tasks.squad.decoding import average_distributions as average_distributions, decode as decode
+    from bert_tf.tasks.squad.evaluation import (
+        evaluate as evaluate,
+        evaluate_v1 as evaluate_v1,
+        evaluate_v2 as evaluate_v2,
+        tune_null_threshold as tune_null_threshold,
+    )
+    from bert_tf.tasks.squad.predictions import (
+        SquadPredictions as SquadPredictions,
+        merge_n_best as merge_n_best,
+        read_answers as read_answers,
+        read_n_best as read_n_best,
+    )
+    from bert_tf.tasks.squad.questions import (
+        SquadData as SquadData,
+        SquadExample as SquadExample,
+        make_example as make_example,
+        read_squad as read_squad,
+    )
+    from bert_tf.tasks.squad.rules import SquadConfig as SquadConfig
+    from bert_tf.tasks.squad.windows import SquadWindows as SquadWindows, featurize as featurize
+else:
+    __getattr__, __dir__, __all__ = lazy_imports.when_used(__name__)

@@ -53,7 +53,8 @@ class SquadTask(Task):
     name = "squad"
     output_weights = "cls/squad/output_weights"
     counts_examples = True
-    dev_splits = test_splits = (PREDICT_SPLIT,)
+    dev_splits: Sequence[str] = (PREDICT_SPLIT,)
+    test_splits: Sequence[str] = dev_splits
 
     def __init__(
         self,
@@ -65,10 +66,10 @@ class SquadTask(Task):
         config.check_lengths()
         self.config = config
         self._sources = {f"train_{number}": source for number, source in enumerate(train_files, start=1)}
-        self.train_splits = list(self._sources)
+        self.train_splits: Sequence[str] = list(self._sources)
         self._sources[PREDICT_SPLIT] = predict_file
         self.answer_config = answer_config
-        self.uses_model_of_run = not answer_config.ensemble_dirs
+        self.uses_model_of_run: bool = not answer_config.ensemble_dirs
         self.examples = functools.cache(self.examples)
 
     @property
@@ -97,7 +98,7 @@ class SquadTask(Task):
             say(line)
         return windows
 
-    def build_model(self, config: BertConfig, **options) -> SpanModel:
+    def build_model(self, config: BertConfig, **options: Any) -> SpanModel:
         """Returns the encoder with a layer that computes two scores for each token."""
         return SpanModel(config, **options)
 
@@ -117,7 +118,7 @@ class SquadTask(Task):
         predictions = decode(examples, features, outputs["start_logits"], outputs["end_logits"], self.config)
         return evaluate(examples, predictions, self.config.version_2_with_negative)
 
-    def finish(self, run: FinetuningRun, output_dir: str) -> dict[str, dict]:
+    def finish(self, run: FinetuningRun, output_dir: str) -> dict[str, dict[str, Any]]:
         """Answers the file of questions. See `answer_file`."""
         settings = run.settings
         is_answered = settings.do_predict or settings.do_eval
@@ -151,10 +152,10 @@ class AnswerPredictor:
         directories = list(config.ensemble_dirs) or [run.model_directory]
         for directory in directories:
             run_directory.check_trained_with(directory, run.tokenizer_settings)
-        self.model = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
+        self.model: str = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
         beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
         threshold = config.null_score_diff_threshold
-        self.null_score_diff_threshold = (
+        self.null_score_diff_threshold: float = (
             find_null_threshold(beside_the_model, self.model) if threshold is None else threshold
         )
 

@@ -144,7 +144,7 @@ class FeatureTaggingTask(TaggingTask):
                     activations[first:end] = states[row, windows.word_positions[first:end]]
                 bar.update(len(numbers))
 
-    def build_model(self, config: BertConfig, **options) -> FeatureTagger:
+    def build_model(self, config: BertConfig, **options: Any) -> FeatureTagger:
         """Returns the tagger without the encoder. The options apply to the encoder, so they are ignored."""
         layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
         return FeatureTagger(config, layers, len(self.tags), bilstm, self.feature_based.combination)

@@ -33,11 +33,11 @@ class FeatureTagger(TokenClassificationModel):
         bilstm: BiLstmConfig,
         combination: str = "concat",
     ) -> None:
-        self.width = config.hidden_size * (num_layers if combination == "concat" else 1)
-        self.bilstm = BiLstm(self.width, bilstm)
+        self.width: int = config.hidden_size * (num_layers if combination == "concat" else 1)
+        self.bilstm: BiLstm = BiLstm(self.width, bilstm)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.bilstm.output_width)
-        self.variables = self.bilstm.variables + self.head.weights
-        self.layer_scores = None
+        self.variables: list[keras.Variable] = self.bilstm.variables + self.head.weights
+        self.layer_scores: keras.Variable | None = None
         if combination == "weighted_sum":
             self.layer_scores = keras.Variable("zeros", shape=(num_layers,), dtype="float32", name="layer_scores")
             self.variables.append(self.layer_scores)

@@ -36,7 +36,7 @@ _PUBLISHED = {
     "dev": ("dev.txt", "dev.conll", "valid.txt", "eng.testa", "emerging.dev.conll"),
     "test": ("test.txt", "test.conll", "eng.testb", "emerging.test.annotated"),
 }
-FILE_NAMES = {
+FILE_NAMES: dict[str, tuple[str, ...]] = {
     split: (*names, *(f"{split}{suffix}" for suffix in tables.SUFFIXES)) for split, names in _PUBLISHED.items()
 }
 
@@ -252,7 +252,7 @@ class TaggingTask(ReportingTask):
             raise InputError(f"{sentence.where}: the model has no class {unknown.pop()!r}. Use a new output layer.")
         return [self._numbers[tag] for tag in tags]
 
-    def build_model(self, config: BertConfig, **options) -> TokenModel:
+    def build_model(self, config: BertConfig, **options: Any) -> TokenModel:
         """Returns a model with one class per tag for each token."""
         return TokenModel(config, len(self.tags), classes=self.tags, **options)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class TaggingFeatures(FeatureSet):
         """Returns the tag ids of the words [W]."""
         return self.word_values(self.per_token["tag_ids"][0])
 
-    def by_sentence(self, values: Sequence) -> list[Sequence]:
+    def by_sentence(self, values: Sequence[Any]) -> list[Sequence[Any]]:
         """Splits a sequence with one value per word into sentences."""
         ends = np.cumsum(self.sentence_lengths)
         return [values[end - length : end] for end, length in zip(ends, self.sentence_lengths, strict=True)]
