@@ -2,8 +2,9 @@
 
     python .ci/public_types.py
 
-The public names are those of `bert_tf`, `bert_tf.api` and the modules, classes and functions in docs/reference/python. pyright counts the types of other packages as known if they have
-types or stubs. Keras has neither, so there are stubs in tests/typing.
+The public names are those of `bert_tf`, `bert_tf.api`, and of the modules, classes and functions in
+docs/reference/python. pyright counts the types of other packages as known if they have types or stubs. Keras has neither
+and TensorFlow's are incomplete, so there are stubs in tests/typing.
 """
 
 import json

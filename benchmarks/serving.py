@@ -7,17 +7,23 @@ A classifier of BERT-base's size with random weights is exported. The contenders
 
 - the exported model
 - the same model in LiteRT, with weights in 8 bits and in float32
+- the same model in ONNX Runtime, with weights in 8 bits and in float32, if tf2onnx and onnxruntime are installed
+- the ONNX model with 8-bit weights in OpenVINO, if openvino is installed too
 - Hugging Face's model and tokenizer on PyTorch, in float32 and bfloat16
 - Hugging Face's model in ONNX Runtime
 
 They alternate, so that other load on the machine affects all of them equally. The first table is for one text of 128
 tokens at a time. The second one compares batches of 32 QNLI pairs with the same batches padded to 128 tokens. The third
-one has the time from the start of a process to its first answer. Every contender uses `--threads` threads. The exported
-model runs as in `bert_tf.predict`, which arranges the weights for the CPU once; TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in
-the environment turns this off. The program takes about five minutes, and 2 GB of memory per contender.
+one has the time from the start of a process to its first answer. The fourth one compares the answers to QNLI pairs with
+those of the exported model; with --model_dir=RUN, they are the answers of a finished run on pairs of texts. Every
+contender uses `--threads` threads. The exported model runs as in `bert_tf.predict`, which arranges the weights for the
+CPU once; TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment turns this off. The program takes about five minutes, and
+2 GB of memory per contender.
 """
 
 import csv
+import functools
+import importlib.util
 import json
 import os
 import statistics
@@ -26,6 +32,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks.common import PEERS, QNLI_DIRECTORY, ROOT, VOCAB_FILE, Peer, seconds
@@ -40,18 +47,32 @@ _THREADS = flags.DEFINE_integer("threads", 2, "Threads of each contender.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Data type of the exported model.")
 _MODEL_SIZE = flags.DEFINE_string("model_size", "base", "Released size of the model.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Python interpreter with transformers and torch.")
-_ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Finished run on pairs of texts. Default: random weights.")
+_ROLES = ["main", "exporter", "worker", "litert", "onnxruntime", "openvino"]
+_ROLE = flags.DEFINE_enum("role", "main", _ROLES, "Used by the program itself.")
 _DIRECTORY = flags.DEFINE_string("directory", None, "Used by the program itself: the exported model.")
 
 LITE_FILES = {"int8": LITE_INT8_FILE, "float32": LITE_FILE}
+# Contender -> its role, and the file that it reads.
+ID_MODELS = {
+    "exported float32, ONNX Runtime": ("onnxruntime", "ids.onnx"),
+    "exported int8, ONNX Runtime": ("onnxruntime", "ids_int8.onnx"),
+    "exported int8, OpenVINO": ("openvino", "ids_int8.onnx"),
+}
 LENGTH = 128
 BATCH = 32
+
+
+def has_module(name):
+    """Returns whether a package is installed."""
+    return importlib.util.find_spec(name) is not None
 
 
 def export(directory):
     """Exports the classifier that is measured."""
     import keras
 
+    import bert_tf.export
     from bert_tf.config import BertConfig
     from bert_tf.finetuning.models import ClassifierModel
     from bert_tf.serving.export_config import ExportConfig
@@ -71,7 +92,10 @@ def export(directory):
     settings = TextSettings(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
     served = ServedClassifier(encoder, tokenizer, settings)
     exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, settings)
-    exportable.write(directory, ExportConfig())
+    if _MODEL_DIR.value:
+        exportable = bert_tf.export.build(_MODEL_DIR.value, ExportConfig(_DTYPE.value, max_seq_length=LENGTH))
+    has_onnx = has_module("tf2onnx") and has_module("onnxruntime")
+    exportable.write(directory, ExportConfig(onnx=has_onnx, onnx_int8=has_onnx))
     exportable.write(f"{directory}/int8", ExportConfig(quantize="int8"))
     exportable.write(f"{directory}/float32", ExportConfig(litert=True))
 
@@ -112,7 +136,8 @@ def serve(directory):
 
     def answer(pairs):
         columns = zip(*pairs, strict=True)
-        model(**{name: tf.constant(texts) for name, texts in zip(("text_a", "text_b"), columns, strict=True)})
+        texts = {name: tf.constant(column) for name, column in zip(("text_a", "text_b"), columns, strict=True)}
+        return model(**texts)["probabilities"]
 
     def answer_padded(pairs):
         row = tf.zeros([len(pairs), LENGTH], tf.int32) + 7
@@ -131,7 +156,7 @@ def serve_litert(directory):
     loaded = time.perf_counter()
 
     def answer(pairs):
-        model.predict([{"text_a": a, "text_b": b} for a, b in pairs])
+        return [row["probabilities"] for row in model.predict([{"text_a": a, "text_b": b} for a, b in pairs])]
 
     answer([("a", "b")])
     times = {"import": imported - start, "load": loaded - imported, "first answer": time.perf_counter() - loaded}
@@ -139,11 +164,52 @@ def serve_litert(directory):
     answer_requests(lambda request: answer)
 
 
+def serve_ids(path, engine):
+    """Runs a worker like `serve` with an ONNX model, which takes ids, in ONNX Runtime or OpenVINO."""
+    start = time.perf_counter()
+    from bert_tf.serving.answering import softmax
+    from bert_tf.text import Tokenizer, packing
+
+    if engine == "onnxruntime":
+        import onnxruntime
+    else:
+        import openvino
+    imported = time.perf_counter()
+    tokenizer = Tokenizer.checked(os.path.join(os.path.dirname(path), "vocab.txt"))
+    if engine == "onnxruntime":
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = _THREADS.value, 1
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+        def logits(batch):
+            return session.run(["logits"], batch)[0]
+    else:
+        compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": _THREADS.value})
+
+        def logits(batch):
+            return compiled(batch)["logits"]
+
+    def answer(pairs):
+        rows = [tokenizer.pack(a, b, LENGTH)[:2] for a, b in pairs]
+        return [softmax(row) for row in logits(packing.pad_all(rows)).tolist()]
+
+    loaded = time.perf_counter()
+    answer([("a", "b")])
+    answered = time.perf_counter()
+    times = {"import": imported - start, "load": loaded - imported, "first answer": answered - loaded}
+    print(json.dumps(times), flush=True)
+    answer_requests(lambda request: answer)
+
+
 def answer_requests(choose):
-    """Measures the function that `choose` returns for each request on standard input."""
+    """Answers the requests on standard input: with probabilities, or with the seconds of what `choose` returns."""
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps([seconds(choose(request), batch) for batch in request["batches"]]), flush=True)
+        answer, batches = choose(request), request["batches"]
+        if request["answers"]:
+            print(json.dumps([np.asarray(answer(batch)).tolist() for batch in batches]), flush=True)
+        else:
+            print(json.dumps([seconds(answer, batch) for batch in batches]), flush=True)
 
 
 class Contender(Peer):
@@ -157,7 +223,11 @@ class Contender(Peer):
 
     def seconds(self, batches, padded=False):
         """Returns the seconds of each batch of pairs."""
-        return self.ask({"batches": batches, "padded": padded})
+        return self.ask({"batches": batches, "padded": padded, "answers": False})
+
+    def probabilities(self, batches):
+        """Returns the probabilities of the classes [pairs, classes]."""
+        return np.concatenate(self.ask({"batches": batches, "padded": False, "answers": True}))
 
 
 def alternate(contenders, batches, per_round):
@@ -174,7 +244,9 @@ def alternate(contenders, batches, per_round):
 
 def main(_):
     if _ROLE.value != "main":
-        {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_DIRECTORY.value)
+        roles = {"exporter": export, "worker": serve, "litert": serve_litert}
+        work = roles.get(_ROLE.value, functools.partial(serve_ids, engine=_ROLE.value))
+        work(_DIRECTORY.value)
         return
     from bert_tf.config import BertConfig
     from bert_tf.runtime import reporting
@@ -196,6 +268,10 @@ def main(_):
             contenders[f"exported {name}, LiteRT"] = Contender(
                 [*own, f"--directory={directory}/model/{name}", "--role=litert"]
             )
+        for name, (role, file) in ID_MODELS.items():
+            if has_module(role) and os.path.exists(f"{directory}/model/{file}"):
+                contenders[name] = Contender([*own, f"--directory={directory}/model/{file}", f"--role={role}"])
+        own_contenders = dict(contenders)
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
             peer = os.path.join(PEERS, "serving_requests.py")
@@ -231,8 +307,26 @@ def main(_):
 
         print("\nSeconds from the start of a process to the first answer:")
         print(reporting.table([{"contender": name, **process.startup} for name, process in contenders.items()]))
+
+        batches = mixed[: _ROUNDS.value * _BATCHES.value]
+        print(f"\nAnswers to {BATCH * len(batches)} QNLI pairs, compared with the first contender:")
+        answers = {name: contender.probabilities(batches) for name, contender in own_contenders.items()}
+        print(reporting.table(agreement(answers)))
         for contender in contenders.values():
             contender.close()
+
+
+def agreement(answers):
+    """Returns the rows of a table that compares probabilities with those of the first contender."""
+    first = next(iter(answers.values()))
+    return [
+        {
+            "contender": name,
+            "same class": np.mean(values.argmax(axis=-1) == first.argmax(axis=-1)),
+            "largest difference": np.abs(values - first).max(),
+        }
+        for name, values in answers.items()
+    ]
 
 
 def latencies(reporting, measured):

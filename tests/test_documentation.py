@@ -65,6 +65,8 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),
     ("docs/howto/gpu.md", "pip wheel", "downloads gigabytes"),
     ("docs/howto/gpu.md", "--no-index", "needs the wheels of another block"),
+    ("docs/howto/serve.md", "--export_onnx --export_onnx_int8", "installs"),
+    ("docs/howto/serve.md", "import onnxruntime", "needs onnxruntime"),
     ("docs/howto/serve.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
     ("docs/results/index.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
     ("docs/results/serving.md", "benchmarks.serving_load", "takes ten minutes"),

@@ -9,6 +9,8 @@ import os
 import pathlib
 import re
 import shutil
+import sys
+import types
 import urllib.request
 
 import numpy as np
@@ -319,16 +321,28 @@ def test_a_model_without_text_needs_no_operation_of_tensorflow_text(without_text
 
 def test_onnx_gives_the_same(finished_run, tmp_path):
     if importlib.util.find_spec("tf2onnx") is None:
-        with pytest.raises(InputError, match="--export_onnx: tf2onnx"):
-            export.export_run(finished_run, str(tmp_path / "out"), ExportConfig(onnx=True))
+        for option, flag in (("onnx", "--export_onnx"), ("onnx_int8", "--export_onnx_int8")):
+            with pytest.raises(InputError, match=f"{flag}: tf2onnx"):
+                export.export_run(finished_run, str(tmp_path / "out"), ExportConfig(**{option: True}))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
     model = with_large_head(ClassifierModel(config().replace(hidden_act="gelu_erf"), 3))
     plain = plain_logits(model)
-    exportable.write_onnx(plain, str(tmp_path / "ids.onnx"))
+    exportable.write_onnx(plain, str(tmp_path), ExportConfig(onnx=True, onnx_int8=True))
     inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     (logits,) = onnxruntime.InferenceSession(str(tmp_path / "ids.onnx")).run(None, inputs)
-    assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
+    expected = plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"]
+    assert_close(logits, expected, 1e-5)
+    (rounded,) = onnxruntime.InferenceSession(str(tmp_path / "ids_int8.onnx")).run(None, inputs)
+    assert 1e-5 < np.abs(rounded - expected).max() < 0.05 * np.abs(expected).max()
+    assert sorted(os.listdir(tmp_path)) == ["ids.onnx", "ids_int8.onnx"]
+
+
+def test_a_missing_onnxruntime_is_named_before_the_export(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", types.ModuleType("tf2onnx"))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(InputError, match=r"--export_onnx_int8: onnxruntime is not installed\. Install it with `pip"):
+        ExportConfig(onnx_int8=True)
 
 
 def test_no_incomplete_directory_is_left(finished_run, tmp_path, monkeypatch):

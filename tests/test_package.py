@@ -97,6 +97,7 @@ print(json.dumps({
     "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
     "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
     **{name: [error(lambda name=name: TrainingConfig(report_to=name))] for name in ("mlflow", "wandb")},
+    "onnxruntime": [error(lazy_imports.require, "onnxruntime", "--export_onnx_int8")],
     "tf2onnx": [error(lazy_imports.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [

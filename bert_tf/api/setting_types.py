@@ -56,6 +56,8 @@ class FitSettings(TypedDict, total=False):
     """Largest number of steps that a TPU runs in one call. Default: 1000."""
     log_steps: int
     """Steps between records in metrics.jsonl and TensorBoard. Default: 100."""
+    report_to: str
+    """More loggers: mlflow, wandb or both."""
     seed: int
     """Seed of initial values, data order and dropout. Default: 12345."""
     gradient_sum_dtype: Literal["float32", "bfloat16"]
@@ -73,7 +75,7 @@ class FitSettings(TypedDict, total=False):
     max_nonfinite_steps: int
     """Number of steps with a non-finite loss or gradient to skip. Default: 0."""
     peak_tflops: float
-    """Peak TFLOP/s of all devices; 0 if unknown. Default: 0.0."""
+    """Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any. Default: 0.0."""
     profile_steps: str
     """Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100."""
     evaluate_every: int | str
@@ -231,6 +233,8 @@ class PretrainingSettings(TypedDict, total=False):
     """Largest number of steps that a TPU runs in one call. Default: 1000."""
     log_steps: int
     """Steps between records in metrics.jsonl and TensorBoard. Default: 100."""
+    report_to: str
+    """More loggers: mlflow, wandb or both."""
     seed: int
     """Seed of initial values, data order and dropout. Default: 12345."""
     gradient_sum_dtype: Literal["float32", "bfloat16"]
@@ -250,7 +254,7 @@ class PretrainingSettings(TypedDict, total=False):
     max_nonfinite_steps: int
     """Number of steps with a non-finite loss or gradient to skip. Default: 0."""
     peak_tflops: float
-    """Peak TFLOP/s of all devices; 0 if unknown. Default: 0.0."""
+    """Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any. Default: 0.0."""
     profile_steps: str
     """Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100."""
     adam_beta_1: float
@@ -323,3 +327,5 @@ class ExportSettings(TypedDict, total=False):
     answers: Mapping[str, int]
     litert: bool
     """Also write a LiteRT model in float32. Default: False."""
+    onnx_int8: bool
+    """Also write an ONNX model with 8-bit weights; needs tf2onnx, onnxruntime. Default: False."""

@@ -1,11 +1,12 @@
 """Imports modules on first use: optional packages, and modules that need TensorFlow."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -18,9 +19,21 @@ OPTIONAL = {
     "mlflow": "mlflow",
     "pyarrow": "pyarrow",
     "official": "tf-models-official",
+    "onnxruntime": "onnxruntime",
     "tf2onnx": "tf2onnx",
     "wandb": "wandb",
 }
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hides the warnings that other packages log inside."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
 
 
 def require(module: str, purpose: str) -> ModuleType:
@@ -34,18 +47,15 @@ def require(module: str, purpose: str) -> ModuleType:
       InputError: if the package is not installed.
     """
     top_level = module.partition(".")[0]
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        importlib.import_module(top_level)
-        return importlib.import_module(module)
+        with without_warnings():
+            importlib.import_module(top_level)
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != top_level:
             raise
         package = OPTIONAL[top_level]
         raise InputError(f"{package} is not installed. Install it with `pip install {package}`.", purpose) from None
-    finally:
-        logging.disable(disabled)
 
 
 def when_used(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

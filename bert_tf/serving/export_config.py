@@ -52,7 +52,7 @@ class ExportConfig(Settings, frozen=True):
         run's.
 
     Raises:
-      InputError: if `onnx` is True but tf2onnx is not installed.
+      InputError: if a library is missing that writes an ONNX model.
     """
 
     needs: ClassVar[str] = "do_export"
@@ -70,9 +70,15 @@ class ExportConfig(Settings, frozen=True):
     null_score_diff_threshold: float | None = None
     answers: dict[str, int] = msgspec.field(default_factory=dict)
     litert: Annotated[bool, about("Also write a LiteRT model in float32.", flag="export_litert")] = False
+    onnx_int8: Annotated[
+        bool,
+        about("Also write an ONNX model with 8-bit weights; needs tf2onnx, onnxruntime.", flag="export_onnx_int8"),
+    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
-        if self.onnx:
-            lazy_imports.require("tf2onnx", "--export_onnx")
+        if self.onnx or self.onnx_int8:
+            lazy_imports.require("tf2onnx", "--export_onnx" if self.onnx else "--export_onnx_int8")
+        if self.onnx_int8:
+            lazy_imports.require("onnxruntime", "--export_onnx_int8")

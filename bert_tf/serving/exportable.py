@@ -7,6 +7,7 @@ Axis letters: B batch, T tokens.
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from bert_tf.text.packing import check_max_seq_length
 from bert_tf.text.tokenizer_config import copy_tokenizer
 from bert_tf.training import resume
 
-ONNX_FILE = "ids.onnx"
+ONNX_FILE, ONNX_INT8_FILE = "ids.onnx", "ids_int8.onnx"
 # The newest operator set that tf2onnx supports completely.
 _OPSET = 17
 
@@ -76,8 +77,8 @@ class Exportable(NamedTuple):
             write_lite(self.plain, os.path.join(directory, LITE_FILE))
         if self.settings is not None and (config.litert or config.quantize == "int8"):
             files.write_json(os.path.join(directory, LITE_TASK_FILE), self.settings)
-        if config.onnx:
-            write_onnx(self.plain, os.path.join(directory, ONNX_FILE))
+        if config.onnx or config.onnx_int8:
+            write_onnx(self.plain, directory, config)
         return list(signatures)
 
     def write_text_settings(self, directory: str) -> None:
@@ -196,13 +197,25 @@ def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -
         writer.write(converter.convert())
 
 
-def write_onnx(function: PlainFunction, path: str) -> None:
-    """Writes an ONNX model in float32.
+def write_onnx(function: PlainFunction, directory: str, config: ExportConfig) -> None:
+    """Writes an ONNX model in float32, with 8-bit weights, or both.
+
+    8-bit weights have one scale per output channel. Activations are quantised when computed ("dynamic"), so no sample
+    data is needed.
 
     Raises:
-      InputError: if tf2onnx isn't installed.
+      InputError: if tf2onnx or, for 8-bit weights, onnxruntime isn't installed.
     """
     converter = lazy_imports.require("tf2onnx", "--export_onnx").convert
     model, _ = converter.from_function(tf.function(function, input_signature=_SPECS), _SPECS, opset=_OPSET)
-    with files.replacing(path, "wb") as writer:
-        writer.write(model.SerializeToString())
+    if config.onnx:
+        with files.replacing(os.path.join(directory, ONNX_FILE), "wb") as writer:
+            writer.write(model.SerializeToString())
+    if config.onnx_int8:
+        quantization = lazy_imports.require("onnxruntime.quantization", "--export_onnx_int8")
+        # Weights of 7 bits, because sums of 8-bit products overflow on CPUs without instructions for neural networks.
+        options = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}
+        with tempfile.TemporaryDirectory() as local, lazy_imports.without_warnings():
+            path = os.path.join(local, ONNX_INT8_FILE)
+            quantization.quantize_dynamic(model, path, **options)
+            files.copy(path, os.path.join(directory, ONNX_INT8_FILE))
