@@ -3,8 +3,8 @@
     python .ci/public_types.py
 
 The public names are those of `bert_tf`, `bert_tf.api`, and of the modules, classes and functions in
-docs/reference/python. pyright counts the types of other packages as known if they have types or stubs. Keras has neither
-and TensorFlow's are incomplete, so there are stubs in tests/typing.
+docs/reference/python. pyright counts types of other packages as known if the packages have types or stubs. Keras has
+none, and TensorFlow's are incomplete, so there are stubs in tests/typing.
 """
 
 import json
@@ -20,7 +20,7 @@ _PAGES = _ROOT / "docs" / "reference" / "python"
 
 
 def public_names() -> set[str]:
-    """Returns the names of the modules, classes and functions in the reference."""
+    """Returns the names of the public modules, classes and functions."""
     pages = [path.read_text(encoding="utf-8") for path in _PAGES.glob("*.md")]
     return {"bert_tf", "bert_tf.api", *(name for page in pages for name in re.findall(r"^::: (\S+)", page, re.M))}
 
