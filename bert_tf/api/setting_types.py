@@ -160,6 +160,8 @@ class ClassifierSettings(RegressorSettings, total=False):
     """Class weights in the training loss."""
     label_threshold: str | float
     """Lowest probability of a predicted label."""
+    distillation_temperature: float
+    """Temperature of training probabilities. Default: 1.0."""
 
 
 class TokenClassifierSettings(RunSettings, total=False):
