@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from benchmarks import released_graph
 from bert_tf.config import DTYPES
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.trainer import Trainer
 
 PREDICTIONS = 20
 
@@ -77,7 +77,7 @@ def without_products():
         mock.patch.object(layers, "matmul", _filled_product),
         mock.patch.object(heads, "matmul", _filled_product),
         mock.patch.object(released_graph, "matmul", _filled_product),
-        mock.patch.object(strategies, "emulates_bfloat16", lambda: False),
+        mock.patch.object(hardware, "emulates_bfloat16", lambda: False),
     ):
         yield
 

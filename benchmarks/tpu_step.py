@@ -19,8 +19,8 @@ from bert_tf.text import packed_rows
 from bert_tf.text.packed_rows import Layout, Tokens
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.trainer import Trainer
 
 TASKS = ("pretraining", "classification", "squad")
 _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))

@@ -33,15 +33,15 @@ from benchmarks import common
 from benchmarks.pretraining_step import make_batch, our_step, steps_of, without_products
 from benchmarks.released_graph import ReleasedGraph
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware, strategies
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.text import Tokenizer
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.trainer import Trainer
 
 # The number of steps in a measurement, and the number of measurements for warming up.
 _STEPS = {"pretraining": 10 if tf.config.list_physical_devices("GPU") else 1, "qnli": 16}
@@ -175,7 +175,7 @@ def main(_):
         for batch_size in map(int, _BATCHES.value or (["8", "32"] if size == "base" else ["32"])):
             rows += compare(size, batch_size)
             print(reporting.table(rows), flush=True)
-    if strategies.emulates_bfloat16():
+    if hardware.emulates_bfloat16():
         print("This processor has no instructions for bfloat16, so bfloat16 makes neither side faster.")
 
 

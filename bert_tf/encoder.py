@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import DTYPES, BertConfig
+from bert_tf.model.base_layers import BertLayer, Dense, serializable, variable_scope
 from bert_tf.model.block_stack import BlockStack
 from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
-from bert_tf.model.layers import MASKED_SCORE, BertLayer, Dense, Embeddings, serializable, variable_scope
+from bert_tf.model.layers import MASKED_SCORE, Embeddings
 from bert_tf.model.outputs import EncoderOutput
 from bert_tf.runtime.errors import require_whole
 

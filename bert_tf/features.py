@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files, first_bytes, reporting
@@ -245,7 +245,7 @@ def extract(
     """
     run, truncated = encoder.compiled(vectors), 0
     pack = functools.partial(pack_words, tokenizer) if word_pooling else tokenizer.pack
-    replicas, is_tpu = encoder.strategy.num_replicas_in_sync, strategies.is_tpu(encoder.strategy)
+    replicas, is_tpu = encoder.strategy.num_replicas_in_sync, hardware.is_tpu(encoder.strategy)
     for start in range(0, len(examples), batch_size):
         packed = [pack(*texts, max_seq_length) for texts in examples[start : start + batch_size]]
         truncated += sum(row[-1] for row in packed)

@@ -13,8 +13,8 @@ from bert_tf.optimization.optimizers import layer_rates
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime.files import InputError
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.trainer import Trainer
 from tests.conftest import (
     assert_close,
     golden_json,

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints import class_names, pretrained, run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.distribution import devices, strategies
+from bert_tf.distribution import devices, hardware, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
@@ -184,7 +184,7 @@ class FinetuningRun(Run):
     @property
     def _has_one_length(self) -> bool:
         """Whether all rows have the same length. A TPU requires this."""
-        return self.training_config.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+        return self.training_config.pad_to_max_seq_length or hardware.is_tpu(self.strategy)
 
     @property
     def _packs(self) -> bool:
@@ -277,7 +277,7 @@ class FinetuningRun(Run):
         rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
         replicas = self.strategy.num_replicas_in_sync
         buckets = self._buckets(features, Shapes.ANY)
-        if self._packs and strategies.is_tpu(self.strategy):
+        if self._packs and hardware.is_tpu(self.strategy):
             batches = feature_sets.packed_batches(features, rows, replicas, buckets[-1])
         else:
             multiple = None if self._has_one_length else replicas

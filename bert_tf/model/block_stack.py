@@ -11,9 +11,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies, tensorflow_internals
+from bert_tf.distribution import hardware, tensorflow_internals
+from bert_tf.model.base_layers import BertLayer, serializable
 from bert_tf.model.dropout import fold_in
-from bert_tf.model.layers import BertLayer, TransformerBlock, serializable
+from bert_tf.model.layers import TransformerBlock
 
 
 @serializable
@@ -79,7 +80,7 @@ class BlockStack(BertLayer):
             jit_compile = self.jit_compile and seed is not None
             run = functools.partial(_traced_once(block, options, traced, jit_compile), seed=fold_in(seed, i))
             if self.gradient_checkpointing and seed is not None:
-                recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
+                recomputed = _recomputed_by_xla if hardware.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
                 x, probs = run(x)
@@ -106,7 +107,7 @@ def _traced_once(
       traced: the traced functions; a new one is added.
       jit_compile: whether XLA compiles the function.
     """
-    if not tf.inside_function() or strategies.compiles_all():
+    if not tf.inside_function() or hardware.compiles_all():
         return functools.partial(block, **options)
 
     @functools.partial(tf.function, autograph=False, jit_compile=jit_compile or None)

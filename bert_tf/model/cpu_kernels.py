@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 
 # AutoGraph is off because nothing here needs it and it takes time.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
@@ -24,7 +24,7 @@ ValueAndGradient = tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
 
 def apply_to(x: tf.Tensor) -> bool:
     """Returns whether the compiled functions of this module are used for x."""
-    return tf.inside_function() and x.shape.is_fully_defined() and strategies.compiles_parts()
+    return tf.inside_function() and x.shape.is_fully_defined() and hardware.compiles_parts()
 
 
 def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -74,7 +74,7 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     CPUs without bfloat16 instructions emulate them, which takes more than twice as long as float32. On such a CPU, the
     rounded numbers are multiplied in float32 and the product is rounded. The instructions compute the same.
     """
-    if a.dtype == tf.bfloat16 and strategies.emulates_bfloat16():
+    if a.dtype == tf.bfloat16 and hardware.emulates_bfloat16():
         product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
         return tf.cast(product, tf.bfloat16)
     return tf.matmul(a, b, transpose_b=transpose_b)
@@ -87,7 +87,7 @@ def column_sums(rows: tf.Tensor) -> tf.Tensor:
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Adds bias [H] to x [..., H]. Except on a TPU, the bias gradient is computed in a faster way."""
-    return tf.nn.bias_add(x, bias) if strategies.computes_on_tpu() else _add_bias(x, bias)
+    return tf.nn.bias_add(x, bias) if hardware.computes_on_tpu() else _add_bias(x, bias)
 
 
 @tf.custom_gradient

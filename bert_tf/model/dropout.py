@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 from bert_tf.model import cpu_kernels
 
 # The number of random words that share one of their two drawn words.
@@ -46,7 +46,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None
 
 def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns 16 random bits for each element of x, as unsigned integers of x's shape."""
-    if strategies.computes_on_tpu():
+    if hardware.computes_on_tpu():
         # A TPU draws one word per element, because separating the halves of a word takes longer.
         return tf.bitwise.right_shift(_drawn_words(tf.shape(x), seed), tf.constant(16, tf.uint32))
     words = _random_words((tf.size(x) + 1) // 2, seed)

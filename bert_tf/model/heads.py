@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model import cpu_kernels
+from bert_tf.model.base_layers import BertLayer, Dense, LayerNorm, serializable, variable_scope
 from bert_tf.model.cpu_kernels import matmul
 from bert_tf.model.dropout import dropout, seed_of_call
 from bert_tf.model.gathering import gather_positions
-from bert_tf.model.layers import BertLayer, Dense, LayerNorm, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput, is_encoder_output, pooled_state, sequence_states
 
 # The original code fixes the dropout before the classifier and the initializer of fine-tuning heads, independent of the

@@ -10,156 +10,23 @@ statistics in float32. Dropout is active if a seed is given, and the same seed g
 which can be used on its own, also takes `training`, and then draws a seed if none is given.
 """
 
-import contextlib
 import math
-import operator
-import random
-from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 from bert_tf.model import row_attention
-from bert_tf.model.activations import ACTIVATIONS
-from bert_tf.model.cpu_kernels import add_bias, matmul
+from bert_tf.model.base_layers import BertLayer, Dense, LayerNorm, serializable, truncated_normal
+from bert_tf.model.cpu_kernels import matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
-from bert_tf.model.normalization import layer_norm, softmax
-
-Layer = TypeVar("Layer")
+from bert_tf.model.normalization import softmax
 
 # Added to the scores of masked positions, as in the original code (not minus infinity).
 MASKED_SCORE = -10000.0
-
-serializable: Callable[[type[Layer]], type[Layer]] = keras.saving.register_keras_serializable(package="bert_tf")
-
-
-def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
-    """Returns the original initializer of kernels and embeddings."""
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-
-
-@contextlib.contextmanager
-def initial_values_from(seed: int) -> Iterator[None]:
-    """Makes the initial values of layers that are created inside depend only on the seed.
-
-    Keras seeds its initializers from Python's global `random` state. That state is saved and restored, so this does not
-    affect random numbers drawn by the caller.
-    """
-    state = random.getstate()
-    random.seed(operator.index(seed))  # also accepts NumPy integers
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
-@contextlib.contextmanager
-def variable_scope(path: str) -> Iterator[None]:
-    """Prefixes the paths of the variables created inside with `path`, independent of the layer's name."""
-    with contextlib.ExitStack() as scopes:
-        for name in filter(None, path.split("/")):
-            scopes.enter_context(keras.name_scope(name))
-        yield
-
-
-class BertLayer(keras.layers.Layer):
-    """The base class of all layers: the config, explicit control of precision, and serialization.
-
-    Args:
-      config: sizes, activation, dropout, initializer.
-      kwargs: Keras arguments: `name`, `dtype` (a dtype or a policy) and `trainable`.
-    """
-
-    # The constructor's arguments except `config` and Keras's own. Each is an attribute of the same name.
-    saved_arguments: tuple[str, ...] = ()
-
-    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
-        self.config = config
-        self.supports_masking = True
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        """The options that a layer passes to its sublayers."""
-        return {"dtype": self.dtype_policy, "trainable": self.trainable}
-
-    def add_weight(self, **kwargs: Any) -> keras.Variable:
-        """Adds a variable, whose value is always read as float32 (see `compute`)."""
-        return super().add_weight(**{**kwargs, "dtype": "float32", "autocast": False})
-
-    def compute(self, x: keras.Variable | tf.Tensor) -> tf.Tensor:
-        """Returns a variable's value, or a tensor, in the compute dtype."""
-        return tf.cast(x.value if isinstance(x, keras.Variable) else x, self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor, as JSON values."""
-        arguments = {name: getattr(self, name) for name in self.saved_arguments}
-        return {**keras.layers.Layer.get_config(self), "config": self.config.to_dict(), **arguments}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer from the result of `get_config`."""
-        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
-
-
-@serializable
-class Dense(BertLayer, keras.layers.Dense):
-    """Computes x kernel + bias, then the activation. Variables: kernel, bias.
-
-    `enable_lora` freezes the kernel and adds the product of two trained matrices (Hu et al., 2021). A saved layer has
-    the sum as its kernel.
-
-    Args:
-      units: width of the output.
-      activation: a name of `ACTIVATIONS`.
-    """
-
-    saved_arguments = ("units", "activation")
-
-    def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs: Any) -> None:
-        super().__init__(config, units=units, kernel_initializer="zeros", **kwargs)
-        self.activation = activation
-
-    def build(self, input_shape: tuple) -> None:
-        """Creates the variables for inputs of shape [..., in]."""
-        self.kernel_initializer = truncated_normal(self.config)  # not in the constructor, because it draws a seed
-        super().build(input_shape)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns [..., units] for x [..., in]."""
-        product = matmul(self.compute(x), self.compute(self.kernel))
-        return ACTIVATIONS[self.activation](add_bias(product, self.compute(self.bias)))
-
-    def merge_lora(self) -> None:
-        """Adds the LoRA adapter of `enable_lora` to the kernel and removes it; does nothing without an adapter."""
-        if self.lora_enabled:
-            self._kernel.assign(self.kernel)
-            self.lora_kernel_b.assign(tf.zeros_like(self.lora_kernel_b))  # compiled functions still add the product
-            for matrix in (self.lora_kernel_a, self.lora_kernel_b):
-                self._untrack_variable(matrix)
-            self.lora_enabled, self.lora_rank = False, None
-
-
-@serializable
-class LayerNorm(BertLayer):
-    """Layer normalisation over the last axis. Variables: beta, gamma."""
-
-    def __init__(self, config: BertConfig, name: str = "LayerNorm", **kwargs: Any) -> None:
-        super().__init__(config, name=name, **kwargs)
-
-    def build(self, input_shape: tuple) -> None:
-        """Creates the variables for inputs of shape [..., H]."""
-        self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros")
-        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
-
-    def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Normalises x [..., H] (plus a residual of the same shape). Returns [..., H] in the compute dtype."""
-        y = layer_norm(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
-        return tf.cast(y, self.compute_dtype)
 
 
 @serializable
@@ -280,7 +147,7 @@ class SelfAttention(BertLayer):
         query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))
         states = query, split_heads(self.key(x)), split_heads(self.value(x)), attention_bias, seed
         context, probabilities = attend(*states)
-        if strategies.computes_on_tpu() and row_attention.is_faster(query.shape):
+        if hardware.computes_on_tpu() and row_attention.is_faster(query.shape):
             # The unused computation of all rows is removed from the graph, unless its probabilities are read.
             context = row_attention.attend_by_rows(lambda *part: attend(*part)[0], *states)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, N, D]

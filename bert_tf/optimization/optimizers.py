@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 from bert_tf.optimization.schedule import learning_rate
 from bert_tf.optimization.settings import OPTIMIZERS, OptimizerConfig
 
@@ -213,7 +213,7 @@ def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor
     def products() -> list[tf.Tensor]:
         return [tf.math.multiply_no_nan(gradient, factor) for gradient in gradients]
 
-    if strategies.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
+    if hardware.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
         return products()
     return tf.cond(factor < 1.0, products, lambda: list(gradients))
 

@@ -13,7 +13,7 @@ from keras.callbacks import Callback
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig, ModelFiles
-from bert_tf.distribution import devices, strategies
+from bert_tf.distribution import devices, hardware, strategies
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.pretraining.example_sets import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
@@ -191,7 +191,7 @@ class PretrainingRun(Run):
     ) -> tf.data.Dataset:
         """Returns the batches of some examples; see `input_pipeline.training_batches`."""
         data = (examples.shards, examples.features, batch_size, seed, start_step, context, examples.masker)
-        reads_through = strategies.is_tpu(self.strategy)
+        reads_through = hardware.is_tpu(self.strategy)
         return input_pipeline.training_batches(*data, packer=packer, reads_through=reads_through)
 
     def _packer(self, examples: ExampleSet, batch: TrainingConfig | SecondBatch, seed: int | None) -> Packer | None:

@@ -7,12 +7,15 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `callbacks`: Keras callbacks as a hook.
 - `settings`: the training settings, which need no TensorFlow.
 - `run`: `Run`, the base of pre-training and fine-tuning runs: model, devices and run directory.
-- `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
+- `loop`: `train`, which runs the complete training.
+- `trainer`: `Trainer`, which runs the steps.
+- `dry_run`: the end of a run with --dry_run.
 - `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
+- `loggers`: MLflow and Weights & Biases.
 - `worker_checks`: checks that all workers have the same state, settings, data and code.
 - `nonfinite`: counts steps with a non-finite loss or gradient.
 - `errors`: errors that end training early, and their messages.

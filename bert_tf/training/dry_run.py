@@ -3,37 +3,22 @@
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.distribution import strategies
-from bert_tf.distribution.assumed_devices import AssumedDevices
+from bert_tf.distribution import hardware, strategies
 from bert_tf.model import estimates, row_attention
 from bert_tf.runtime import reporting
 from bert_tf.runtime.messages import say
 from bert_tf.training import micro_batches
 from bert_tf.training.errors import explain_errors
-from bert_tf.training.interface import Batch, TrainableModel, TrainingData
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.interface import TrainingData
+from bert_tf.training.trainer import Trainer
 
 # Means are computed over the steps of about this number of examples.
 _EXAMPLES = 4096
 # The share of the devices' peak that the estimated time assumes.
 _SHARE = 0.4
-
-
-class Trainer(Protocol):
-    """The parts of a `loop.Trainer` that a dry run needs."""
-
-    model: TrainableModel
-    config: TrainingConfig
-    strategy: AssumedDevices
-    step: int
-
-    def trace(self, batches: tf.data.Iterator, batch: Batch, parts: int, shapes: Shapes) -> None:
-        """Traces a step without running it."""
 
 
 def report(trainer: Trainer, data: TrainingData) -> None:
@@ -73,7 +58,7 @@ def report(trainer: Trainer, data: TrainingData) -> None:
     say(reporting.table(phases))
     say(f"Estimated memory of a device and time on all devices, with --dtype={config.dtype} (docs/howto/memory.md):")
     say(reporting.table(_device_rows(trainer, shapes, total[1])))
-    if strategies.is_tpu(strategy):
+    if hardware.is_tpu(strategy):
         say("For closer estimates, compile the step: python -m benchmarks.tpu_compile (docs/howto/tpu.md).")
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import DTYPES, BertConfig
-from bert_tf.distribution import strategies
-from bert_tf.model.layers import initial_values_from
+from bert_tf.distribution import hardware, strategies
+from bert_tf.model.base_layers import initial_values_from
 from bert_tf.runtime import files
 from bert_tf.runtime.messages import say
 from bert_tf.text.placement import Packer, Sizes
@@ -80,7 +80,7 @@ class Run(abc.ABC):
         """The model, built on first use, with initial values that depend on the seed."""
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
             return self.build_model(
-                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
+                use_one_hot_embeddings=hardware.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
                 jit_compile=self.jit_compile,
                 dtype=DTYPES[self.training_config.dtype],
@@ -136,10 +136,10 @@ class Run(abc.ABC):
     @property
     def shapes(self) -> Shapes:
         """The shapes of the batches of training, which depend on the settings and the devices only."""
-        if strategies.is_tpu(self.strategy) or self.jit_compile:
+        if hardware.is_tpu(self.strategy) or self.jit_compile:
             return Shapes.ONE
         with self.strategy.scope():
-            return Shapes.FEW if strategies.compiles_parts() and not self.is_short else Shapes.ANY
+            return Shapes.FEW if hardware.compiles_parts() and not self.is_short else Shapes.ANY
 
     def packer(
         self,

@@ -10,7 +10,7 @@ import pytest
 
 import bert_tf
 from bert_tf.config import BertConfig
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.api.tiny import FIT, LABELS, TEXTS
@@ -88,7 +88,7 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(pretrained, tmp_path):
 
 @pytest.mark.graph
 def test_a_device_loop_is_one_call(pretrained, tmp_path, monkeypatch):
-    monkeypatch.setattr(strategies, "is_tpu", lambda strategy: True)  # several steps run in one call
+    monkeypatch.setattr(hardware, "is_tpu", lambda strategy: True)  # several steps run in one call
     recorder = Recorder()
     estimator = classifier(pretrained, tmp_path / "run")
     estimator.fit(TEXTS, LABELS, **FIT, iterations_per_loop=2, callbacks=recorder)

@@ -17,7 +17,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
-from bert_tf.training import loop
+from bert_tf.training.trainer import Trainer
 from tests import finished_runs, programs
 from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS
 from tests.conftest import assert_close, assert_refused, tensors_of
@@ -198,9 +198,7 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
 
     stopped, whole = make("stopped"), make("whole")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            loop.Trainer, "should_stop", lambda trainer, is_stopped: signal.raise_signal(signal.SIGINT) or True
-        )
+        patch.setattr(Trainer, "should_stop", lambda trainer, is_stopped: signal.raise_signal(signal.SIGINT) or True)
         with pytest.raises(KeyboardInterrupt, match=r"stopped after step 1, which is saved\. Call fit\(\) again"):
             fit(stopped)
     message = (

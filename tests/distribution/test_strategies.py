@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from benchmarks.tpu_step import OneCore
-from bert_tf.distribution import strategies, tensorflow_internals
+from bert_tf.distribution import hardware, strategies, tensorflow_internals
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.runtime.errors import InputError
@@ -43,15 +43,15 @@ def test_a_tpu_multiplies_float32_numbers_in_its_default_precision(monkeypatch):
 
 def test_a_tpu_is_no_cpu_though_the_process_has_one():
     strategy = OneCore()
-    assert strategies.is_tpu(strategy)
-    assert not strategies.computes_on_tpu()
-    compiles = strategies.compiles_parts()
+    assert hardware.is_tpu(strategy)
+    assert not hardware.computes_on_tpu()
+    compiles = hardware.compiles_parts()
     with strategy.scope():
-        assert strategies.computes_on_tpu()
-        assert not strategies.compiles_parts()
-        assert not strategies.emulates_bfloat16()
-    assert strategy.run(strategies.computes_on_tpu)
-    assert strategies.compiles_parts() == compiles
+        assert hardware.computes_on_tpu()
+        assert not hardware.compiles_parts()
+        assert not hardware.emulates_bfloat16()
+    assert strategy.run(hardware.computes_on_tpu)
+    assert hardware.compiles_parts() == compiles
 
 
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
@@ -152,7 +152,7 @@ def test_parts_are_compiled_with_one_replica_in_a_process_whatever_others_have(m
     strategy = mock.Mock(extended=extended, num_replicas_in_sync=2)
     monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
-    assert strategies.compiles_parts() == compiles
+    assert hardware.compiles_parts() == compiles
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_the_graph_optimizer_is_off_on_cpus_and_then_as_before(monkeypatch, has_
     def is_off():
         return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
 
-    monkeypatch.setattr(strategies, "_has_only_cpus", lambda: not has_gpu)
+    monkeypatch.setattr(hardware, "_has_only_cpus", lambda: not has_gpu)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": given})
     try:
-        with pytest.raises(KeyError), strategies.without_graph_optimizer():
+        with pytest.raises(KeyError), hardware.without_graph_optimizer():
             assert is_off() == during
             raise KeyError
         assert is_off() == given
@@ -271,8 +271,8 @@ def test_a_wait_for_a_tpu_is_reported(connect, monkeypatch):
 
 
 def test_the_tpu_build_of_tensorflow_compiles_no_parts_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(strategies, "_is_tpu_build", lambda: True)
-    assert not strategies.compiles_parts()
+    monkeypatch.setattr(hardware, "_is_tpu_build", lambda: True)
+    assert not hardware.compiles_parts()
 
 
 @pytest.mark.parametrize(("capability", "name"), [((7, 5), "Tesla T4"), ((8, 0), ""), (None, "")])
@@ -280,4 +280,4 @@ def test_a_gpu_without_bfloat16_is_named(capability, name, monkeypatch):
     details = {"device_name": "Tesla T4"} | ({"compute_capability": capability} if capability else {})
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [mock.Mock()] if kind == "GPU" else [])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
-    assert strategies.gpu_without_bfloat16() == name
+    assert hardware.gpu_without_bfloat16() == name

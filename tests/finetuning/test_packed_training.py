@@ -15,8 +15,8 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.text.placement import Packer, Shape
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.trainer import Trainer
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20

@@ -10,8 +10,9 @@ from bert_tf import checkpoints
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.encoder import BertEncoder, EncoderOutput
+from bert_tf.model.base_layers import Dense, LayerNorm
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
-from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
+from bert_tf.model.layers import Embeddings, TransformerBlock
 from bert_tf.runtime.errors import InputError
 from tests.conftest import assert_close, tiny_config
 

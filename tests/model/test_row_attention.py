@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware
 from bert_tf.encoder import BertEncoder
 from bert_tf.model import row_attention
 from bert_tf.model.dropout import dropout, fold_in
@@ -89,7 +89,7 @@ def test_an_encoder_has_the_same_outputs_with_it(two_rows, monkeypatch):
 
     expected = tf.function(outputs_and_gradients)()
     calls = []
-    monkeypatch.setattr(strategies, "computes_on_tpu", lambda: True)
+    monkeypatch.setattr(hardware, "computes_on_tpu", lambda: True)
     original = row_attention.attend_by_rows
     monkeypatch.setattr(row_attention, "attend_by_rows", lambda *a: calls.append(1) or original(*a))
     found = tf.function(outputs_and_gradients)()

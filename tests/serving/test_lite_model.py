@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf import export
 from bert_tf.finetuning.models import ClassifierModel, TokenModel
-from bert_tf.model.layers import initial_values_from
+from bert_tf.model.base_layers import initial_values_from
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving import export_config, lite_model
 from bert_tf.serving.export_config import ExportConfig

@@ -10,8 +10,8 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.errors import InputError
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.trainer import Trainer
 from tests.conftest import loss_and_gradients, needed_operations, tiny_config, train_steps
 
 LAYERS = 2

@@ -15,7 +15,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.training.loop import Trainer
+from bert_tf.training.trainer import Trainer
 from tests.conftest import assert_close, loss_and_gradients, tiny_config, without_dropout
 from tests.training.test_training import batch_of, config_for, with_nan_at
 

@@ -16,8 +16,8 @@ from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.interface import TrainableModel
-from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.trainer import Trainer
 from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 

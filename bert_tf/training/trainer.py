@@ -1,0 +1,235 @@
+"""The training step, on one or several devices.
+
+Each replica does the following in each step:
+
+    its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
+"""
+
+import contextlib
+import functools
+from collections.abc import Container, Iterator, Mapping
+
+import tensorflow as tf
+
+from bert_tf import checkpoints
+from bert_tf.distribution import strategies
+from bert_tf.model.dropout import fold_in
+from bert_tf.optimization import LossScale, Optimizer, build_optimizer, learning_rate
+from bert_tf.training import micro_batches
+from bert_tf.training.interface import Batch, MetricSums, TrainableModel
+from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.nonfinite import NonfiniteSteps
+from bert_tf.training.settings import Shapes, TrainingConfig
+
+# Several processes check after this number of steps whether one of them was asked to stop.
+_STEPS_PER_STOP_CHECK = 10
+
+
+class Trainer:
+    """A model with its optimizer, and the training step.
+
+    It must be constructed in the strategy's scope.
+
+    Args:
+      model: the model.
+      config: the settings.
+      strategy: the strategy.
+    """
+
+    stop_request: tf.Variable
+    stop_requests: tf.Variable
+
+    def __init__(self, model: TrainableModel, config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
+        self.model = model
+        self.config = config
+        self.strategy = strategy
+        self.optimizer: Optimizer = build_optimizer(config.optimizer, model.trained_variables)
+        self.loss_scale: LossScale = LossScale(enabled=config.dtype == "float16")
+        self.metrics: MetricMeans = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
+        self.nonfinite: NonfiniteSteps = NonfiniteSteps(config.max_nonfinite_steps)
+        # Whether this process was asked to stop, and how many processes had been asked before the last step.
+        self.stop_request, self.stop_requests = (
+            tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
+        )
+        self.steps_since_stop_check: int = 0
+        # The code below has no Python control flow on tensors, so AutoGraph is not needed.
+        compiled = functools.partial(tf.function, autograph=False)
+
+        @compiled
+        def one_step(source: tf.data.Iterator | Batch, parts: int) -> None:
+            batch = source if isinstance(source, Mapping) else next(source)
+            self.strategy.run(functools.partial(self.replica_step, parts=parts), args=(batch,))
+
+        @compiled
+        def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:
+            def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
+                one_step(batches, parts)
+                return (i + 1,)
+
+            tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
+
+        self._one_step, self._many_steps = one_step, many_steps
+
+    @property
+    def step(self) -> int:
+        """The number of finished steps."""
+        return int(self.optimizer.global_step.numpy())
+
+    def state(self, stored: Container[str] = ()) -> dict[str, tf.Variable]:
+        """Returns all variables of a checkpoint, by their names in it.
+
+        Counts of skipped steps are included if they are not 0, independent of the current settings.
+
+        Args:
+          stored: names in the checkpoint to restore. Any counts of skipped steps it contains are always included.
+        """
+        state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
+        counts = {"skipped_steps": self.optimizer.skipped_steps, **self.nonfinite.state()}
+        return state | {name: count for name, count in counts.items() if name in stored or count.numpy()}
+
+    def steps(
+        self, batches: tf.data.Iterator, count: int, shapes: Shapes = Shapes.ANY, is_short: bool = False
+    ) -> Iterator[int]:
+        """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.
+
+        Args:
+          batches: the iterator of the batches.
+          count: the number of steps.
+          shapes: see `TrainingData`.
+          is_short: see `TrainingData`.
+        """
+        parts = self.config.batch_at(self.step).gradient_accumulation_steps
+        if strategies.is_tpu(self.strategy):
+            self._many_steps(batches, tf.constant(count), parts)
+            yield count
+        else:
+            for _ in range(count):
+                with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
+                    # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
+                    self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
+                yield 1
+
+    def trace(self, batches: tf.data.Iterator, batch: Batch, parts: int, shapes: Shapes = Shapes.ANY) -> None:
+        """Traces a step without running it. See `steps`; `batch` is one of the batches."""
+        if strategies.is_tpu(self.strategy):
+            self._many_steps.get_concrete_function(batches, tf.constant(1), parts)
+        else:
+            self._one_step.get_concrete_function(batch if shapes is Shapes.FEW else batches, parts)
+
+    def take_means(self) -> dict[str, float]:
+        """Returns the means of the metrics since the last call, and resets them."""
+        # The global step was incremented after the last update.
+        rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
+        scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
+        skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
+        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped}
+
+    def should_stop(self, requested: bool) -> bool:
+        """Returns whether to stop now. All processes get the same answer after the same step.
+
+        Several processes exchange requests only every few steps, because reading them waits for the device.
+
+        Args:
+          requested: whether this process was asked to stop.
+        """
+        if not strategies.is_multi_worker(self.strategy):
+            return requested
+        self.stop_request.assign(float(requested))
+        self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
+        return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
+
+    def replica_step(self, batch: Batch, parts: int) -> None:
+        """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches.
+
+        On a TPU, a step without spill micro-batches is a branch of its own, because a loop over gradients, even one
+        without iterations, would keep the compiler from fusing their computation with the update.
+        """
+        replica = tf.distribute.get_replica_context()
+        own_totals = micro_batches.totals(self.model, batch)
+        totals = own_totals | micro_batches.spills(batch)
+        if strategies.is_multi_worker(self.strategy):
+            totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
+            tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
+        else:
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        spills = totals.pop("spills", None)
+        update = functools.partial(self._update, batch, parts, totals, own_totals)
+        if spills is None or not strategies.computes_on_tpu():
+            update(has_spills=spills is not None)
+        else:
+            tf.cond(spills > 0, lambda: update(has_spills=True), lambda: update(has_spills=False))
+
+    def _update(
+        self,
+        batch: Batch,
+        parts: int,
+        totals: Mapping[str, tf.Tensor],
+        own_totals: Mapping[str, tf.Tensor],
+        has_spills: bool,
+    ) -> None:
+        """Runs a step whose totals are known."""
+        replica = tf.distribute.get_replica_context()
+        global_step = self.optimizer.global_step
+        step = tf.identity(global_step)
+        seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
+        seed = fold_in(seed, replica.replica_id_in_sync_group)
+
+        clips_own, sum_dtype = self.config.optimizer.clip_gradients == "per_replica", self.config.gradient_sum_dtype
+        used_totals = own_totals if clips_own else totals
+
+        def gradients_of(micro_batch: Batch, number: int | tf.Tensor | None) -> tuple:
+            own_seed = seed if number is None else fold_in(seed, number)
+            return self._gradients(micro_batch, used_totals, own_seed)
+
+        loss, metrics, gradients = micro_batches.sums(gradients_of, batch, parts, has_spills)
+        if self.loss_scale.enabled:
+            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
+        if clips_own:
+            norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
+            gradients = [g * tf.minimum(clip_norm / norm, 1.0) for g in gradients]
+            # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
+            means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
+            (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
+        else:
+            loss, gradients = strategies.sum_over_replicas(loss, gradients, sum_dtype)
+            norm = tf.linalg.global_norm(gradients)
+        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        # A non-finite step changes no weights. It counts as bad, unless a smaller loss scale can help.
+        self.optimizer.apply(gradients, None if clips_own else norm, finite)
+        is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
+        self.loss_scale.update(finite)
+        self.nonfinite.add(step, is_bad)
+        skipped_steps = self.optimizer.skipped_steps
+        tf.raw_ops.AssignVariableOp(
+            resource=skipped_steps.handle, value=tf.identity(skipped_steps) + tf.cast(~finite, tf.int64)
+        )
+        tf.raw_ops.AssignVariableOp(resource=global_step.handle, value=step + 1)
+
+        weight = tf.where(finite, 1.0, 0.0)
+        metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
+        share = 1.0 / self.strategy.num_replicas_in_sync
+        tokens, flops = micro_batches.tokens_and_flops(self.model, batch)
+        self.metrics.add(
+            {
+                **metrics,
+                # Loss and norm are the same on all replicas, and so is their mean.
+                "loss": (tf.where(finite, loss, 0.0), weight),
+                "gradient_norm": (tf.where(finite, norm, 0.0), weight),
+                # The weight turns the mean over the replicas into their sum.
+                "tokens": (tokens, share),
+                "teraflops": (flops * 1e-12, share),
+            }
+        )
+
+    def _gradients(
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
+    ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
+        trained = [variable.value for variable in self.model.trained_variables]
+        with tf.GradientTape() as tape:
+            loss, metrics = self.model.loss(batch, totals, seed)
+            scaled = loss * self.loss_scale.scale if self.loss_scale.enabled else loss
+        gradients = tape.gradient(scaled, trained)
+        for variable, gradient in zip(self.model.trained_variables, gradients, strict=True):
+            if gradient is None:
+                raise ValueError(f"the loss doesn't depend on {variable.path}, so it must not be in trained_variables")
+        return loss, metrics, [tf.convert_to_tensor(gradient) for gradient in gradients]
