@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.distribution import strategies
+from bert_tf.distribution import hardware, strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, Optimizer, build_optimizer, learning_rate
 from bert_tf.training import micro_batches
@@ -99,19 +99,19 @@ class Trainer:
           is_short: see `TrainingData`.
         """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
-        if strategies.is_tpu(self.strategy):
+        if hardware.is_tpu(self.strategy):
             self._many_steps(batches, tf.constant(count), parts)
             yield count
         else:
             for _ in range(count):
-                with strategies.without_graph_optimizer() if is_short else contextlib.nullcontext():
+                with hardware.without_graph_optimizer() if is_short else contextlib.nullcontext():
                     # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
                     self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
                 yield 1
 
     def trace(self, batches: tf.data.Iterator, batch: Batch, parts: int, shapes: Shapes = Shapes.ANY) -> None:
         """Traces a step without running it. See `steps`; `batch` is one of the batches."""
-        if strategies.is_tpu(self.strategy):
+        if hardware.is_tpu(self.strategy):
             self._many_steps.get_concrete_function(batches, tf.constant(1), parts)
         else:
             self._one_step.get_concrete_function(batch if shapes is Shapes.FEW else batches, parts)
@@ -154,7 +154,7 @@ class Trainer:
             totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
         spills = totals.pop("spills", None)
         update = functools.partial(self._update, batch, parts, totals, own_totals)
-        if spills is None or not strategies.computes_on_tpu():
+        if spills is None or not hardware.computes_on_tpu():
             update(has_spills=spills is not None)
         else:
             tf.cond(spills > 0, lambda: update(has_spills=True), lambda: update(has_spills=False))
