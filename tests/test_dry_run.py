@@ -412,7 +412,7 @@ def test_the_memory_is_that_of_the_documentation():
     flags = r"`--size=\w+ --length=(\d+) --batch=(\d+)( --recompute)?`"
     row = rf"^\| (Base|Large) \| {flags} \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|"
     rows = re.findall(row, page, re.MULTILINE)
-    assert len(rows) == 5
+    assert len(rows) == 4
     for size, length, batch, recomputes, documented in rows:
         shape, options = (int(batch), int(length)), ("bfloat16", bool(recomputes), int(length) < 256)
         found = estimates.memory_gib(
