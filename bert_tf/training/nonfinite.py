@@ -1,4 +1,4 @@
-"""Counts steps with a non-finite loss or gradient. They do not change the weights."""
+"""Counts steps with a non-finite loss or gradient. Such steps do not change the weights."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from bert_tf.runtime.files import InputError
 class NonfiniteSteps:
     """The non-finite steps of a run, up to the first one that exceeds the limit.
 
-    It must be constructed in the strategy's scope.
+    Construct it in the strategy's scope.
 
     Args:
-      allowed: the largest number of such steps to skip.
+      allowed: the largest number of non-finite steps to skip.
     """
 
     def __init__(self, allowed: int) -> None:
