@@ -25,8 +25,8 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       rank: nesting depth of one example: 0 for a text or several texts, 1 for a list of words.
 
     Raises:
-      InputError: if the data is a single text, unordered, infinite or not iterable, or if the elements of a data set
-        can be read as pairs of texts and as batches of two texts.
+      InputError: if the data is a single text, unordered, infinite or not iterable. Also if an element of a data set
+        can be a pair of texts or a batch of two texts.
     """
     values = values.numpy() if isinstance(values, tf.Tensor) else records(values, name)
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
@@ -44,7 +44,7 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
 def labelled(
     x: Any, y: Any, name: str, rank: int = 0, columns: Sequence[str] = LABEL_COLUMNS, sample_weight: Any = None
 ) -> tuple[list[Any], list[Any], list[float] | None]:
-    """Returns examples, their labels, and their weights; None if there are no weights.
+    """Returns examples, labels and weights. The weights are None if none are given.
 
     Args:
       x: the examples. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of pairs (example, label)

@@ -170,7 +170,7 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
 
 
 def _listed(label: Any, context: str, place: str) -> list[Answer]:
-    """Returns the answers in a label. Without a position, it is the first occurrence of the text, or -1."""
+    """Returns the answers in a label. A missing position becomes the first occurrence of the text, or -1."""
     what = f"the answer of {place}"
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
     by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)

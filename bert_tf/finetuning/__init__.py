@@ -3,7 +3,7 @@
     feature_sets        tokenized examples in memory, and the batch of each training step
     finetuning_config   the settings of fine-tuning, including sweeps
     models              the encoder with an output layer: classes, tags or answer spans
-    multi_head_model    the encoder with several output layers, one class from each
+    multi_head_model    the encoder with several output layers, each with its own classes
     task                the interface that every task implements, and a task's examples and features
     input_pipeline      the training loop's input pipeline
     run                 one task, one model and one run directory: train, restore, predict

@@ -86,8 +86,8 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     """The settings of `finetune`.
 
     Attributes:
-      num_train_epochs: on small data sets, many more than the paper's 2 to 4 epochs make training more stable (Mosbach
-        et al., 2021, recommend 20, with bias correction).
+      num_train_epochs: on small data sets, more than the paper's 2 to 4 epochs make training more stable. Mosbach et
+        al. (2021) recommend 20, with bias correction.
       group_by_length: grouping saves padding, but reduces accuracy on small data sets.
       reinit_layers: the top layers are the most specific to pre-training. Initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
@@ -233,7 +233,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     def candidates(self) -> "list[FinetuningConfig]":
         """Returns the settings of each trial. Trials that differ only in the seed are adjacent.
 
-        If there are several trials, each has `sweep` set, with its own values, so that it is evaluated during training.
+        If there are several trials, `sweep` is set in each of them, because trials are evaluated during training.
         """
         trials, training = self.trials, self.training
         values = [(training.train_batch_size,), (training.optimizer.learning_rate,), (self.num_train_epochs,)]

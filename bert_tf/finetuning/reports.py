@@ -28,8 +28,8 @@ def announce_training(config: TrainingConfig, num_examples: int, num_windows: in
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict[str, Any]]:
     """Returns a row for each evaluation of a run.
 
-    A row has the epoch, the step, the mean training loss since the previous row, the dev score and, if the task
-    computes it, the dev loss.
+    A row has the epoch, the step, the mean training loss since the previous row, and the dev score. It also has the dev
+    loss, if the task computes one.
     """
     rows: list[dict[str, Any]] = []
     losses: list[float] = []

@@ -1,7 +1,7 @@
 """The original optimizer (Adam with decoupled weight decay, without bias correction), and LAMB.
 
-The code updates plain `tf.Variable`s inside a replica. It works the same way on one device, on several devices (the
-gradients must be summed over the replicas first), and in a step compiled by XLA.
+The code updates plain `tf.Variable`s inside a replica. It works the same way on one device, on several devices, and in
+a step compiled by XLA. The gradients must be summed over the replicas first.
 """
 
 import abc

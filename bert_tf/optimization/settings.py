@@ -44,8 +44,8 @@ class OptimizerConfig(Settings, frozen=True):
       bias_correction: corrects the bias of moments that start at 0 (Kingma and Ba, 2015). This makes fine-tuning on
         small data sets more stable (Mosbach et al., 2021). The original code has no correction; LAMB always has one.
       layerwise_lr_decay: "discriminative fine-tuning" of ULMFiT (Howard and Ruder, 2018); see `optimizers.layer_rates`.
-      clip_gradients: with "per_replica", each replica clips the gradient of the loss over its own part of the batch,
-        and the results are summed but not divided, as in the original code on a TPU.
+      clip_gradients: with "per_replica", each replica clips the gradient of the loss over its part of the batch. The
+        clipped gradients are summed, but not divided by their number, as in the original code on a TPU.
       second_schedule: replaces the schedule from its `start` step on. The first schedule then reaches 0 at this step.
 
     Raises:
@@ -80,7 +80,7 @@ class OptimizerConfig(Settings, frozen=True):
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "
-                "--second_learning_rate, use a proportion that gives both phases steps.",
+                "--second_learning_rate, use a proportion that leaves at least one step for each phase.",
                 "--second_phase_proportion",
             )
 

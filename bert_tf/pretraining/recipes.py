@@ -10,7 +10,7 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 _PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
 # BERT_LARGE in 8,599 steps. Batches and steps are from the LAMB paper (You et al., 2020). Learning rates, warm-up
 # (0.2843 of phase 1, 0.128 of phase 2) and the power of the decay are from NVIDIA's reproduction (DeepLearningExamples,
-# PyTorch), which also keeps the optimizer's moments between the phases.
+# PyTorch). It also keeps the optimizer's moments between the phases.
 _LAMB_STEPS, _LAMB_SECOND_STEPS = 8599, 1561
 _LAMB = {
     "model_size": "large",

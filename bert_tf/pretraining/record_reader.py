@@ -18,8 +18,8 @@ _FLAG_NAME = "--input_file"  # for messages
 class RecordReader:
     """Reads records of some files in any order.
 
-    Adjacent records are read together, and no other records. On remote storage, gaps of up to 1 MiB are also read. The
-    first time that a file is read, the headers of all records are read. Their positions are kept in memory.
+    Adjacent records are read at once. On remote storage, gaps of up to 1 MiB between records are also read. The first
+    time that a file is used, the headers of all records are read, and their positions are kept in memory.
 
     Args:
       paths: the files.
@@ -82,7 +82,7 @@ class RecordReader:
 
 
 def first_record(path: str, flag_name: str) -> bytes:
-    """Reads the first record of a file. TensorFlow's reader does not check the length, and may end the process.
+    """Reads the first record of a file. If its length is wrong, TensorFlow's reader may end the process.
 
     Raises:
       InputError: if the file ends inside the record, or the record is damaged.

@@ -257,7 +257,7 @@ class PretrainingRun(Run):
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """Evaluates on `steps` batches, as the original code does. If the data has fewer, its batches are repeated.
 
-        Uses the weights with the best score if the run saved them, or else the last weights.
+        Uses the best weights if the run saved them, or else the last weights.
 
         Returns:
           global_step, loss (the mean over the batches), and the means of the model's metrics.

@@ -158,7 +158,7 @@ def copy(source: str, target: str) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, which may be to another disk or to a URL. The target appears complete or not at all."""
+    """Moves a local file to a path on any disk, or to a URL. The target appears complete or not at all."""
     target = target_of(target)
     make_directory(os.path.dirname(target))
     if not is_remote(target):

@@ -4,7 +4,7 @@
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
 A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
-be another settings object. If a field has an effect only under conditions, list them in `about(..., needs=...)`:
+be another settings object. If a field has an effect only with other flags, list them in `about(..., needs=...)`:
 
     needs="do_export"                  --do_export is given
     needs="bilstm_layers|use_bilstm"   one of the flags is given

@@ -43,8 +43,8 @@ def train(
       The means of the last logged metrics; empty after a dry run.
 
     Raises:
-      InputError: if the checkpoint doesn't match the model, the data is damaged, a loss is not finite, or the workers
-        differ or one of them is lost.
+      InputError: if the checkpoint doesn't match the model, the data is damaged, or a loss is not finite. Also if the
+        workers differ, or a worker is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
     config = with_known_peak(config, strategy)
