@@ -69,7 +69,7 @@ class TrialTable:
         return os.path.join(self.output_dir, run_directory.TRIALS_DIRECTORY, name)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Returns a row for each setting: the number of trials, and mean, deviation and maximum of the scores."""
+        """Returns a row for each setting: number of trials, and mean, standard deviation and maximum of the scores."""
         by_setting: dict[tuple, list[float]] = {}
         for row in self.rows():
             by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.selection_metric])

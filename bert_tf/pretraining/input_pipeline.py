@@ -67,7 +67,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
 
 @functools.lru_cache(maxsize=4)
 def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the order of an epoch's shards, and the index of each shard's first record, then the record count."""
+    """Returns the order of an epoch's shards, and the index of each shard's first record, then the total."""
     order = np.asarray(_shuffled(np.arange(len(counts)), len(counts), seed, epoch))
     return order, np.cumsum([0, *(counts[i] for i in order)])
 
@@ -165,7 +165,7 @@ def training_batches(
         records needs Python functions, which the remote hosts of a TPU can't call.
 
     Returns:
-      A dataset of batches for one replica each, with the replicas of this pipeline in turn.
+      A dataset. Its elements are parts of batches, one for each replica of this pipeline in turn.
     """
     window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)

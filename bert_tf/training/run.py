@@ -184,7 +184,7 @@ class Run(abc.ABC):
     def restore(self) -> int:
         """Loads the weights for evaluation and prediction into the model, and returns their global step.
 
-        It loads the first weights in this list that exist:
+        Loads the first of these weights that exist:
 
         1. the weights with the best score in the evaluations during training;
         2. the run's newest checkpoint;

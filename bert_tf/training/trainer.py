@@ -78,7 +78,7 @@ class Trainer:
     def state(self, stored: Container[str] = ()) -> dict[str, tf.Variable]:
         """Returns all variables to save or restore, by their names in checkpoints.
 
-        Counts of skipped steps are included if they are not 0, whatever the current settings.
+        Counts of skipped steps are included if they are not 0, independent of the settings.
 
         Args:
           stored: the names in the checkpoint to restore. Counts of skipped steps listed there are always included.
