@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from benchmarks import serving_load
 from bert_tf import export
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
@@ -425,7 +425,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
     recorded = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
     directory = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **recorded)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
-    (tmp_path / "run" / finished_run.TUNED_FILE).write_text(json.dumps(tuned))
+    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned))
     served = export.build(directory, ExportConfig()).served
     assert isinstance(served, ServedPredictor)
     settings = served.config
@@ -434,7 +434,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
     changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
     served = export.build(directory, changed).served
     assert (served.config.max_answer_length, served.null_score_diff_threshold) == (9, 2.0)
-    (tmp_path / "run" / finished_run.TUNED_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
+    (tmp_path / "run" / run_directory.TUNED_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
     assert export.build(directory, ExportConfig()).served.null_score_diff_threshold == 0.0
 
 

@@ -1,7 +1,7 @@
 """The Python API: training and using BERT on data in memory.
 
 - `arguments`: converts keyword arguments to settings.
-- `run_directory`: run directories, `history`, `save` and `export` of everything that trains.
+- `recorded_run`: the base of all classes that train: run directories, `history`, `save` and `export`.
 - `base`: the base of all estimators: `from_pretrained`, `load`, `fit`, `evaluate`, `score`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
@@ -13,9 +13,10 @@
 
 The estimators and the programs use the same tasks and settings and call the same `finetune`. With the same data and
 settings, they compute the same weights. The programs can evaluate and export the run directory of an estimator. All
-names except `Estimator` are also available from `bert_tf`. Nothing below this package imports it.
+names except `Estimator` are also available from `bert_tf`. No lower layer imports this package.
 
-Messages name a setting by its flag, such as --num_train_epochs. The argument has the same name without dashes.
+The messages of public methods contain the names of arguments: `epochs` instead of --num_train_epochs (see
+`arguments.NamesArguments`).
 """
 
 from bert_tf.api.base import Estimator

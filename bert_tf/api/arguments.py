@@ -12,7 +12,7 @@ from bert_tf.runtime.settings import Field, Settings, flags_of
 PathLike = str | os.PathLike[str]
 Labels = Sequence[str | int] | None
 
-# Settings that the estimators set themselves or don't have: what to run, the files, and sweeps.
+# Settings that the estimators set themselves or don't have: the actions, the files, and sweeps.
 REFUSED = frozenset(
     (
         *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
@@ -28,9 +28,9 @@ OF_MODEL = frozenset(
 )
 # Keras's names of two settings.
 NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
-# What flags have before the names of settings.
+# Prefixes of flags that the arguments' names do not have.
 _PREFIX = re.compile("^(random|adam|export)_")
-# The arguments that replace a flag of the programs, if they have other names.
+# Maps a flag of the programs to the argument that replaces it, if their names differ.
 _ARGUMENTS = NAMES_IN_KERAS | {
     "train_file": "x",
     "dev_file": "validation_data",
@@ -48,7 +48,7 @@ Options = TypeVar("Options", bound=Settings)
 
 
 def accepted(kind: type[Settings], refused: Collection[str] = ()) -> dict[str, Field]:
-    """Returns the settings that a function accepts, by each of their names: of the field, of the flag, and Keras's.
+    """Returns the settings that a function accepts. The keys are field names, flag names and Keras's names.
 
     Args:
       kind: the class of the settings.
@@ -88,14 +88,14 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
 def applied_to_both(
     config: Config, options: Options, arguments: Mapping[str, Any], caller: str
 ) -> tuple[Config, Options]:
-    """Returns general settings and settings of an estimator with the arguments that belong to each. See `applied`."""
+    """Applies each argument to the general settings or to the estimator's settings. See `applied`."""
     own = {name: value for name, value in arguments.items() if name in flags_of(type(options))}
     others = {name: value for name, value in arguments.items() if name not in own}
     return applied(config, others, caller, REFUSED), applied(options, own, caller)
 
 
 def as_arguments(message: str) -> str:
-    """Returns a message of a program with the names of arguments: --train_batch_size=8 becomes batch_size=8."""
+    """Replaces flags in a message by arguments: --train_batch_size=8 becomes batch_size=8."""
 
     def argument(written: re.Match) -> str:
         name = written[0].removeprefix("--")
@@ -109,7 +109,7 @@ class NamesArguments:
     """Base of classes whose public methods name arguments instead of flags in their messages."""
 
     def __init_subclass__(cls) -> None:
-        """Converts the messages of the class's own methods."""
+        """Converts the messages of the public methods that the class defines."""
         convert = spelled(as_arguments)
         for name, member in list(vars(cls).items()):
             is_public = name == "__init__" or not name.startswith("_")

@@ -56,13 +56,13 @@ class Estimator(RecordedRun, abc.ABC):
     config: BertConfig
     tokenizer: Tokenizer
     _ARCHITECTURE: ClassVar[str]
-    _problem: str | None = None  # the problem of a sequence classifier
+    _problem: str | None = None  # "classification", "multi_label" or "regression"; None for other tasks
     _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Settings
-    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # in tables with examples and labels
-    _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # in tables with examples and probabilities to train on
+    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # label columns of tables
+    _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # prefixes of probability columns, in training tables
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _predicting: Any = None  # the model that predicts, once loaded
 
@@ -86,7 +86,7 @@ class Estimator(RecordedRun, abc.ABC):
         self._check_options()
 
     def _check_options(self) -> None:
-        """Raises an InputError if the settings of the class don't match the others."""
+        """Raises an InputError if the settings of the class do not match the settings of fine-tuning."""
 
     def __repr__(self) -> str:
         start = self._directory if self._trained_checkpoint else self._start
@@ -120,8 +120,8 @@ class Estimator(RecordedRun, abc.ABC):
     ) -> Self:
         """Returns an estimator that starts from a pre-trained model, with a randomly initialised output layer.
 
-        If the model was fine-tuned for this task, its output layer is used. Its classes are matched by name, and the
-        estimator can predict without further training.
+        If the model was fine-tuned for this task, the estimator uses the model's output layer and can predict without
+        further training. Classes are matched by name.
 
         Args:
           path: the model, as for `bert_tf.load_model`.
@@ -145,14 +145,14 @@ class Estimator(RecordedRun, abc.ABC):
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
         if settings:
             config.check_model(bert_config)
-        # A resumed run compares this name, which may be a Hub name, and ignores the path of its copy in the cache.
+        # A resumed run compares `path`. If it is a Hub name, the location of the copy in the cache does not matter.
         return cls(output_dir, path, (bert_config, tokenizer), labels, config, options)
 
     @classmethod
     def load(cls, directory: PathLike, distribution_strategy: str = "one_device", tpu_name: str = "") -> Self:
         """Returns an estimator from a directory written by `save` or by a program.
 
-        `fit` continues training in a temporary directory and leaves this one unchanged.
+        `fit` continues training in a temporary directory and leaves `directory` unchanged.
 
         Args:
           directory: the run directory.
@@ -204,11 +204,11 @@ class Estimator(RecordedRun, abc.ABC):
           x: the examples; see the class. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of
             pairs (example, label) or triples (example, label, weight).
           y: the labels, one per example; for a `Classifier` also probabilities.
-          sample_weight: a number >= 0 for each example. Its loss is multiplied by this weight before the mean over the
+          sample_weight: a number >= 0 for each example. The example's loss is multiplied by it before the mean over the
             batch, as in Keras. Only for classification and regression. Scores ignore weights.
-          validation_split: the fraction of the examples, in [0, 1), to use for evaluation instead of training. They are
-            chosen as by --dev_fraction: independent of the seed, the same fraction of each class, and at least one
-            example of each class stays in training.
+          validation_split: the fraction of the examples, in [0, 1), to use for evaluation instead of training. Examples
+            are chosen as by --dev_fraction: independently of the seed, and the same fraction of each class. At least
+            one example of each class stays in training.
           validation_data: a pair (examples, labels) to evaluate on, or a data set as for `x`. It replaces
             `validation_split`. With SQuAD 2.0, the no-answer threshold is tuned on the validation data too.
           verbose: 0 to print only warnings, 1 for messages and progress bars, 2 for messages and one line per epoch.
@@ -277,8 +277,8 @@ class Estimator(RecordedRun, abc.ABC):
     def score(self, x: Any, y: Any = None) -> float:
         """Returns the score of `evaluate` that selects models.
 
-        It is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks and
-        entities.
+        The score is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks
+        and entities.
 
         Args:
           x: see `evaluate`.
@@ -311,13 +311,13 @@ class Estimator(RecordedRun, abc.ABC):
         return None
 
     def _labels_now(self) -> Sequence[str] | None:
-        """Returns the classes of the model, or of the initial model if it has not been trained."""
+        """Returns the classes of the trained model or, before training, of the initial model."""
         self._check_usable()
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._directory) or self._labels) if trained else self._labels_before()
 
     def _outputs(self, split: str, given: Sequence[Any], batch_size: int) -> Outputs:
-        """Returns the outputs for examples of a split."""
+        """Predicts examples of a split. Loads the model if necessary."""
         self._check_usable()
         if not given:
             raise InputError("x has no examples. Give some.", "x")
@@ -336,7 +336,7 @@ class Estimator(RecordedRun, abc.ABC):
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:
-        """The model of `from_pretrained`, if its output layer is used."""
+        """The model passed to `from_pretrained`, if its output layer is used; else None."""
         if self._start is None or self._settings.reset_head:
             return None
         source = checkpoints.open_checkpoint(self._start, "from_pretrained()")

@@ -25,8 +25,8 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       rank: nesting depth of one example: 0 for a text or several texts, 1 for a list of words.
 
     Raises:
-      InputError: if the data is a single text, unordered, infinite or not iterable, or if a data set's elements could
-        be either pairs of texts or batches of two.
+      InputError: if the data is a single text, unordered, infinite or not iterable. Also if an element of a data set
+        can be a pair of texts or a batch of two texts.
     """
     values = values.numpy() if isinstance(values, tf.Tensor) else records(values, name)
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
@@ -44,20 +44,20 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
 def labelled(
     x: Any, y: Any, name: str, rank: int = 0, columns: Sequence[str] = LABEL_COLUMNS, sample_weight: Any = None
 ) -> tuple[list[Any], list[Any], list[float] | None]:
-    """Returns examples, their labels and, if there are any, their weights.
+    """Returns examples, labels and weights. The weights are None if none are given.
 
     Args:
       x: the examples. If `y` is None, a table with a column of labels, or a `tf.data.Dataset` of pairs (example, label)
         or triples (example, label, weight).
-      y: their labels.
+      y: the labels.
       name: name of the data in messages.
       rank: see `as_list`.
-      columns: the possible names of the column of labels. With `soft_labels.PREFIX`, columns of probabilities are used
-        instead if there are any; a label is then a dictionary.
-      sample_weight: their weights; None for equal weights.
+      columns: the possible names of the label column. If they include `soft_labels.PREFIX`, and the table has columns
+        of probabilities, each label is a dictionary of probabilities.
+      sample_weight: the weights of the examples; None for equal weights.
 
     Raises:
-      InputError: if there are no labels, no examples, different numbers of them, or a weight that is not a number >= 0.
+      InputError: if there are no labels or no examples, if their numbers differ, or if a weight is not a number >= 0.
     """
     column, examples = getattr(y, "name", "label"), as_list(x, name, rank)
     if y is None and isinstance(x, tf.data.Dataset):
@@ -96,7 +96,7 @@ def is_pair(data: Any) -> bool:
 
 
 def text(value: Any, place: str) -> str:
-    """Returns a text after checking it.
+    """Returns `value` if it is a valid text.
 
     Raises:
       InputError: if the value is not a text, or can't be encoded as UTF-8.
@@ -111,10 +111,10 @@ def text(value: Any, place: str) -> str:
 
 
 def texts(value: Any, place: str) -> tuple[str, str | None]:
-    """Returns the two texts of a text, a pair, or a row of a table; None if there is no second text.
+    """Returns the two texts of an example: a text, a pair, or a row of a table. The second text may be None.
 
     Raises:
-      InputError: if it is neither a text nor a pair of texts.
+      InputError: if the example is neither a text nor a pair of texts.
     """
     if isinstance(value, Mapping):
         known = [name for name in _TEXTS if name in value]
@@ -131,7 +131,7 @@ def texts(value: Any, place: str) -> tuple[str, str | None]:
 
 
 def whole(value: Any) -> Any:
-    """Returns a whole float as an integer, because a column of integers with a missing value has floats."""
+    """Converts a whole float to an integer. A pandas column of integers with a missing value contains floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -148,10 +148,10 @@ def type_of(labels: Iterable[Any]) -> str:
 
 
 def label(value: Any, place: str) -> str | int | float | bool:
-    """Returns a label after checking it.
+    """Returns `value` as a label if it is a valid one.
 
     Raises:
-      InputError: if it is missing, or neither text nor a number.
+      InputError: if the label is missing, or neither a text nor a number.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InputError(f"{place} has no label. Give one.")

@@ -13,7 +13,7 @@ from bert_tf.pretraining.run import pretrain
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 
-# Settings that the class sets itself, those with another name here, and those of the second phase.
+# Settings that are not arguments here: set by the class, named differently in Python, or for the second phase.
 REFUSED = frozenset(
     (
         *("model", "input_file", "output_dir", "do_train", "do_eval", "steps", "batch_size", "max_steps"),
@@ -109,10 +109,10 @@ class Pretrainer(RecordedRun):
           validation_data: TFRecord files to evaluate on.
           evaluate_every: number of steps between two evaluations. There is always one at the end.
           verbose: see `Estimator.fit`.
-          callbacks: see `Estimator.fit`. An epoch of the callbacks has `evaluate_every` steps.
+          callbacks: see `Estimator.fit`. For callbacks, an epoch has `evaluate_every` steps.
           settings: either `num_train_steps` or `epochs`, and other fields of
             `bert_tf.pretraining.pretraining_config.PretrainingConfig`, including nested settings: `max_seq_length`
-            (default 128) and `max_predictions_per_seq` (20), which must be as in the data; `batch_size` (32),
+            (default 128) and `max_predictions_per_seq` (20), which must match the data; `batch_size` (32),
             `learning_rate` (5e-5), `warmup_proportion` (0.1), `seed`, `weight_decay_rate`, `use_best_checkpoint` (the
             weights with the lowest validation loss), `allow_changed_settings` and more.
 

@@ -19,12 +19,12 @@ from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
 
 
 class QuestionAnswerer(Estimator):
-    """Answers questions about a text with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
+    """Answers each question with a span of its context: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
     Examples are pairs (question, context), or dicts or rows of a table with these names.
 
-    A label is one answer or a list of answers. An answer is a text (its first occurrence in the context is used), a
-    pair (text, index of its first character in the context), or SQuAD's `{"text": ..., "answer_start": ...}`, whose
+    A label is one answer or a list of answers. An answer is a text (the first occurrence in the context is used), a
+    pair (text, index of the first character in the context), or SQuAD's `{"text": ..., "answer_start": ...}`, whose
     values may also be lists. Training uses the first answer that occurs in the context. With
     `version_2_with_negative=True`, an empty text means that there is no answer. If no labels are passed, the `answers`
     of the examples are used.
@@ -84,9 +84,9 @@ class QuestionAnswerer(Estimator):
           x: see `predict`.
 
         Returns:
-          A list for each question, the most probable answer first. It may be empty. Each answer is a dictionary:
-          `text`; `probability`, relative to the answers in the list; `start_logit` and `end_logit`, the logits of its
-          first and last token.
+          A list for each question, the most probable answer first. A list may be empty. Each answer is a dictionary:
+          `text`; `probability`, relative to the answers in the list; `start_logit` and `end_logit`, the logits of the
+          answer's first and last token.
 
         Raises:
           InputError: if there is no trained model, or an example can't be used.
@@ -100,7 +100,7 @@ class QuestionAnswerer(Estimator):
 
         Args:
           x: the questions with their contexts; see `fit`.
-          y: their answers.
+          y: the answers.
 
         Raises:
           InputError: if there is no trained model, or an example or an answer can't be used.
@@ -109,7 +109,7 @@ class QuestionAnswerer(Estimator):
         return evaluate(examples, self._answers(examples), self._options.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
-        """Returns the F1 of `evaluate`, the score for comparing models.
+        """Returns the F1 score of `evaluate`, for comparing models.
 
         Args:
           x: see `evaluate`.
@@ -121,7 +121,7 @@ class QuestionAnswerer(Estimator):
         predictions = self._answers(self._examples(in_memory.as_list(x, "x"), None))
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
-            best = predictions.n_best[qas_id]  # with a placeholder, because the original's files need an answer
+            best = predictions.n_best[qas_id]  # may have a placeholder, which the original format needs
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
@@ -170,7 +170,7 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
 
 
 def _listed(label: Any, context: str, place: str) -> list[Answer]:
-    """Returns the answers in a label. A text without a position is at its first occurrence, or at -1."""
+    """Returns the answers in a label. A missing position becomes the first occurrence of the text, or -1."""
     what = f"the answer of {place}"
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
     by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)
@@ -189,7 +189,7 @@ def _listed(label: Any, context: str, place: str) -> list[Answer]:
 
 
 def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
-    """Returns the pairs in a dict of SQuAD's form. Its values may be single or lists."""
+    """Returns pairs (text, position) from a dict in SQuAD's format, whose values may be lists."""
     text, start = answer.get("text"), answer.get("answer_start")
     if isinstance(text, str):
         text, start = [text], [start]

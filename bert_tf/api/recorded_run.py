@@ -1,4 +1,4 @@
-"""The run directory of everything that trains from Python, and operations on its trained model."""
+"""The base of all Python classes that train: run directories, and operations on the trained model."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ class RecordedRun(NamesArguments):
         self.output_dir: str = os.fspath(output_dir or self._temporary_directory())
         self._start = start and os.fspath(start)
         self._fits = 0
-        # The directory of the newest run, which may be another process's.
+        # The directory of the newest run, which another process may have written.
         self._directory = run_directory.directory_of_model(self.output_dir)
 
     def _temporary_directory(self) -> str:
@@ -92,7 +92,7 @@ class RecordedRun(NamesArguments):
         return log.read_metrics(self._directory)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes the trained model to a new directory, completely or not at all. `load` and all programs can read it.
+        """Writes the trained model to a new directory, completely or not at all, for `load` and all programs.
 
         Args:
           directory: the new directory.
@@ -132,7 +132,7 @@ class RecordedRun(NamesArguments):
         """Returns `_trained_checkpoint`.
 
         Raises:
-          InputError: if there is none yet.
+          InputError: if there is no trained model yet.
         """
         checkpoint = self._trained_checkpoint
         if checkpoint is None:
@@ -147,9 +147,9 @@ def finished_run(
 
     Args:
       directory: the directory that was passed to `load`.
-      name: the estimator's class.
-      architecture: its architecture; see `hf_names.of_task`.
-      is_regression: whether it predicts numbers.
+      name: the name of the estimator's class.
+      architecture: the estimator's architecture; see `hf_names.of_task`.
+      is_regression: whether the estimator predicts numbers.
 
     Raises:
       InputError: if the directory has no finished run for this estimator.

@@ -69,9 +69,9 @@ class SentenceEncoder(NamesArguments):
         """Returns an encoder with a model's weights.
 
         Args:
-          path: see `bert_tf.load_model`. A directory of sentence-transformers also determines the defaults of `encode`
-            and of `max_seq_length`.
-          max_seq_length: longer sequences are truncated. Default: the model's maximum.
+          path: see `bert_tf.load_model`. A sentence-transformers directory also determines the defaults of `encode` and
+            of `max_seq_length`.
+          max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
           do_lower_case: see `bert_tf.load_model`.
           dtype: see `bert_tf.load_model`.
 
@@ -107,7 +107,7 @@ class SentenceEncoder(NamesArguments):
           layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
           prompt: a text to put before each text, or before the first text of a pair. Default: the model's, if any.
           prompt_name: the name of a prompt in the model's directory, such as "query".
-          batch_size: number of texts with the largest length in a batch. Batches of shorter texts have more.
+          batch_size: number of texts in a batch of the largest length. Batches of shorter texts have more.
 
         Returns:
           float32 [num_texts, hidden_size * number of layers], in the order of the texts; without the first axis if x is
@@ -125,7 +125,7 @@ class SentenceEncoder(NamesArguments):
         config.check_model(bert.config.num_hidden_layers, bert.encoder.pooler is not None, bert.source.path)
         values = [x] if isinstance(x, str) else in_memory.as_list(x, "x")
         texts = [in_memory.texts(value, f"text {number}") for number, value in enumerate(values)]
-        # Without texts, the vector of an empty one has the size of the result.
+        # Without texts, an empty text is encoded to get the size of the vectors.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
         found = None
@@ -176,7 +176,7 @@ class SentenceEncoder(NamesArguments):
     def _outputs(
         self, function: Callable[..., tf.Tensor], config: VectorConfig, packed: Sequence[tuple], batch_size: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the indices of the sequences of each batch, and their outputs [B, ...] of a function."""
+        """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them."""
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
         buckets, compute = feature_sets.bucket_lengths(self.max_seq_length), self._functions(function, config)
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):

@@ -25,7 +25,12 @@ _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[.
 def _text_examples(
     values: Sequence[Any], labels: Sequence[Any] | None, to_label: Callable[[Any, str], Any]
 ) -> list[InputExample]:
-    """Returns texts or pairs of texts as examples, with the labels that `to_label` returns for a label and its place.
+    """Returns an example for each text or pair of texts.
+
+    Args:
+      values: the texts or pairs of texts.
+      labels: the labels; None without labels.
+      to_label: converts a label. The second argument is the name of the example in messages.
 
     Raises:
       InputError: if a text or a label can't be used, or if some examples are pairs and others are not.
@@ -42,12 +47,12 @@ def _text_examples(
 
 
 def _are_flags(value: Any) -> bool:
-    """Returns True for a list of 0 and 1, which may be columns of a table, one for each class."""
+    """Returns True for a list that contains only 0 and 1, such as a row with one column per class."""
     return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
 
 
 def _are_probabilities(labels: Iterable[Any]) -> bool:
-    """Returns whether labels are rows of numbers, and a number is not whole."""
+    """Returns True if the labels are rows of numbers, and at least one number is not whole."""
     rows = (row.values() if isinstance(row, Mapping) else row for row in labels if isinstance(row, Mapping | list))
     return any(isinstance(part, float) and not part.is_integer() for row in rows for part in row)
 
@@ -57,10 +62,10 @@ class ClassifierOptions(LongDocuments, frozen=True):
 
     Attributes:
       multi_label: if True, an example may have any number of labels.
-      class_weights: "balanced", or a dictionary from classes to weights, by which training losses are multiplied.
+      class_weights: "balanced", or a dictionary that maps classes to factors of the training loss.
       label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
         threshold with the best F1 on the validation data.
-      distillation_temperature: for labels that are probabilities: divides the logits of teacher and model.
+      distillation_temperature: divides the logits of teacher and model, if the labels are probabilities.
     """
 
     multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
@@ -175,7 +180,7 @@ class Classifier(Estimator):
         return found
 
     def _flagged(self, row: Mapping[Any, Any], place: str) -> list[Any]:
-        """Returns the classes whose columns are 1 in a row of a table. Columns without names are in order."""
+        """Returns the classes whose columns are 1 in a table row. Unnamed columns are in the order of the classes."""
         classes = list(self._labels or self._labels_now())
         if list(row) == list(range(len(classes))):
             row = dict(zip(classes, row.values(), strict=True))
@@ -195,7 +200,7 @@ class Classifier(Estimator):
         source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
         directory = run_directory.directory_of_checkpoint(source)
         flags = run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}
-        # Class names are recorded as text, and their type next to them. Runs of programs have no other types.
+        # Class names are recorded as text. `fit` also records their type; in the programs' runs, it is always text.
         kind = flags.get("label_type") or in_memory.type_of(self._labels or ())
         return [{"int": int, "bool": "True".__eq__, "str": str}[kind](name) for name in names]
 
@@ -243,7 +248,7 @@ class Classifier(Estimator):
 
 
 class Regressor(Estimator):
-    """Predicts a number for each text or pair of texts. Examples have the form of `Classifier`; labels are numbers.
+    """Predicts a number for each text or pair of texts. Examples are as for `Classifier`; labels are numbers.
 
     `from_pretrained` also accepts the settings of `LongDocuments`.
 
@@ -290,7 +295,7 @@ class MultipleChoice(Estimator):
     """Selects the ending that best continues a prompt (paper, section 4.4).
 
     Examples are pairs (prompt, list of endings), or rows of a table with the columns `prompt` and `endings`, or
-    `prompt`, `ending0`, `ending1`... Each example may have another number of endings. Labels are indices of endings.
+    `prompt`, `ending0`, `ending1`... The number of endings may differ. Labels are indices of endings.
 
     Examples:
       >>> chooser = bert_tf.MultipleChoice.from_pretrained("build/quickstart/pretrained", max_seq_length=32)

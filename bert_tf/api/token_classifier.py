@@ -22,11 +22,11 @@ class TaggedEntity(NamedTuple):
     """An entity found in a sentence.
 
     Attributes:
-      type: its type, such as "PER".
-      text: its words, joined by spaces.
-      start: index of its first word in the sentence.
-      end: index of its last word plus 1.
-      score: the lowest probability of its words' tags.
+      type: the type, such as "PER".
+      text: the words of the entity, joined by spaces.
+      start: index of the first word in the sentence.
+      end: index of the last word plus 1.
+      score: the lowest probability of the words' tags.
     """
 
     type: str
@@ -47,7 +47,7 @@ class TokenClassifier(Estimator):
 
     Examples are lists of words, or rows of a table with a column `words` or `tokens`. Labels are lists of tags, one for
     each word: entity tags in any scheme ("B-PER", "I-PER", "O"), or plain tags, such as parts of speech. The argument
-    `labels` of `from_pretrained` has the entity types ("PER") or the tags. Default: the tags of the training data.
+    `labels` of `from_pretrained` contains the entity types ("PER") or the tags. Default: the tags of the training data.
 
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
 
@@ -98,7 +98,7 @@ class TokenClassifier(Estimator):
 
     @property
     def _own_classes(self) -> tuple[str, ...] | None:
-        """The classes of the trained or the initial model, if they are not the IOB2 tags of its types."""
+        """The model's classes, if they are not exactly the IOB2 tags of the entity types; else None."""
         if self._tuned_before is None or self._scheme == schemes.PLAIN:
             return None
         classes = _usual(class_names.recorded_classes(self._tuned_before) or ())

@@ -14,7 +14,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
 
-# Settings that are not flags of the program.
+# Settings that are not flags of run_squad.py.
 NOT_IN_RUN_SQUAD = ("do_eval", "eval_batch_size", "original_format", "reinit_layers", "selection", "trials")
 
 
@@ -22,11 +22,11 @@ class SelectionConfig(Settings, frozen=True):
     """Settings of evaluation on the dev set during training, and of early stopping.
 
     Attributes:
-      evaluate_every: the end of training is always evaluated too.
+      evaluate_every: the final weights are always evaluated.
       early_stopping_patience: early stopping also selects the weights with the best score.
 
     Raises:
-      InputError: if `early_stopping_patience` is set, but only the end of training is evaluated.
+      InputError: if `early_stopping_patience` is set, but only the final weights are evaluated.
     """
 
     evaluate_every: Annotated[
@@ -63,7 +63,7 @@ class SelectionConfig(Settings, frozen=True):
 
 
 class TrialsConfig(Settings, frozen=True):
-    """The hyperparameters to try. The ones with the best dev score are used (paper, appendix A.3)."""
+    """The hyperparameters to try. The trial with the best dev score is used (paper, appendix A.3)."""
 
     sweep: Annotated[bool, about("Try every combination of the --sweep_* values.", group="Model selection")] = False
     sweep_batch_sizes: Annotated[
@@ -86,12 +86,12 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     """The settings of `finetune`.
 
     Attributes:
-      num_train_epochs: on small data sets, many more than the paper's 2 to 4 epochs make training more stable (Mosbach
-        et al., 2021, recommend 20, with bias correction).
+      num_train_epochs: on small data sets, more than the paper's 2 to 4 epochs make training more stable. Mosbach et
+        al. (2021) recommend 20, with bias correction.
       group_by_length: grouping saves padding, but reduces accuracy on small data sets.
       reinit_layers: the top layers are the most specific to pre-training. Initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
-      training: its numbers of steps are ignored. They are computed from the data.
+      training: the training settings. Their numbers of steps are ignored; `for_steps` computes them from the data.
       flags: other values to record in the run directory.
     """
 
@@ -156,7 +156,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         """Checks that a model has as many positions and layers as the settings need.
 
         Raises:
-          InputError: if it has fewer.
+          InputError: if the model has fewer.
         """
         config.check_sequence_length(self.max_seq_length)
         config.check_layers(self.reinit_layers, "--reinit_layers")
@@ -169,7 +169,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def flags_for_one_worker(self) -> list[str]:
-        """The given flags that need predictions, which is possible with one worker only."""
+        """The given flags that need predictions. With several workers, a model can't predict."""
         given = {
             "--do_eval": self.do_eval,
             "--do_predict": self.do_predict,
@@ -226,14 +226,14 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def trial_name(self) -> str:
-        """A name of the hyperparameters for files and tables."""
+        """The name of the trial in files and tables, made of its hyperparameters."""
         batch_size, rate, epochs, seed = self.hyperparameters.values()
         return f"batch{batch_size}_lr{rate:g}_epochs{epochs:g}_seed{seed}"
 
     def candidates(self) -> "list[FinetuningConfig]":
         """Returns the settings of each trial. Trials that differ only in the seed are adjacent.
 
-        If there are several trials, each is marked as a sweep over its own values, so it is evaluated during training.
+        If there are several trials, `sweep` is set in each of them, because trials are evaluated during training.
         """
         trials, training = self.trials, self.training
         values = [(training.train_batch_size,), (training.optimizer.learning_rate,), (self.num_train_epochs,)]

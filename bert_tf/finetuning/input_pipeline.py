@@ -24,11 +24,11 @@ def batches(
     """Returns the batches of one input pipeline, split evenly among its replicas.
 
     Args:
-      sampler: chooses the examples of each step. If the batches have one shape, it must have only one length.
+      sampler: chooses the examples of each step. For `Shapes.ONE`, it must have a single bucket length.
       packer: packs the sequences into rows; None to pad each of them.
       start_step: the first step.
       end_step: the step after the last one.
-      shapes: the shapes of the batches. If there is one, the graph contains it, as a TPU requires.
+      shapes: the shapes of the batches. For `Shapes.ONE`, the graph contains the shape, as a TPU requires.
       context: defines which part of each batch this pipeline provides.
     """
     features = sampler.features
@@ -57,6 +57,6 @@ def batches(
             return tf.TensorSpec(x.shape, x.dtype)
         return tf.TensorSpec([len(x) if packer is None else None, None, *x.shape[2:]], x.dtype)
 
-    # TensorFlow never releases the function that it gets here, so the function must not refer to the examples.
+    # TensorFlow never releases the function passed to `from_generator`, so it must not refer to the examples.
     once = [parts()]
     return tf.data.Dataset.from_generator(once.pop, output_signature=spec("", sample)).prefetch(2)

@@ -1,6 +1,6 @@
 """The encoder with one output layer, as the paper fine-tunes it (section 4, Figure 4).
 
-A batch consists of padded sequences or of packed rows (see `sequences.packed_rows`).
+A batch consists of padded sequences or of packed rows (see `text.packed_rows`).
 
 Axis letters: B batch, T tokens, W width of the output layer's input, C classes or choices; with packed rows, R rows, L
 positions of a row and S sequences.
@@ -40,9 +40,9 @@ class FinetuningModel(TrainableModel):
 class EncoderModel(FinetuningModel):
     """The encoder and the input of an output layer. Subclasses add the output layer.
 
-    The paper also fine-tunes its left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The token states
-    are then the BiLSTM's outputs, and a sequence is represented by the last states of both directions instead of the
-    pooled output (see `BiLstm.summary`). The paper does not specify the representation.
+    The paper also fine-tunes a left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The token states are
+    then the BiLSTM's outputs. A sequence is represented by the last states of both directions instead of the pooled
+    output (see `BiLstm.summary`). The paper does not specify this representation.
 
     Args:
       config: the encoder's config.
@@ -155,8 +155,8 @@ class ClassifierModel(EncoderModel):
     ) -> tuple[tf.Tensor, MetricSums]:
         """Returns the mean over the examples of the cross entropy, squared error, or mean binary cross entropy.
 
-        If the batch has `soft_labels` [B, C], the loss is the cross entropy between them and the probabilities of the
-        logits divided by the temperature T, times T² (Hinton et al., 2015, section 2).
+        If the batch has `soft_labels` [B, C], the logits are divided by the temperature T, and the loss is the cross
+        entropy with the soft labels, times T² (Hinton et al., 2015, section 2).
 
         If the batch has `sample_weights` [B], each loss is multiplied by its weight before the mean. The divisor is
         unchanged, as in Keras's "sum_over_batch_size": an example of weight 2 counts like two copies.

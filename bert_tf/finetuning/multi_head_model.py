@@ -1,4 +1,4 @@
-"""The encoder with several output layers. Each predicts one class of its own set.
+"""The encoder with several output layers, each with its own classes.
 
 Axis letters: B batch, C classes.
 """
@@ -19,10 +19,10 @@ from bert_tf.training.interface import Batch, MetricSums
 
 
 class MultiHeadModel(EncoderModel):
-    """Predicts several labels of each sequence from the pooled output. All output layers have the same weight.
+    """Predicts several labels of each sequence from the pooled output. The losses of all output layers are added.
 
-    The label of an output layer is in the batch as `NAME_ids` [B], the index of its class. The variables of the layer
-    are `heads/NAME/output_weights` and `heads/NAME/output_bias`.
+    For the output layer NAME, the batch contains the class indices `NAME_ids` [B], and the variables are
+    `heads/NAME/output_weights` and `heads/NAME/output_bias`.
 
     Args:
       config: the encoder's config.

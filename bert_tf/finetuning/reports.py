@@ -11,9 +11,9 @@ from bert_tf.runtime.messages import say
 from bert_tf.training import log
 from bert_tf.training.settings import TrainingConfig
 
-# The largest size in inches of a confusion matrix's picture, without the names. With more classes than these limits, it
-# shows no numbers or no names.
+# The largest width and height of a drawn confusion matrix, in inches, without the class names.
 _MAX_SIZE = 14.0
+# The largest numbers of classes for which the picture contains counts, and class names.
 _MAX_NUMBERS, _MAX_NAMES = 25, 100
 
 
@@ -28,8 +28,8 @@ def announce_training(config: TrainingConfig, num_examples: int, num_windows: in
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict[str, Any]]:
     """Returns a row for each evaluation of a run.
 
-    A row has the epoch, the step, the mean training loss since the previous row, the dev score and, if the task
-    computes it, the dev loss.
+    A row has the epoch, the step, the mean training loss since the previous row, and the dev score. It also has the dev
+    loss, if the task computes one.
     """
     rows: list[dict[str, Any]] = []
     losses: list[float] = []
@@ -74,7 +74,7 @@ def report_evaluation(
     Args:
       output_dir: the directory for eval_results.txt (in the original format), eval_results.json and
         confusion_matrix.png.
-      suffix: appended to these names; empty for the first split.
+      suffix: appended to the file names; empty for the first split.
       results: maps the original names of the results to values.
       confusion: the counts of each true class (row) and predicted class (column), and the classes' names.
       model: a description of the model, printed above the results and written to eval_results.json.
@@ -96,7 +96,7 @@ def report_evaluation(
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
     """Draws counts [C, C] with true classes as rows and predicted classes as columns, shaded by the row's fractions.
 
-    To limit time and memory, numbers are omitted if there are many classes, and names if there are very many.
+    To limit time and memory, counts are omitted above 25 classes, and names above 100.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = 2.5 + min(0.55 * len(labels), _MAX_SIZE)

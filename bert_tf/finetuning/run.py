@@ -24,21 +24,21 @@ from bert_tf.training.interface import TrainingData
 from bert_tf.training.run import Run
 from bert_tf.training.settings import Shapes, TrainingConfig
 
-# Faster graphs pay off from this product of steps, tokens in a step and hidden size. Both the time for preparing graphs
-# and the time saved per step are proportional to the number of blocks.
+# The smallest product of steps, tokens in a step and hidden size for which faster graphs save time. The time to prepare
+# graphs and the time saved per step are both proportional to the number of blocks.
 WORK_FOR_FAST_GRAPHS = 5e8
 
 
 class FinetuningRun(Run):
     """A fine-tuning run: a task, a model and a run directory.
 
-    Devices are initialised on first use, because tokenizing can start worker processes only before that.
+    Devices are initialised on first use, because the worker processes that tokenize must be started before.
 
     Args:
       task: the task.
       settings: the settings.
       model: the encoder's config and the tokenizer; None to read them from the files in the settings.
-      data: the task's data in another run of the task, to share them.
+      data: the `TaskData` of another run of the same task, to share it; None to create one.
       split: the split to train on.
 
     Raises:
@@ -91,7 +91,7 @@ class FinetuningRun(Run):
     def with_settings(
         self, settings: FinetuningConfig, config: BertConfig | None = None, split: str = "train"
     ) -> "FinetuningRun":
-        """Returns a run of the same task with a new model. It shares the data.
+        """Returns a run of the same task with a new model and the same `TaskData`.
 
         Args:
           settings: the settings.
@@ -112,12 +112,12 @@ class FinetuningRun(Run):
 
     @property
     def causal(self) -> bool:
-        """Whether each position attends only to itself and earlier positions. Recorded in the run of the weights."""
+        """Whether each position attends only to itself and earlier positions, as recorded in the run of the weights."""
         return run_directory.is_causal(self._starting_point)
 
     @property
     def bilstm(self) -> BiLstmConfig | None:
-        """The requested BiLSTM, or else the one of the run that the weights come from."""
+        """The BiLSTM in the settings or, if there is none, in the run that the weights come from."""
         return self.settings.bilstm or run_directory.recorded_bilstm(self._starting_point)
 
     @property
@@ -136,7 +136,7 @@ class FinetuningRun(Run):
         return {name: value for name, value in self.tokenizer.record.items() if name in compared}
 
     def check_model(self) -> None:
-        """Checks that the model was fine-tuned, and with this tokenizer and these classes.
+        """Checks that the model was fine-tuned with the same tokenizer and classes.
 
         Raises:
           InputError: if there is no fine-tuned model, or if anything differs; the message names the differences.
@@ -149,7 +149,7 @@ class FinetuningRun(Run):
             self.check_reading({"task": self.task.name, **self.task.input_settings()}, advice)
 
     def check_reading(self, settings: Mapping[str, Any] | None = None, advice: str = "") -> None:
-        """Checks that the model was trained with this tokenizer, this length and the given settings.
+        """Checks that the model was trained with the same tokenizer and length, and with the given settings.
 
         Raises:
           InputError: if anything differs; the message names the differences.
@@ -176,7 +176,7 @@ class FinetuningRun(Run):
 
     @property
     def is_short(self) -> bool:
-        """See `Run`. It depends on settings only, so a resumed run uses the same graphs as the interrupted one."""
+        """See `Run`. The value depends only on settings, so a resumed run uses the same graphs."""
         config = self.training_config
         tokens = config.num_train_steps * config.train_batch_size * self.settings.max_seq_length
         return tokens * self.config.hidden_size < WORK_FOR_FAST_GRAPHS
@@ -237,7 +237,7 @@ class FinetuningRun(Run):
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
         """Returns the model's outputs for a dev split; see `predict`.
 
-        The last outputs are kept, because the end of training and --do_eval need the same ones.
+        The last outputs are kept, because the last evaluation in training and --do_eval use the same outputs.
 
         Args:
           split: the dev split.

@@ -13,9 +13,9 @@ from bert_tf.training import evaluation, log
 
 
 class DevSelection:
-    """Evaluates a run during its training.
+    """Evaluates a run during training.
 
-    Earlier scores are read from the run's metrics.jsonl, so a resumed run decides like an uninterrupted one.
+    Earlier scores are read from the run's metrics.jsonl, so a resumed run selects the same weights.
 
     Args:
       run: the run being trained.
@@ -41,7 +41,7 @@ class DevSelection:
         return scores
 
     def stops(self) -> bool:
-        """Returns whether the last `early_stopping_patience` evaluations were not better than an earlier one."""
+        """Returns True if the last `early_stopping_patience` evaluations were no better than an earlier evaluation."""
         scores = [line[self.run.task.selection_metric] for line in self.history()]
         count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
         stops = 0 < self.config.early_stopping_patience <= count
@@ -54,7 +54,7 @@ class DevSelection:
         return [line for line in log.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
 
     def selected_evaluation(self) -> dict[str, Any]:
-        """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
+        """Returns the evaluation of the weights to use: the best weights if they were saved, or else the last."""
         history, output_dir = self.history(), self.run.training_config.output_dir
         if run_directory.evaluated_directory(output_dir) != output_dir:
             return max(history, key=lambda line: line[self.run.task.selection_metric])

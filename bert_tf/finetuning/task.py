@@ -29,7 +29,7 @@ class Task(abc.ABC):
       name: the task's name, as in --task_name.
       selection_metric: the score that selects models; higher is better.
       output_weights: the name of the output layer's weights.
-      uses_model_of_run: if False, other models predict, and the run needs none.
+      uses_model_of_run: if False, the task predicts with other models, and the run directory needs no model.
       counts_examples: if True, an epoch is counted in examples instead of features.
       labels: the names of the classes; None without classes.
       train_splits: the splits to train on, one after another.
@@ -57,7 +57,7 @@ class Task(abc.ABC):
     def featurize(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the examples' features, in order, computed in several processes (see `parallel.map_chunks`)."""
+        """Returns the features in the order of the examples. `num_workers` processes compute them."""
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, **options: Any) -> FinetuningModel:
@@ -69,10 +69,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def input_settings(self) -> dict[str, Any]:
-        """Returns the task's settings of the model's inputs and outputs. A trained model must be used with the same."""
+        """Returns the settings of the model's inputs and outputs. Training and prediction must use the same ones."""
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the task's settings that influence the weights. A resumed run must have the same ones."""
+        """Returns the task's settings that influence the weights. A resumed run must have the same settings."""
         return self.input_settings()
 
     def check_training_set(self, examples: Sequence[Any]) -> None:  # noqa: B027 (a task may have nothing to check)
@@ -80,7 +80,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict[str, Any]]:
-        """Evaluates and predicts with a trained model, as selected by the run's settings. A dry run only loads it.
+        """Evaluates and predicts, as selected by the run's settings. A dry run only loads the model.
 
         Args:
           run: the run with the model.
@@ -107,13 +107,13 @@ class TaskData:
         self._features: dict[str, FeatureSet] = {}
 
     def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split. They are read once."""
+        """Returns the examples of a split, which are read once."""
         if split not in self._examples:
             self._examples[split] = self._task.examples(split)
         return self._examples[split]
 
     def features(self, split: str) -> FeatureSet:
-        """Returns the features of a split. It is tokenized once.
+        """Returns the features of a split. The split is tokenized once.
 
         Call this first for all splits, because worker processes can't be started once TensorFlow has run an operation.
         """
@@ -172,7 +172,7 @@ class ReportingTask(Task):
         return True
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the attributes of the task that are best for the dev set. They are used if `tunes` is True."""
+        """Returns the values of task attributes that are best on the dev set. Called only if `tunes` is True."""
         return {}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
@@ -186,7 +186,7 @@ class ReportingTask(Task):
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes the predictions of a split, and returns the file names.
 
-        By default, this is SPLIT_results.jsonl, with the model's outputs for one example in each line.
+        By default, the file is SPLIT_results.jsonl. Each line contains the model's outputs for one example.
         """
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_results.jsonl")
         with files.replacing(path) as writer:

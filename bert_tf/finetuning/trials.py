@@ -1,4 +1,4 @@
-"""Several fine-tuning runs with different hyperparameters. The best on the dev set is used (paper, appendix A.3).
+"""Several fine-tuning runs with different hyperparameters. The best run on the dev set is used (paper, appendix A.3).
 
 Each trial has its own directory and, once finished, a row in trials.jsonl. After an interruption, finished trials are
 not repeated, and the unfinished one resumes from its last checkpoint. Only the best trial's checkpoints are kept.
@@ -69,7 +69,7 @@ class TrialTable:
         return os.path.join(self.output_dir, run_directory.TRIALS_DIRECTORY, name)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Returns a row for each setting: the number of seeds, and their scores' mean, standard deviation and best."""
+        """Returns a row for each setting: number of trials, and mean, standard deviation and maximum of the scores."""
         by_setting: dict[tuple, list[float]] = {}
         for row in self.rows():
             by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.selection_metric])
@@ -91,13 +91,13 @@ def run_trials(
     resume_settings: Mapping[str, object],
     train: Callable[[FinetuningConfig], Mapping[str, float]],
 ) -> str:
-    """Trains every candidate that has no row yet. A dry run checks only the first of them.
+    """Trains every candidate that has no row yet. A dry run checks only the first candidate without a row.
 
     Args:
       candidates: the settings of each trial.
       table: the finished trials.
       resume_settings: the settings shared by all trials. Rows with other settings are refused.
-      train: trains with settings in their directory, or resumes training there, and returns the scores.
+      train: trains or resumes a run with the given settings in their directory, and returns the scores.
 
     Returns:
       The name of the best trial.

@@ -34,7 +34,7 @@ def finetune(
 
     Args:
       task: the task and its data.
-      config: the settings. If they define several trials, all are trained, and the best is used.
+      config: the settings. If they define several trials, all are trained, and the best trial is used.
       model: the encoder's config and the tokenizer; None to read them from the files in the settings.
       run: another run of the task, to share its data.
       callbacks: Keras callbacks for the last training.
@@ -83,7 +83,7 @@ def prepare(run: FinetuningRun) -> None:
         splits += task.dev_splits[:1]
     if config.do_predict:
         splits += task.test_splits
-    # Errors in any file appear before the first one is tokenized.
+    # All files are read first, so errors in any file are reported before tokenizing starts.
     examples = {split: run.data.examples(split) for split in splits}
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
@@ -92,7 +92,7 @@ def prepare(run: FinetuningRun) -> None:
 
 
 def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
-    """Trains on each training split in turn, and returns the run of the last one.
+    """Trains on each training split in turn, and returns the run of the last split.
 
     Each training starts from the weights of the previous one. The paper trains on TriviaQA first and then on SQuAD
     (section 4.2). The checkpoints of all splits except the last are in the directories `stage_1`, `stage_2`...
@@ -114,7 +114,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
         stage.check_workers()
         stage.record()
-        # Only after `record`: if it refuses the directory, the classes of the existing run must be kept.
+        # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
         if not settings.training.dry_run:
             _write_labels(task, directory)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
@@ -132,7 +132,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
 
 
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
-    """Trains every candidate in its own directory, and returns the run of the best one."""
+    """Trains every candidate in its own directory, and returns the run of the best candidate."""
     task, config = run.task, run.settings
     output_dir = config.training.output_dir
 

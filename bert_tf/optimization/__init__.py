@@ -5,7 +5,7 @@
     optimizers  the original Adam with weight decay, and LAMB; selects the variables with weight decay
     loss_scale  the dynamic loss scale
 
-May import `distribution` and `runtime` only. `training` uses this package; users import the names below from here.
+It may import only `distribution` and `runtime`. `training` uses this package. Import the names below from here.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The scale of the loss in float16, without which its gradients would underflow."""
+"""The loss scale for float16, which prevents gradients from underflowing."""
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ class LossScale:
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
 
     def can_shrink(self) -> tf.Tensor:
-        """Returns whether the scale can be reduced, after which the gradients may be finite."""
+        """Returns whether the scale can be reduced. With a smaller scale, the gradients may be finite."""
         return self.scale.value() > 1.0
 
     def update(self, finite: tf.Tensor) -> None:

@@ -1,7 +1,7 @@
 """The original optimizer (Adam with decoupled weight decay, without bias correction), and LAMB.
 
-The code updates plain `tf.Variable`s inside a replica. It works the same way on one device, on several devices (the
-gradients must be summed over the replicas first), and in a step compiled by XLA.
+The code updates plain `tf.Variable`s inside a replica. It works the same way on one device, on several devices, and in
+a step compiled by XLA. The gradients must be summed over the replicas first.
 """
 
 import abc
@@ -27,8 +27,8 @@ def is_decayed(path: str) -> bool:
 def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
     """Returns the factors of the learning rate for variables with these names in the checkpoint.
 
-    The output layers and the pooler have the full learning rate, the top block `decay` times that, and so on down to
-    the embeddings.
+    The factor is 1 for the output layers and the pooler, `decay` for the top block, `decay` squared for the next block,
+    and so on down to the embeddings.
     """
     blocks = [re.match(r"bert/encoder/layer_(\d+)/", path) for path in paths]
     count = 1 + max((int(block.group(1)) for block in blocks if block), default=-1)
@@ -68,8 +68,8 @@ class Optimizer(abc.ABC):
         self.variables: list[keras.Variable] = list(variables)
         self.decayed: list[bool] = [is_decayed(path) for path in paths]
         self._layer_rates = layer_rates(paths, config.layerwise_lr_decay)
-        # The finished steps, and how many of them did not update the moments: steps that changed no weights, and all
-        # steps before the moments were reset.
+        # The number of finished steps, and how many of them the moments do not include: steps that changed no weights,
+        # and all steps before the moments were reset.
         self.global_step, self.skipped_steps = (
             tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
             for _ in range(2)
@@ -90,7 +90,7 @@ class Optimizer(abc.ABC):
         return named
 
     def begin_phase(self, step: int) -> None:
-        """Resets the moments if a second schedule with this setting begins after `step` finished steps."""
+        """Resets the moments if a second schedule with `reset_moments` begins after `step` finished steps."""
         second = self.config.second_schedule
         if second and second.reset_moments and step == second.start:
             for slot in (*self.means, *self.squared_means):
@@ -109,7 +109,7 @@ class Optimizer(abc.ABC):
         """
         step = tf.identity(self.global_step)
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
-        # After a non-finite step, these numbers keep all values. A branch with the updates would take longer to trace.
+        # After a non-finite step, these factors leave all values unchanged. A branch would take longer to trace.
         rate = tf.where(is_finite, learning_rate(self.config, step), 0.0)
         betas = [tf.where(is_finite, beta, 1.0) for beta in (self.config.beta_1, self.config.beta_2)]
         clipping = 1.0 if norm is None else tf.minimum(self.config.clip_norm / norm, 1.0)
@@ -127,8 +127,8 @@ class Optimizer(abc.ABC):
 
         Args:
           rate: the learning rate.
-          beta_1: the share of the mean that is kept.
-          beta_2: the share of the squared mean that is kept.
+          beta_1: the fraction of the first moment that is kept.
+          beta_2: the fraction of the second moment that is kept.
           count: the number of updates since the moments were 0, including this one.
         """
 
@@ -142,7 +142,7 @@ class Optimizer(abc.ABC):
         decayed: bool,
         scalars: dict[str, tf.Tensor],
     ) -> None:
-        """Updates one variable and its slots. `scalars` are the numbers that depend on its learning rate."""
+        """Updates a variable and its slots. `scalars` is the result of `_scalars` for the variable's learning rate."""
 
 
 class AdamWeightDecay(Optimizer):
@@ -163,7 +163,7 @@ class AdamWeightDecay(Optimizer):
             "lr": rate,
             "beta1": beta_1,
             "beta2": beta_2,
-            # as in the paper, where epsilon is added to the corrected root
+            # as in the Adam paper, where epsilon is added to the root of the corrected second moment
             "epsilon": config.epsilon * tf.sqrt(1.0 - power_2),
         }
 
@@ -208,7 +208,7 @@ class Lamb(Optimizer):
 
 
 def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the gradients, times a factor from 0 to 1. The product with 0 is 0, even for NaN."""
+    """Returns the gradients, times a factor from 0 to 1. NaN times 0 is 0."""
 
     def products() -> list[tf.Tensor]:
         return [tf.math.multiply_no_nan(gradient, factor) for gradient in gradients]

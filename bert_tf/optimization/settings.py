@@ -13,7 +13,7 @@ OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 
 def warn_of_rate(name: str, rate: float) -> None:
-    """Prints a warning if a learning rate, which a flag gave, is too high."""
+    """Prints a warning if the learning rate that the flag `name` sets is too high."""
     if rate > HIGHEST_LEARNING_RATE:
         say_once(f"Warning: --{name}={rate}: training will probably diverge. For BERT, use 1e-5 to 1e-3.")
 
@@ -41,15 +41,15 @@ class OptimizerConfig(Settings, frozen=True):
       num_train_steps: the step at which the learning rate reaches 0.
       num_warmup_steps: the number of steps during which the learning rate rises linearly from 0; 0 for no warm-up.
       weight_decay_rate: see `optimizers.is_decayed`.
-      bias_correction: corrects the moments for their start at 0 (Kingma and Ba, 2015), which makes fine-tuning on small
-        data sets more stable (Mosbach et al., 2021). The original code does not. LAMB always does.
+      bias_correction: corrects the bias of moments that start at 0 (Kingma and Ba, 2015). This makes fine-tuning on
+        small data sets more stable (Mosbach et al., 2021). The original code has no correction; LAMB always has one.
       layerwise_lr_decay: "discriminative fine-tuning" of ULMFiT (Howard and Ruder, 2018); see `optimizers.layer_rates`.
-      clip_gradients: with "per_replica", each replica clips the gradient of the loss over its own part of the batch,
-        and the results are summed but not divided, as in the original code on a TPU.
-      second_schedule: replaces the schedule at some step. The first schedule then reaches 0 at this step.
+      clip_gradients: with "per_replica", each replica clips the gradient of the loss over its part of the batch. The
+        clipped gradients are summed, but not divided by their number, as in the original code on a TPU.
+      second_schedule: replaces the schedule from its `start` step on. The first schedule then reaches 0 at this step.
 
     Raises:
-      InputError: if a value is out of bounds, or the second schedule begins at the start or the end.
+      InputError: if a value is out of bounds, or if the second schedule begins at the start or the end of training.
     """
 
     learning_rate: Annotated[FiniteAboveZero, about("Peak learning rate.", group="Training")] = 5e-5
@@ -80,7 +80,7 @@ class OptimizerConfig(Settings, frozen=True):
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
                 f"the second phase begins after step {second.start} of {self.num_train_steps}. With "
-                "--second_learning_rate, use a proportion that gives both phases steps.",
+                "--second_learning_rate, use a proportion that leaves at least one step for each phase.",
                 "--second_phase_proportion",
             )
 

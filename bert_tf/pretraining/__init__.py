@@ -1,4 +1,4 @@
-"""Pre-training. Imports only from lower layers; `finetuning` and everything above may import it.
+"""Pre-training. It imports only lower layers. `finetuning` and higher layers may import it.
 
 - `run`: `PretrainingRun`, which checks, trains and evaluates. `run_pretraining.py` calls it.
 - `example_sets`: finds the examples of a run and checks that they match the model.
@@ -6,7 +6,7 @@
 - `record_reader`: reads single records at any position.
 - `input_pipeline`: reads, shuffles and batches records. The batch of each step is reproducible.
 - `packed_examples`: packs the examples of a step into rows.
-- `model`: the encoder with the heads and the loss of an objective.
+- `model`: the encoder with the heads and the loss of a pre-training objective.
 - `pretraining_config`: the settings of pre-training.
 - `recipes`: the objectives, and published settings as values of flags.
 """

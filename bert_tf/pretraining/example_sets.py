@@ -51,7 +51,7 @@ class ExampleSet:
 
 
 class ExampleFinder:
-    """Finds the examples for a model.
+    """Finds the examples for a model, and checks them.
 
     Args:
       config: the config of the encoder.

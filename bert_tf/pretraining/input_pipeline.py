@@ -3,8 +3,8 @@
 Training reads an endless sequence of records:
 
 - In each epoch, the shards are in a different random order.
-- The records of an epoch, in this order, are split into a few streams of equal length. The streams are interleaved: one
-  record is taken from each in turn, so records from different files are mixed.
+- The records of an epoch, in this order, are split into a few streams of equal length. The streams are interleaved:
+  one record is taken from each stream in turn, so records from different files are mixed.
 - The resulting sequence is split into shuffle windows of a few thousand records, and each window is shuffled with its
   own seed.
 
@@ -29,11 +29,11 @@ from bert_tf.pretraining.record_shards import Shard
 from bert_tf.text.example_format import Feature, parse
 from bert_tf.text.placement import Packer
 
-# Masks a batch. Its arguments are the features, the step, and the index of their first row in the global batch.
+# Masks a batch. Arguments: the features, the step, and the index in the global batch of the first row.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
-# The original code interleaves four files. Here a stream can begin inside a shard, and the records before it must be
-# skipped. If shards are so large that skipping takes long, there are at most as many streams as shards.
+# The original code interleaves four files. Here, a stream can begin inside a shard, so earlier records are skipped. If
+# shards are so large that skipping takes long, there are at most as many streams as shards.
 _INTERLEAVED_STREAMS, _LARGE_SHARD = 8, 1_000_000
 # A shuffle window has as many complete batches as are needed for this number of records.
 _WINDOW_RECORDS = 8192
@@ -67,7 +67,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
 
 @functools.lru_cache(maxsize=4)
 def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the order of an epoch's shards, and where each shard begins and the last one ends, counted in records."""
+    """Returns the order of an epoch's shards, and the index of each shard's first record, then the total."""
     order = np.asarray(_shuffled(np.arange(len(counts)), len(counts), seed, epoch))
     return order, np.cumsum([0, *(counts[i] for i in order)])
 
@@ -156,16 +156,16 @@ def training_batches(
       shards: the files.
       features: the features in each record.
       global_batch_size: B, over all replicas.
-      seed: the seed of the order of the shards and of the order in the windows; None to read the files in order.
+      seed: the seed for shuffling the shards and the windows; None to read the files in order.
       start_step: the number of batches that were used before.
       context: defines which part of each global batch this pipeline provides; None for all of it.
       masker: masks unmasked examples; None for masked ones.
-      packer: packs the sequences into rows, in Python; None to keep each in a row of its own, as in the files.
-      reads_through: if True, read all records even if this pipeline provides only a part of each batch. This needs no
-        Python, which the remote hosts of a TPU can't call.
+      packer: packs the sequences into rows, in Python; None for one padded sequence per row, as in the files.
+      reads_through: if True, read all records even if this pipeline provides only a part of each batch. Reading single
+        records needs Python functions, which the remote hosts of a TPU can't call.
 
     Returns:
-      A dataset of batches. Each contains the examples of one replica. The replicas of this pipeline take turns.
+      A dataset. Its elements are parts of batches, one for each replica of this pipeline in turn.
     """
     window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)
@@ -194,7 +194,7 @@ def training_batches(
 def _own_records(
     shards: Sequence[Shard], own: np.ndarray, seed: int | None, window: int, first_window: int, reads_through: bool
 ) -> tf.data.Dataset:
-    """Returns the serialised records of some positions in each window, in batches of the rows of `own`."""
+    """Returns the serialised records at the positions `own` of each shuffled window, one batch per row of `own`."""
     if reads_through:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
@@ -229,7 +229,7 @@ def shards_of_step(
 ) -> list[str]:
     """Returns the paths of the shards that contain the records of a step's batch.
 
-    If `reads_window` is True, returns the paths of the shards that are read for it, which contain its complete window.
+    If `reads_window` is True, returns the shards of the step's complete shuffle window, which are read for the step.
     """
     window = window_size(global_batch_size)
     number, row = divmod(step * global_batch_size, window)

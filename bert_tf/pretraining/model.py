@@ -100,7 +100,7 @@ class PretrainingModel(TrainableModel):
     def _masked(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the positions in the flattened batch, the original ids and the weights of masked tokens, each [P]."""
         positions = batch["masked_lm_positions"]
-        if len(positions.shape) == 2:  # padded sequences: positions are counted from the start of each
+        if len(positions.shape) == 2:  # padded sequences: positions in each sequence
             positions += ends(batch)[0][:, tf.newaxis]
         return tuple(tf.reshape(x, [-1]) for x in (positions, batch["masked_lm_ids"], batch["masked_lm_weights"]))
 

@@ -1,4 +1,4 @@
-"""Packs the examples of a step into rows. See `sequences.packed_rows`.
+"""Packs the examples of a step into rows. See `text.packed_rows`.
 
 Axis letters: E examples of an input pipeline.
 """
@@ -14,7 +14,7 @@ from bert_tf.text.packed_rows import Layout, Tokens
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
 
-# The arrays whose length depends on the number of rows or predictions.
+# Arrays whose length depends on the number of rows or predictions.
 _VARYING = {
     *("input_ids", "segment_ids", "sequence_ids", "position_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
@@ -22,9 +22,9 @@ _VARYING = {
 
 
 def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
-    """Returns the packed parts of a pipeline's replicas, stacked, for features [E, ...]."""
+    """Packs features [E, ...], and returns the parts of the pipeline's replicas, stacked."""
     dummy = {name: np.ones(x.shape, x.dtype.as_numpy_dtype) for name, x in batch.items()}
-    # The shapes of an example with all sequences of one token. Without a fixed shape, rows and predictions vary.
+    # The shapes for sequences of one token. Without a fixed shape, the numbers of rows and predictions vary.
     template = _pack(dummy, packer)
     names = list(batch)
 
@@ -45,11 +45,11 @@ def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
 
 
 def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
-    """Returns the packed parts of a pipeline's replicas, stacked, for features [E, ...]."""
+    """See `packed`; takes and returns NumPy arrays."""
     count, length = batch["input_ids"].shape
     found = sizes(batch)
     if (found.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
-        raise ValueError("an input_mask has zeros before its last one. Pass --pad_to_max_seq_length.")
+        raise ValueError("an input_mask has a 0 before the last 1. Pass --pad_to_max_seq_length.")
     stored = {name: (batch[name].reshape(-1), 0) for name in ("input_ids", "segment_ids")}
     tokens = Tokens(stored, np.arange(count) * length, found.lengths[:, 0])
     per_example = {name: batch[name] for name in ("next_sentence_labels",) if name in batch}

@@ -12,7 +12,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
-# Settings that are not flags of the program.
+# Settings that are not flags of run_pretraining.py.
 NOT_IN_RUN_PRETRAINING = ("do_lower_case",)
 
 
@@ -54,7 +54,7 @@ class SecondPhase(Settings, frozen=True):
         int | None, about("Examples in a step of the second phase. Default: as in the first phase.")
     ] = None
     gradient_accumulation_steps: Annotated[
-        int | None, about("Split each batch of the second phase into this many micro-batches. Default: as before.")
+        int | None, about("Micro-batches per batch in the second phase. Default: as in the first phase.")
     ] = None
     learning_rate: Annotated[
         FiniteAboveZero | None, about("Peak learning rate of the second phase. Default: one schedule for both phases.")
@@ -68,7 +68,7 @@ class SecondPhase(Settings, frozen=True):
 
 
 class HeldOutConfig(Settings, frozen=True):
-    """Evaluations during training and after it.
+    """Settings of evaluations during and after training.
 
     Attributes:
       input_file: held-out data.
@@ -109,7 +109,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
         (paper, Table 5).
 
     Raises:
-      InputError: if a value is out of bounds, or a setting has no effect with the others.
+      InputError: if a value is out of bounds, or a setting has no effect because of other settings.
     """
 
     data: PretrainingData

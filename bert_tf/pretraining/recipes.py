@@ -1,4 +1,4 @@
-"""The objectives of pre-training, and settings for whole runs as values of the flags of `run_pretraining.py`."""
+"""The objectives of pre-training, and settings for complete runs as flag values of `run_pretraining.py`."""
 
 from typing import Literal, get_args
 
@@ -9,8 +9,8 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 # The paper's pre-training (section 3.1 and appendix A.2). The defaults of the other flags are the paper's too.
 _PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
 # BERT_LARGE in 8,599 steps. Batches and steps are from the LAMB paper (You et al., 2020). Learning rates, warm-up
-# (0.2843 and 0.128 of a phase) and the power of the decay are from NVIDIA's reproduction (DeepLearningExamples,
-# PyTorch), which also keeps the optimizer's moments between the phases.
+# (0.2843 of phase 1, 0.128 of phase 2) and the power of the decay are from NVIDIA's reproduction (DeepLearningExamples,
+# PyTorch). It also keeps the optimizer's moments between the phases.
 _LAMB_STEPS, _LAMB_SECOND_STEPS = 8599, 1561
 _LAMB = {
     "model_size": "large",
@@ -25,9 +25,9 @@ _LAMB = {
     "second_learning_rate": 4e-3,
     "second_num_warmup_steps": round(0.128 * _LAMB_SECOND_STEPS),
 }
-# The best settings for one hour on one CPU core, according to `experiments/recipes.toml`. Short sequences, small
-# batches, no dropout and large initial values soon get a small model past the plateau of predicting only frequent
-# tokens.
+# The best settings for one hour on one CPU core, according to `experiments/recipes.toml`. At first, a model predicts
+# only frequent tokens. Short sequences, small batches, no dropout and large initial values shorten this time for small
+# models.
 _ONE_HOUR = {
     "model_size": "tiny",
     "hidden_dropout_prob": 0.0,

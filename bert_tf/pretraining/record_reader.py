@@ -18,9 +18,8 @@ _FLAG_NAME = "--input_file"  # for messages
 class RecordReader:
     """Reads records of some files in any order.
 
-    Adjacent records are read at once. Nothing else is read, except on remote storage, where gaps of less than a
-    megabyte are read too. When the first record of a file is read, the headers of all its records are read. Their
-    positions are kept in memory (four bytes per record).
+    Adjacent records are read at once. On remote storage, gaps of up to 1 MiB between records are also read. The first
+    time that a file is used, the headers of all records are read, and their positions are kept in memory.
 
     Args:
       paths: the files.
@@ -83,7 +82,7 @@ class RecordReader:
 
 
 def first_record(path: str, flag_name: str) -> bytes:
-    """Reads the first record of a file. TensorFlow's own reader trusts its length, and may end the process.
+    """Reads the first record of a file. If its length is wrong, TensorFlow's reader may end the process.
 
     Raises:
       InputError: if the file ends inside the record, or the record is damaged.
@@ -97,7 +96,7 @@ def first_record(path: str, flag_name: str) -> bytes:
 
 
 def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes], flag_name: str) -> None:
-    """Compares records [n] with the checksums in their frames. If the file is truncated, so is a frame."""
+    """Compares records [n] with the checksums in their frames. In a truncated file, the last checksum differs."""
     expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
     found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
     damaged = np.flatnonzero(found != expected)

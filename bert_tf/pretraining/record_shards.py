@@ -39,7 +39,7 @@ _GARDEN_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 # The first bytes of a gzip file.
 _GZIP = b"\x1f\x8b\x08"
 
-# There may be thousands of files, and opening one in the cloud takes long.
+# There may be thousands of files, and opening a remote file takes long.
 _MAX_OPEN_FILES = 32
 
 
@@ -50,8 +50,8 @@ class Shard:
     Attributes:
       path: the file.
       records: the number of its records.
-      metadata: the content of the metadata file that `data_prep` wrote next to it; None without one, as for files of
-        the original code.
+      metadata: the content of the file's metadata file, which `data_prep` writes; None if there is none, as for files
+        of the original code.
       features: the features of each record.
     """
 
@@ -170,8 +170,8 @@ def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
 def identities(shards: Sequence[Shard]) -> list[str]:
     """Returns a description that identifies the data of each file, independent of its directory.
 
-    It consists of its name, the number of records, and a fingerprint: its size, and the checksums of its first and last
-    record. The fingerprint changes if the data is regenerated with the same name. Only a few bytes of a file are read.
+    A description consists of the file name, the number of records, and a fingerprint: the size, and the checksums of
+    the first and last record. The fingerprint changes if the file is regenerated. Only a few bytes of a file are read.
     """
 
     def identity(shard: Shard) -> str:
@@ -225,7 +225,7 @@ def _first_example(path: str, flag_name: str) -> Mapping[str, Any]:
 def _stored_features(
     expected: Sequence[Feature], example: Mapping[str, Any], path: str, flag_name: str, needs_next_sentence: bool
 ) -> tuple[Feature, ...]:
-    """Returns the features of another program's records, whose names are the original's or Model Garden's.
+    """Returns the features of another program's records, which have the original's or Model Garden's names.
 
     Raises:
       InputError: if a feature is missing; the message names it.

@@ -48,7 +48,7 @@ class Phase:
 
 
 class PretrainingRun(Run):
-    """A pre-training run. The constructor checks everything. The methods train and evaluate.
+    """A pre-training run. The constructor checks data and settings. The methods train and evaluate.
 
     Args:
       settings: the settings.
@@ -195,7 +195,7 @@ class PretrainingRun(Run):
         return input_pipeline.training_batches(*data, packer=packer, reads_through=reads_through)
 
     def _packer(self, examples: ExampleSet, batch: TrainingConfig | SecondBatch, seed: int | None) -> Packer | None:
-        """Returns what packs sequences into rows; None if each sequence has a row of its own.
+        """Returns the packer of sequences into rows; None if each sequence has a row of its own.
 
         Args:
           examples: the examples.
@@ -220,7 +220,7 @@ class PretrainingRun(Run):
     def held_out_evaluation(self) -> PeriodicEvaluation | None:
         """Returns the evaluation on held-out data, to repeat during training; None if there is no such data.
 
-        It uses each example at most once. The last examples are ignored if they don't fill a batch.
+        Each example is used at most once. The last examples are ignored if they do not fill a batch.
 
         Raises:
           InputError: if the data can't be used, or has fewer examples than a batch.
@@ -247,7 +247,7 @@ class PretrainingRun(Run):
                 is_chief = strategies.is_chief(self.strategy)
                 if is_chief and has_smallest_loss(output_dir, means["loss"], settings):
                     save_best(self.model, output_dir, step, means, settings)
-                # No process may end, or read the checkpoint, before it is complete.
+                # Until the checkpoint is complete, no process may end or read it.
                 strategies.wait_for_workers(self.strategy)
             return means
 
@@ -255,9 +255,9 @@ class PretrainingRun(Run):
         return PeriodicEvaluation(evaluate, config.steps, settings=settings_of_best)
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
-        """Evaluates on `steps` batches, as the original code does. If the data has fewer, it is repeated.
+        """Evaluates on `steps` batches, as the original code does. If the data has fewer, its batches are repeated.
 
-        The weights are the best ones if the run has kept them, and otherwise the last ones.
+        Uses the best weights if the run saved them, or else the last weights.
 
         Returns:
           global_step, loss (the mean over the batches), and the means of the model's metrics.
@@ -268,7 +268,7 @@ class PretrainingRun(Run):
         """
         settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.settings.objective})
         trained = run_directory.recorded(self.training_config.output_dir).get("bert_config", {})
-        # These matter only in training.
+        # These settings have an effect only in training.
         ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
         settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
         run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")

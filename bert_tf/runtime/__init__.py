@@ -1,4 +1,4 @@
-"""The lowest layer: files, messages and processes. It imports no other directory; every directory may import it.
+"""The lowest layer: files, messages and processes. It imports no other package of `bert_tf`; all others may import it.
 
 No module needs TensorFlow; `remote` imports it when it first gets a URL.
 

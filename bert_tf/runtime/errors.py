@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
-# The words of TensorFlow, of XLA's compiler and of a TPU.
 _TENSORFLOW_NODE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\].*$", re.DOTALL)
+# Messages of TensorFlow, of XLA's compiler and of a TPU.
 _OUT_OF_MEMORY = re.compile("OOM when allocating|[Oo]ut of memory|That was not possible")
 
 
@@ -21,9 +21,9 @@ class InputError(ValueError):
     """Input that can't be used. The programs print the message without a traceback and exit with status 1.
 
     Args:
-      message: the place, the problem and the solution, in the form "PLACE: PROBLEM. SOLUTION."
+      message: the location, the problem and the solution, in the form "LOCATION: PROBLEM. SOLUTION."
       place: the location of the problem, such as a flag or a file and its line. If the message does not begin with it,
-        it is printed before the message.
+        the location is put before the message.
     """
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -58,7 +58,7 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
       strict: if False, strings are converted to numbers.
 
     Raises:
-      InputError: if the value has the wrong type or is out of bounds; the message names the location in it.
+      InputError: if the value has the wrong type or is out of bounds; the message names the location in the value.
     """
     try:
         return msgspec.convert(_plain(value), kind, strict=strict)
@@ -128,7 +128,7 @@ def require_utf8(name: str, what: str) -> None:
 
 @contextlib.contextmanager
 def named(path: str) -> Iterator[None]:
-    """Adds the name of a file to errors of the system that have none. Also a decorator of functions."""
+    """Adds the name of a file to operating-system errors without a file name. Also a decorator of functions."""
     try:
         yield
     except OSError as error:
@@ -137,15 +137,15 @@ def named(path: str) -> Iterator[None]:
 
 
 def without_node(error: BaseException) -> str:
-    """Returns the message of an error of TensorFlow without the names of its nodes and operations."""
+    """Returns the message of a TensorFlow error without the names of nodes and operations."""
     return _TENSORFLOW_NODE.sub("", str(error))
 
 
 def explanation(error: BaseException) -> str | None:
     """Returns the message for an error that the user can fix; None for other errors, which are bugs.
 
-    The message has the path, the operating system's words, and the operation from the error's notes. TensorFlow's
-    errors contain the same words.
+    The message contains the path, the operating system's message, and the operation from the error's notes. Errors of
+    TensorFlow also contain the operating system's message.
     """
     if isinstance(error, InputError):
         return str(error)

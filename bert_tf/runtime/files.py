@@ -1,12 +1,12 @@
-"""Reads and writes files. Errors name the bad file, and an output appears complete or not at all.
+"""Reads and writes files. Errors name the bad file, and an output appears only when it is complete.
 
 Every path may be local or a URL such as `gs://bucket/name`; see `remote`.
 
-All outputs follow symbolic links: the file that a link points to is replaced, in that file's directory.
+If an output is a symbolic link, the file that it points to is replaced.
 
-An unfinished output is written to the output's name plus `.tmp-` and a number, and its writer keeps it locked. If a
-program is killed, the next program that writes the same output reuses the temporary name. (For URLs, temporary names
-are random. After a kill, remove them yourself.)
+An output is first written to a temporary file, which is locked. The temporary name is the output's name plus `.tmp-`
+and a number. After a kill, the next program that writes the same output reuses the temporary name. For URLs, temporary
+names are random. After a kill, remove these files yourself.
 """
 
 import bz2
@@ -43,12 +43,12 @@ _FILE_ENDING = re.compile(r"\.(keras|h5|hdf5|weights|safetensors|tflite|onnx|pb|
 
 
 def resolved(path: str) -> str:
-    """Returns an absolute local path without symbolic links; a URL stays as it is."""
+    """Returns an absolute local path without symbolic links; URLs are unchanged."""
     return path if is_remote(path) else os.path.realpath(path)
 
 
 def real_path(path: str) -> str:
-    """Returns one text for all spellings of a local path or local file prefix; other names are unchanged."""
+    """Returns the same text for all names of a local path or local file prefix; other names are unchanged."""
     return resolved(path) if is_remote(path) or glob.glob(glob.escape(path) + "*") else path
 
 
@@ -85,7 +85,7 @@ def size(path: str) -> int:
 def stamp(path: str) -> tuple[int, int] | None:
     """Returns the size of a file in bytes and its modification time in ns; None if the file does not exist.
 
-    If the stamp is the same as before, the file has not changed.
+    Compare two stamps to find out whether a file has changed.
     """
     if not exists(path):
         return None
@@ -158,7 +158,7 @@ def copy(source: str, target: str) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, also to another disk or to a URL. The target appears complete or not at all."""
+    """Moves a local file to a path on any disk, or to a URL. The target appears complete or not at all."""
     target = target_of(target)
     make_directory(os.path.dirname(target))
     if not is_remote(target):
@@ -280,10 +280,10 @@ def read_bytes(path: str, flag_name: str) -> bytes:
 def read_text(path: str, flag_name: str) -> str:
     """Reads a UTF-8 or UTF-16 text file, which may be compressed, without its byte-order mark.
 
-    Line ends of CR only become LF.
+    If all line ends are CR, they become LF.
 
     Raises:
-      InputError: if the file is missing, empty, not text, or contains invalid bytes; the message names their line.
+      InputError: if the file is missing, empty, not text, or contains invalid bytes; the message names the line.
     """
     data = read_bytes(path, flag_name)
     if name := first_bytes.table(data):
@@ -318,7 +318,7 @@ def _temporary(path: str, is_directory: bool) -> Iterator[str]:
             make_directory(name)
         descriptor = os.open(name, os.O_RDONLY if is_directory else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            # Another program may have renamed the file between its opening and its locking.
+            # Another program may have renamed the file after it was opened and before it was locked.
             if lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name)):
                 for left in os.scandir(name) if is_directory else ():
                     (remove_directory if left.is_dir(follow_symlinks=False) else remove)(left.path)
@@ -368,7 +368,7 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 def replacing_directory(path: str) -> Iterator[str]:
     """Yields the name of a temporary directory, which is renamed to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` does not exist (or is still the empty directory it was before).
+    Until then, and after an error or a kill, `path` does not exist, or is still an empty directory.
     """
     path = path.rstrip("/")
     is_link = not is_remote(path) and os.path.islink(path)

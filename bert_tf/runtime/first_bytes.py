@@ -12,11 +12,11 @@ _MAGIC = {
     rb"\x28\xb5\x2f\xfd": "zstandard",
     rb"PK\x03\x04": "zip",
 }
-# Patterns of the first bytes of tables. datasets writes streams.
+# Patterns of the first bytes of tables. The datasets library writes Arrow streams.
 _TABLES = {rb"PAR1": "Parquet", rb"ARROW1": "Arrow", rb"\xff\xff\xff\xff": "Arrow stream"}
-# The number of bytes that the functions for bytes need.
+# The number of bytes that `compression`, `table` and `encoding` need.
 LENGTH = 10
-# The number of characters, and of lines, that show the format of a text.
+# The numbers of characters and of lines that `format_of_lines` reads.
 SEEN, _SEEN_LINES = 1 << 16, 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _JSON = re.compile(r'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
@@ -47,7 +47,7 @@ def encoding(first: bytes) -> str:
 
 
 def format_of(first: bytes) -> str:
-    """Returns the compression, the table, the encoding or the format of lines that the first bytes show; "" if none."""
+    """Returns the compression, table format, encoding or line format that the first bytes show; "" if none."""
     is_utf16 = encoding(first) != "utf-8-sig"
     lines = "UTF-16" if is_utf16 else format_of_lines(first[:SEEN].decode(errors="ignore"))
     return compression(first) or table(first) or lines
@@ -56,7 +56,7 @@ def format_of(first: bytes) -> str:
 def format_of_lines(text: str) -> str:
     """Returns the format that the first lines of a text show: "JSON", "a table with commas" or similar; "" if none.
 
-    A table has a line of names, then lines with the same number of cells. Some of these cells can't be names.
+    A table has a line of column names, then lines with the same number of cells. At least one cell is not a valid name.
     """
     if _JSON.match(text):
         return "JSON"

@@ -24,7 +24,8 @@ def parse(text: str, *, only_finite: bool = True) -> Any:
       only_finite: if True, refuse NaN and Infinity, which Python writes but JSON does not allow.
 
     Raises:
-      InputError: if the text is not valid JSON or an object has a key twice; begins with the location if known.
+      InputError: if the text is not valid JSON or an object has a key twice. The message begins with the location, if
+        known.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse if only_finite else None)
@@ -83,8 +84,8 @@ def read(path: str, flag_name: str, kind: Any = Any) -> Any:
         check_surrogates(text, value)
     except InputError as error:
         raise InputError(str(error), f"{flag_name}: {path}") from None
-    check(value, kind, f"{flag_name}: {path}")  # its result may lack keys that the type does not have
-    return value
+    check(value, kind, f"{flag_name}: {path}")
+    return value  # the result of `check` lacks keys that `kind` does not declare
 
 
 def read_toml(path: str, flag_name: str) -> dict[str, Any]:
@@ -104,13 +105,13 @@ def read_toml(path: str, flag_name: str) -> dict[str, Any]:
 
 
 def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
-    """Reads a file of JSON lines, one value in each, to which a program appends.
+    """Reads a file to which a program appends lines of JSON, and returns a value for each line.
 
-    If the last line is incomplete, as after a kill or on a full disk, it is skipped with a warning. A missing file has
-    no lines.
+    If the last line is incomplete, as after a kill or on a full disk, it is skipped with a warning. For a missing file,
+    the result is empty.
 
     Raises:
-      InputError: if an earlier line is damaged; the message names it.
+      InputError: if an earlier line is damaged; the message names the line.
     """
     if not files.exists(path) or files.size(path) == 0:
         return []

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_tf.runtime.errors import InputError
 
-# Top-level module -> the package to install. pyproject.toml lists the extras and tested versions.
+# Maps top-level modules to the packages to install. pyproject.toml lists the extras and tested versions.
 OPTIONAL = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
@@ -27,7 +27,7 @@ OPTIONAL = {
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hides the warnings that other packages log inside."""
+    """Hides the warnings that other packages log in the `with` block."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -40,8 +40,8 @@ def require(module: str, purpose: str) -> ModuleType:
     """Imports a module of an optional package, and hides the warnings that the import logs.
 
     Args:
-      module: its full name.
-      purpose: the flag or task that needs it; begins the error message.
+      module: the full name of the module.
+      purpose: the flag or task that needs the module; the error message begins with it.
 
     Raises:
       InputError: if the package is not installed.
@@ -61,8 +61,8 @@ def require(module: str, purpose: str) -> ModuleType:
 def when_used(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns `__getattr__`, `__dir__` and `__all__` for a module that imports names on first use.
 
-    The names are those that the module imports as `import NAME as NAME` for type checkers only, so that the
-    checkers and editors see the same names:
+    The names are the imports `NAME as NAME` in the module's `if TYPE_CHECKING` block, so that type checkers and editors
+    use the same list of names:
 
         if TYPE_CHECKING:
             from bert_tf.fill_mask import FillMask as FillMask

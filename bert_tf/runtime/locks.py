@@ -23,26 +23,26 @@ def claimed(
     doing: str = "is training",
     advice: str = "; or use another directory",
 ) -> Iterator[None]:
-    """Creates a directory and claims some work in it until the block or this process ends.
+    """Creates a directory, and claims some work in it until the `with` block or the process ends.
 
     With several workers, only one of them may call this.
 
     Args:
       directory: the directory.
-      flag_name: the flag that gave it, for the message.
+      flag_name: the flag that gave the directory, for the message.
       work: the name of the work; several types of work may share the directory.
       doing: description of the other process's work, for the message.
       advice: another solution for the user, for the message.
 
     Raises:
-      InputError: if another process has claimed it; the message names its host and process id.
+      InputError: if another process has claimed the work; the message names the host and the process id.
     """
     files.make_directory(directory)
     if files.is_remote(directory):
         yield
         return
     path = files.target_of(os.path.join(directory, f"{work}.lock"))
-    with open(path, "a+b", buffering=0) as file:  # "a" keeps the text of the owner
+    with open(path, "a+b", buffering=0) as file:  # "a" keeps the text that the owner has written
         if not lock(file.fileno()):
             file.seek(0)
             owner = file.read().decode().strip() or "another process"

@@ -93,7 +93,7 @@ def _identity(path: str) -> object:
 
 
 def lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
-    """Locks an open file without waiting; False if another process has locked it.
+    """Locks an open file without waiting. Returns False if another process has locked it.
 
     The operating system releases the lock when all processes that inherited the file have ended. On a file system
     without locks, the result is always True.

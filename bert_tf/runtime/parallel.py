@@ -123,7 +123,7 @@ def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # In a container, the path can be the host's, although the files belong to the top group.
+        # In a container, the path can be a path of the host. The container's files are then in the top directory.
         parts = group.strip("/").split("/")
         for count in range(len(parts) + 1):
             directory = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])

@@ -50,7 +50,7 @@ def check_needs() -> None:
     """Refuses flags on the command line that have no effect, because of other flags.
 
     Raises:
-      InputError: names the first such flag, and the condition.
+      InputError: if there is such a flag; the message names the flag and the condition.
     """
     values = flag_values()
     for name, conditions in _needs.items():
@@ -125,8 +125,8 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             say(message)
         if status:
-            # The error's traceback may hold data iterators. Deleting one at exit would wait for ever for a Python
-            # function, because no other thread can run then.
+            # The error's traceback may refer to data iterators. Delete them now: at exit, no other thread can run, and
+            # an iterator would wait for its Python function for ever.
             gc.collect()
             sys.exit(status)
 
@@ -166,7 +166,7 @@ def require_one(*names: str) -> None:
     """Refuses a command line without any of the flags that select a step.
 
     Raises:
-      InputError: names the flags.
+      InputError: if none of the flags is given.
     """
     if not any(flags.FLAGS[name].value for name in names):
         others = ", ".join(f"--{name}" for name in names[:-1])
@@ -174,7 +174,7 @@ def require_one(*names: str) -> None:
 
 
 def _present_as_main(module: ModuleType) -> None:
-    """Makes the module's text and flags available to `--help` and `flag_values`, also in an installed command."""
+    """Makes the module's docstring and flags available to `--help` and `flag_values`, also for installed commands."""
     sys.modules["__main__"].__doc__ = module.__doc__
     for flag in flags.FLAGS.get_key_flags_for_module(module):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)

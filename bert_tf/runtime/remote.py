@@ -39,10 +39,10 @@ def open_file(path: str, mode: str) -> IO:
 
 
 def check_directory(directory: str, flag_name: str) -> None:
-    """Checks that files can be created in a directory, or in its nearest existing parent. Leaves nothing behind.
+    """Checks that files can be created in a directory, or in its nearest existing parent. Leaves no files.
 
     Raises:
-      InputError: if the file that is written and removed here can't be written.
+      InputError: if a test file can't be written.
     """
     import tensorflow as tf
 
@@ -71,7 +71,7 @@ def move_directory(source: str, target: str) -> None:
 
 
 class _RawFile(io.RawIOBase):
-    """A `tf.io.gfile.GFile`, which lacks some methods of Python's files."""
+    """A `tf.io.gfile.GFile` with the methods of Python's raw files."""
 
     def __init__(self, path: str, mode: str) -> None:
         super().__init__()

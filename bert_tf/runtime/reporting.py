@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def progress_bar(total: int | None, description: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
     """Returns a progress bar on standard error that shows the count, the rate and the remaining time.
 
-    It is updated twice per second on a terminal, and once per minute elsewhere, for example in a log file. Numbers of
-    bytes (unit "B") are printed as kB, MB and so on.
+    The bar is updated twice per second on a terminal, and once per minute elsewhere, for example in a log file. If the
+    unit is "B" (bytes), numbers are printed as kB, MB and so on.
     """
     interval = 0.5 if sys.stderr.isatty() else 60.0
     return tqdm(
@@ -61,8 +61,8 @@ def picture(path: str, width: float, height: float) -> Iterator["Figure"]:
 
     Args:
       path: the file.
-      width: in inches.
-      height: in inches.
+      width: the width of the figure in inches.
+      height: the height of the figure in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -76,8 +76,8 @@ def picture(path: str, width: float, height: float) -> Iterator["Figure"]:
 def report_results(results: Mapping[str, object], path: str, model: str = "") -> None:
     """Prints evaluation results, and writes them to a file in the format of the original `eval_results.txt`.
 
-    Each line is "name = value"; the lines are sorted. The original also writes a second mean of the losses as `loss`.
-    It is in the file, but not printed if there is an `eval_loss`.
+    Each line is "name = value"; the lines are sorted. As in the original, the results may contain a second mean of the
+    losses, `loss`. If there is also an `eval_loss`, `loss` is written to the file, but not printed.
 
     Args:
       results: maps names to values.

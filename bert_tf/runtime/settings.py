@@ -4,7 +4,7 @@
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
 A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
-be another settings object. A field that has an effect only together with others says so with `about(..., needs=...)`:
+be another settings object. If a field has an effect only with other flags, list them in `about(..., needs=...)`:
 
     needs="do_export"                  --do_export is given
     needs="bilstm_layers|use_bilstm"   one of the flags is given
@@ -35,8 +35,8 @@ def about(description: str = "", *, flag: str = "", group: str = "", needs: str 
     """Returns the description of a field.
 
     Args:
-      description: the help of its flag. If empty, there is no flag.
-      flag: the flag's name, if it differs from the field's.
+      description: the help of the field's flag. If empty, there is no flag.
+      flag: the name of the flag, if it differs from the name of the field.
       group: the title of this flag and the following ones in `--help`.
       needs: the conditions under which the setting has an effect, separated by spaces; see the module.
       **bounds: `ge`, `gt`, `le`, `lt`, and for text `pattern`.
@@ -48,7 +48,7 @@ class Field(NamedTuple):
     """A setting.
 
     Attributes:
-      name: the attribute.
+      name: the name of the attribute.
       type: the type with its bounds.
       default: the default; `msgspec.NODEFAULT` if the setting must be given.
       help: the description; "" if there is no flag.
@@ -78,8 +78,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all settings.
 
     Attributes:
-      flag_prefix: the beginning of the names of the flags.
-      needs: the conditions of all settings of the class; see `about`. The flag that is the condition has none.
+      flag_prefix: the first part of the flags' names.
+      needs: the conditions of all settings of the class; see `about`. They do not apply to the flag in the conditions.
 
     Raises:
       InputError: if a value has the wrong type or is out of bounds; the message names the flag.
@@ -183,7 +183,7 @@ def require_needs(place: str, needs: str, values: Mapping[str, Any]) -> None:
 
     Args:
       place: the name of the setting for messages.
-      needs: its conditions; see `about`. Conditions on settings that are not in `values` are ignored.
+      needs: the conditions of the setting; see `about`. Conditions on settings that are not in `values` are ignored.
       values: maps flags to their values.
 
     Raises:

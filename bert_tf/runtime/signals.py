@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: ends a long job after its current step, and ends the programs that it calls."""
+"""SIGTERM and Ctrl-C: ends a long job after the current step, and ends the programs that the job has started."""
 
 import contextlib
 import signal
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from bert_tf.runtime import errors
 from bert_tf.runtime.messages import say
 
-# Interval of the checks whether a called program has ended.
+# Seconds between two checks whether a called program has ended.
 _POLL_SECONDS = 0.02
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first. These signals don't end the program.
+    """Yields a list that collects SIGTERM and the first Ctrl-C. These signals do not end the program.
 
     Python delivers signals to its main thread only. In other threads, such as threads of a notebook's widgets or of a
     server, the list stays empty and signal handling is unchanged.
@@ -41,7 +41,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def call(command: Sequence[str], log: str, name: str) -> None:
-    """Runs another program until it ends. SIGTERM and Ctrl-C to this process end it too, with KeyboardInterrupt.
+    """Runs another program until it ends. SIGTERM or Ctrl-C to this process also ends the other program.
 
     Args:
       command: the program and its arguments.
@@ -49,7 +49,8 @@ def call(command: Sequence[str], log: str, name: str) -> None:
       name: the program's name in messages.
 
     Raises:
-      InputError: if its exit status is not 0; includes the end of the log.
+      InputError: if the exit status is not 0; the message includes the end of the log.
+      KeyboardInterrupt: after SIGTERM or Ctrl-C, once the program has ended.
     """
     # If a handler raised an exception while Popen starts the process, the process would be lost.
     with stop_signals() as received, open(log, "ab") as output:

@@ -1,11 +1,11 @@
 """The training loop for pre-training and fine-tuning. It is independent of the task.
 
-Imports only from lower layers; `pretraining`, `finetuning` and everything above may import it.
+It imports only lower layers. `pretraining`, `finetuning` and higher layers may import it.
 
 - `interface`: the interface between the loop and its callers: model and data.
 - `hooks`: the calls that the loop makes every few steps, and repeated evaluations.
 - `callbacks`: Keras callbacks as a hook.
-- `settings`: the training settings, which need no TensorFlow.
+- `settings`: the training settings, which do not need TensorFlow.
 - `run`: `Run`, the base of pre-training and fine-tuning runs: model, devices and run directory.
 - `loop`: `train`, which runs the complete training.
 - `trainer`: `Trainer`, which runs the steps.

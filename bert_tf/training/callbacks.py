@@ -13,7 +13,7 @@ from bert_tf.training.hooks import Hook
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 
-# Callbacks that need a Keras optimizer, save weights or print progress, and what to use instead.
+# Maps callbacks that need a Keras optimizer, save weights or print progress to the arguments to use instead.
 _REFUSED = {
     "BackupAndRestore": "output_dir, which saves and resumes the run",
     "LearningRateScheduler": "learning_rate and warmup_proportion",
@@ -35,17 +35,18 @@ def checked(callbacks: Any, verbose: int) -> list[keras.callbacks.Callback]:
       verbose: if 2, adds a callback that prints a line for each epoch.
 
     Raises:
-      InputError: if one of them is not a callback, needs a Keras optimizer or saves weights.
+      InputError: if an object is not a callback, needs a Keras optimizer or saves weights.
     """
     listed = list(callbacks) if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
     for number, callback in enumerate(listed):
         kinds = [kind.__name__ for kind in type(callback).__mro__]
         if not isinstance(callback, keras.callbacks.Callback):
-            raise InputError(f"callbacks: number {number} is a {kinds[0]}. Use a keras.callbacks.Callback.")
+            raise InputError(f"callbacks[{number}] is a {kinds[0]}. Use a keras.callbacks.Callback.")
         for name in set(kinds) & set(_REFUSED):
             raise InputError(f"callbacks: {name} can't be used here. Use {_REFUSED[name]}.", "callbacks")
         if getattr(callback, "restore_best_weights", False):
-            raise InputError(f"callbacks: {kinds[0]} restores weights. Use use_best_checkpoint=True.", "callbacks")
+            problem = f"{kinds[0]}(restore_best_weights=True) is not supported"
+            raise InputError(f"callbacks: {problem}. Pass use_best_checkpoint=True to fit().", "callbacks")
     return [*listed, *([keras.callbacks.LambdaCallback(on_epoch_end=_print_epoch)] if verbose == 2 else [])]
 
 
@@ -55,7 +56,7 @@ def _print_epoch(epoch: int, logs: Mapping[str, float]) -> None:
 
 
 class _Model:
-    """The model that is passed to callbacks, through which they can stop training."""
+    """The model that is passed to callbacks. A callback can stop training by setting `stop_training`."""
 
     stop_training = False
 
@@ -66,14 +67,14 @@ class _Model:
 class Callbacks(Hook):
     """The callbacks of a run.
 
-    An epoch of the callbacks ends after every `every` steps, and when training ends. Its logs are the means over its
-    steps and, with the prefix "val_", the scores of an evaluation after its last step. They are also written to
+    For callbacks, an epoch ends after every `every` steps, and when training ends. The logs of an epoch are the means
+    over its steps and, with the prefix "val_", the scores after its last step. The logs are also written to
     metrics.jsonl. When a run is resumed, the callbacks are called again for the finished epochs, so EarlyStopping
-    decides as in an uninterrupted run. The means of the interrupted epoch begin at the checkpoint.
+    stops at the same epoch as in an uninterrupted run. The means of the interrupted epoch begin at the checkpoint.
 
     The logs of a batch are the means since the epoch began, as in Keras. They are read from the device only if a
-    callback has a method for batches. On a TPU, one call runs several steps. The methods for batches are then called
-    once per such call, with the index of its last step.
+    callback has a method for batches. On a TPU, one device loop runs several steps. The methods for batches are then
+    called once per device loop, with the index of the last step.
 
     Args:
       callbacks: the callbacks.
@@ -98,7 +99,7 @@ class Callbacks(Hook):
     def begin(self, log: TrainingLog, metrics: MetricMeans, start: int, end: int) -> None:
         """Begins training and replays the finished epochs."""
         self._log, self._metrics, self._step, self._end = log, metrics, start, end
-        # As in Keras, the loss precedes the model's own metrics. The metrics after the loss are not the model's.
+        # As in Keras, the loss comes first. The names after "loss" are not metrics of the model, and are omitted.
         own = metrics.names.index("loss")
         self._columns = {metrics.names[i]: i for i in (own, *range(own))}
         self._list.set_params({"epochs": -(-end // self.every), "steps": self.every, "verbose": 0})
@@ -114,7 +115,7 @@ class Callbacks(Hook):
             self._begin_epoch(end)
 
     def after_steps(self, count: int) -> None:
-        """Ends a batch, which is `count` steps."""
+        """Ends a batch; on a TPU, a device loop of `count` steps."""
         self._step += count
         if self._has_batch_hooks:
             sums = self._metrics.taken + self._metrics.sums()

@@ -15,16 +15,16 @@ from bert_tf.training.errors import explain_errors
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.trainer import Trainer
 
-# Means are computed over the steps of about this number of examples.
+# Means are computed over steps with about this total number of examples.
 _EXAMPLES = 4096
-# The share of the devices' peak that the estimated time assumes.
+# The fraction of the peak throughput that the estimated time assumes.
 _SHARE = 0.4
 
 
 def report(trainer: Trainer, data: TrainingData) -> None:
     """Traces a step of each phase, and prints the size of the run, the memory and the time.
 
-    A phase has batches of one size, and data of one length.
+    All batches of a phase have the same size, and all sequences the same padded length.
 
     Raises:
       InputError: if the data is damaged.
@@ -76,11 +76,11 @@ def _means_of_step(trainer: Trainer, data: TrainingData, start: int, end: int) -
 
 
 def _device_rows(trainer: Trainer, shapes: Sequence[tuple[float, float]], teraflops: float) -> list[dict[str, object]]:
-    """Returns a row for each type of device that has the type of the matrix multiplications.
+    """Returns a table row for each type of device that supports the dtype.
 
     Args:
       trainer: the trainer.
-      shapes: the number of rows of a micro-batch, and their length, in each phase.
+      shapes: for each phase, the number of rows in a micro-batch and the length of a row.
       teraflops: the floating-point operations of the run.
     """
     config, encoder = trainer.config, getattr(trainer.model, "encoder", None)  # a feature-based tagger has none

@@ -32,7 +32,7 @@ class Preempted(SystemExit):
 
 @contextlib.contextmanager
 def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
-    """Converts errors of the `with` block with known causes to InputErrors that name the data or the directory.
+    """Converts errors with known causes in the `with` block to InputErrors that name the data or the directory.
 
     Args:
       data: the training data.
@@ -58,7 +58,7 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
 
 @contextlib.contextmanager
 def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
-    """Converts errors of the `with` block that records cause to InputErrors.
+    """Converts errors in the `with` block that are caused by records to InputErrors.
 
     Args:
       place: returns the location of the data, for the message.
@@ -76,7 +76,7 @@ def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
 
 
 def _words_of_reader(error: tf.errors.OpError) -> str:
-    """Returns the message that Python code in the input pipeline raised, without TensorFlow's traceback."""
+    """Returns the message of an InputError raised in the input pipeline, without the traceback; "" if there is none."""
     said = re.search(r"InputError: (.*)", error.message)
     return said.group(1) if said else ""
 

@@ -30,14 +30,14 @@ class _Best(TypedDict):
 def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> bool:
     """Returns whether a loss is smaller than the loss of the weights kept by `save_best`.
 
-    After a kill, the kept weights may be of a later step. They are not replaced, because that step's loss will be the
-    same when it is repeated. Losses on different data can't be compared: if the kept weights were evaluated on other
-    data, a warning is printed and the search for the best weights starts over.
+    After a kill, the kept weights may be from a step after the last checkpoint. When this step is repeated, its loss is
+    the same, so the weights are not replaced. Losses on different data can't be compared: if the kept weights were
+    evaluated on other data, a warning is printed and the search for the best weights starts over.
 
     Args:
       output_dir: the run directory.
       loss: the loss of the evaluated step.
-      data: identifies the data, as in `save_best`.
+      data: identifies the evaluation data, as in `save_best`.
     """
     path = os.path.join(output_dir, run_directory.BEST_DIRECTORY, _BEST_SCORES_FILE)
     best = json_files.read(path, "--output_dir", _Best) if files.exists(path) else None
@@ -62,7 +62,7 @@ def save_best(
     Args:
       model: the model.
       output_dir: the run directory.
-      step: the step.
+      step: the global step of the weights.
       scores: the scores by name.
       data: identifies the evaluation data, JSON-serialisable; None if it is never compared.
     """
@@ -114,11 +114,11 @@ class BatchEvaluator:
         """Averages the metrics over some batches.
 
         Args:
-          dataset: returns the batches of one input pipeline; at least `steps` of them.
+          dataset: returns at least `steps` batches of one input pipeline.
           steps: number of batches.
 
         Returns:
-          The means by name. The loss is the mean over the batches.
+          The means by name. The loss is averaged over the batches.
         """
         iterator = strategies.batches(self.strategy, dataset)
         shown = strategies.is_chief(self.strategy)

@@ -14,7 +14,7 @@ class Hook:
     Attributes:
       every: number of steps between two calls of `at`, which is also called after the last step.
       should_stop: whether training ends after the current step. The state is then saved, and the run is complete.
-      settings: JSON-serialisable settings of the hook; all workers must have the same.
+      settings: JSON-serialisable settings of the hook; they must be the same on all workers.
       is_logged: whether the training metrics are logged before each call of `at`.
       prints_table: whether the loop prints all evaluations as a table at the end.
     """
@@ -36,14 +36,14 @@ class Hook:
         """
 
     def after_steps(self, count: int) -> None:
-        """Is called after each step; on a TPU, after several steps of one device loop."""
+        """Called after each step; on a TPU, after each device loop of `count` steps."""
 
     def is_due(self, step: int, end: int) -> bool:
         """Returns whether `at` is called after a step."""
         return step % self.every == 0 or step == end
 
     def at(self, step: int, end: int) -> None:
-        """Is called after the step's checkpoint and log lines, if it is due."""
+        """Called if due, after the checkpoint and the log lines of the step are written."""
 
     def finish(self) -> None:
         """Ends training, unless it was interrupted."""
@@ -53,7 +53,8 @@ class Hook:
 class PeriodicEvaluation(Hook):
     """An evaluation that is repeated during training.
 
-    If an earlier process was stopped between saving a checkpoint and evaluating it, it is evaluated at the start.
+    If an earlier process was stopped after saving a checkpoint but before evaluating it, the checkpoint is evaluated
+    at the start.
 
     Attributes:
       evaluate: takes the step and returns scores by name.

@@ -11,7 +11,8 @@ import tensorflow as tf
 from bert_tf.training.settings import Shapes
 
 Batch = Mapping[str, tf.Tensor]
-# name -> (weighted sum over examples, sum of weights). Both are summed over batches; the metric is their quotient.
+# Maps a metric's name to (weighted sum over examples, sum of weights). The metric is the quotient of both, summed over
+# batches.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
@@ -24,7 +25,7 @@ class TrainableModel(abc.ABC):
     Attributes:
       variables: all variables. Their paths are the names in released checkpoints.
       metric_names: the names of the metrics that `loss` returns.
-      classes: the names of the output layer's rows; None if they have none.
+      classes: the class names of the output layer's rows; None if there are none.
       target_scale: mean and standard deviation by which the targets of a regression are standardised.
       uses_pooler: whether the loss depends on the pooler, if there is one.
     """
@@ -46,7 +47,7 @@ class TrainableModel(abc.ABC):
 
     @property
     def parameter_counts(self) -> tuple[int, int]:
-        """The number of weights, and of those that are trained."""
+        """The number of weights, and the number of trained weights."""
         every, trained = ([math.prod(v.shape) for v in of] for of in (self.variables, self.trained_variables))
         return sum(every), sum(trained)
 

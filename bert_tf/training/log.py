@@ -23,7 +23,7 @@ _PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|
 
 
 def with_known_peak(config: TrainingConfig, strategy: tf.distribute.Strategy) -> TrainingConfig:
-    """Returns the settings with the peak of all devices, if it is not given and the devices are known GPUs."""
+    """Sets `peak_tflops` to the peak of all devices, if it is 0 and the devices are known GPUs."""
     if config.peak_tflops or strategies.devices(strategy)["device"] != "GPU":
         return config
     gpu = next(iter(tf.config.list_physical_devices("GPU")))
@@ -36,7 +36,7 @@ class TrainingLog:
 
     Args:
       config: the run's settings.
-      start: the number of steps finished before.
+      start: the number of steps finished by earlier processes.
       is_shown: whether this process prints and writes; True for only one of several workers.
 
     Attributes:
@@ -91,7 +91,7 @@ class TrainingLog:
         self._bar.update(count)
 
     def scores(self, step: int) -> Mapping[str, float]:
-        """Returns the scores of the evaluation of a step, by this process or an earlier one; empty without one."""
+        """Returns the scores of a step, evaluated by this or an earlier process; empty if there are none."""
         return self._scores.get(step, {})
 
     def log_training(self, step: int, means: Mapping[str, float], is_due: bool) -> None:
@@ -129,7 +129,7 @@ class TrainingLog:
             self._metrics.write("epoch", step, values)
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
-        """Returns the lines of a kind that have been written so far."""
+        """Returns the lines of metrics.jsonl with this `kind`."""
         return [line for line in read_metrics(self._config.output_dir) if line["kind"] == kind]
 
     def print_table(self) -> None:
@@ -175,7 +175,7 @@ class _Metrics(TypedDict):
 class MetricsLog:
     """Appends lines to `metrics.jsonl`; each is a JSON object.
 
-    When a run resumes from a checkpoint, the lines of later steps are removed, because those steps are repeated.
+    When a run resumes from a checkpoint, the lines of later steps are removed, because the steps are repeated.
 
     Args:
       directory: the run directory; created if it doesn't exist.

@@ -50,7 +50,7 @@ class Loggers:
     Args:
       names: the loggers, as in --report_to.
       directory: the run directory, which contains the settings.
-      start: the number of steps finished before. If it is not 0, the runs of the earlier process are continued.
+      start: the number of steps finished by earlier processes. If it is not 0, the loggers' earlier runs are continued.
 
     Raises:
       InputError: if a logger can't begin a new run.

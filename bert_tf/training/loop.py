@@ -43,8 +43,8 @@ def train(
       The means of the last logged metrics; empty after a dry run.
 
     Raises:
-      InputError: if the checkpoint doesn't match the model, the data is damaged, a loss is not finite, or the workers
-        differ or one of them is lost.
+      InputError: if the checkpoint doesn't match the model, the data is damaged, or a loss is not finite. Also if the
+        workers differ, or a worker is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
     config = with_known_peak(config, strategy)
@@ -105,7 +105,7 @@ def train(
             for hook in hooks:
                 hook.finish()
         saver.wait()
-        # No process may end, or read the checkpoint, before it is complete.
+        # Until the checkpoint is complete, no process may end or read it.
         strategies.wait_for_workers(strategy)
         if is_stopped:
             raise Preempted(step, stop_signals)
@@ -139,7 +139,7 @@ def _start(
         say(str(summary) if summary else "Starting from randomly initialised weights.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
-        say("Parameters: {:,}, of which {:,} are trained.".format(*model.parameter_counts))
+        say("Parameters: {:,} ({:,} trained).".format(*model.parameter_counts))
         if config.dtype == "bfloat16" and (gpu := hardware.gpu_without_bfloat16()):
             say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
         if trainer.step >= config.num_train_steps:

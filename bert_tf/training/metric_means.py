@@ -16,7 +16,7 @@ class MetricMeans:
 
     Attributes:
       names: the names of the metrics.
-      taken: the sums of all calls of `take` [metrics, 2]. Its reader may reset it to 0.
+      taken: the sums of all calls of `take` [metrics, 2]. The caller may reset them to 0.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class MetricMeans:
     def take(self) -> dict[str, float]:
         """Returns the means since the last call and resets them.
 
-        As in the original code, the mean is 0 if the weight is 0.
+        As in the original code, the mean is 0 if the sum of the weights is 0.
         """
         sums = self.sums()
         self.taken += sums

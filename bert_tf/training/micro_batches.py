@@ -1,7 +1,7 @@
 """The micro-batches of a replica's part of a batch, and sums over them.
 
 A part consists of micro-batches of one shape, which are concatenated. With packed rows of a fixed shape, it also has
-spill micro-batches for the examples that have no room (see `sequences.placement`).
+spill micro-batches for the examples that do not fit (see `text.placement`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ import tensorflow as tf
 from bert_tf.text.packed_rows import Layout
 from bert_tf.training.interface import Batch, TrainableModel
 
-# The keys of the spill micro-batches, which are a batch too, and of a mask of the used ones.
+# Keys of a part: the spill micro-batches (a batch of their own), and a mask of the used spill micro-batches.
 _SPILL, _IS_USED = "spill", "spill_is_used"
 
 
 def part(placed: Sequence[tuple[Layout, Mapping[str, np.ndarray]]]) -> dict[str, Any]:
-    """Returns a part, from the layout and the arrays of its micro-batches and, if there are any, of spill ones."""
+    """Returns a part. `placed` has the layout and arrays of its micro-batches, then of its spill micro-batches."""
     arrays = dict(placed[0][1])
     for layout, values in placed[1:]:
         is_used = np.arange(len(layout.examples)) < layout.used
@@ -46,7 +46,7 @@ def tokens_and_flops(model: TrainableModel, part: Batch) -> tuple[tf.Tensor, tf.
 
 
 def rows_and_length(part: Batch) -> tuple[float, int]:
-    """Returns the number of computed rows of a part, with used spill micro-batches, and their length."""
+    """Returns the number of computed rows of a part, including used spill micro-batches, and the length of a row."""
     own, *spill = _groups(part)
     rows, length = own["input_ids"].shape
     if spill:
@@ -55,7 +55,7 @@ def rows_and_length(part: Batch) -> tuple[float, int]:
 
 
 def spills(part: Batch) -> dict[str, tf.Tensor]:
-    """Returns the number of used spill micro-batches of a part; nothing if it can't have any."""
+    """Returns the number of used spill micro-batches of a part; empty if the part can't have any."""
     return {"spills": tf.reduce_sum(part[_IS_USED])} if _IS_USED in part else {}
 
 
@@ -65,11 +65,11 @@ def sums(
     """Returns the sums of a function's results over all micro-batches of a part, computed one after another.
 
     Args:
-      function: takes a micro-batch and its number, or None if the part can have only one. Returns tensors in any
-        structure.
+      function: takes a micro-batch and its number, which is None if the part can have only one micro-batch. Returns
+        tensors in any structure.
       part: the part.
       count: the number of micro-batches, without spill micro-batches.
-      has_spills: if False, no spill micro-batch is used.
+      has_spills: if False, spill micro-batches are ignored.
     """
     own, *spill = _groups(part)
     if count > 1:

@@ -1,4 +1,4 @@
-"""Counts steps with a non-finite loss or gradient. They do not change the weights."""
+"""Counts steps with a non-finite loss or gradient. Such steps do not change the weights."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from bert_tf.runtime.files import InputError
 class NonfiniteSteps:
     """The non-finite steps of a run, up to the first one that exceeds the limit.
 
-    It must be constructed in the strategy's scope.
+    Construct it in the strategy's scope.
 
     Args:
-      allowed: the largest number of such steps to skip.
+      allowed: the largest number of non-finite steps to skip.
     """
 
     def __init__(self, allowed: int) -> None:
@@ -58,9 +58,9 @@ class NonfiniteSteps:
             limit = f" The limit --max_nonfinite_steps={self._allowed} was already reached." if self._allowed else ""
             raise InputError(
                 f"the loss or the gradient of step {step} is not finite.{limit} This step has not changed the weights, "
-                "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or "
-                f"--dtype=float32 may help, with --allow_changed_settings; --max_nonfinite_steps={self._allowed + 1} "
-                f"skips the step. Data of that step: {describe(step)}."
+                "and the last checkpoint is intact. Use a smaller --learning_rate, more --num_warmup_steps or "
+                "--dtype=float32, with --allow_changed_settings. Or skip the step with "
+                f"--max_nonfinite_steps={self._allowed + 1}. Data of the step: {describe(step)}."
             )
         new = [step for step in skipped if step >= 0 and step not in self._reported]
         self._reported.update(new)

@@ -27,13 +27,13 @@ def restore_or_initialize(
        the optimizer has changed, its first and second moments are reused. State that belongs to one dtype only, such as
        float16's loss scale, is initialised or ignored if the dtype has changed.
     2. Otherwise the model's variables are restored from `init_checkpoint`. Rows of an output layer are matched by the
-       names of their classes. Variables that are missing there or match `new_variables`, the optimizer and the step
-       keep their initial values.
+       names of their classes. Variables that it lacks or that match `new_variables`, the optimizer and the step keep
+       their initial values.
     3. Without `init_checkpoint`, all variables keep their initial values.
 
     Args:
       model: the model.
-      state: takes the names in a checkpoint of the run, and returns the variables to restore by those names.
+      state: takes the names in a checkpoint of the run, and returns the variables to restore, by name.
       output_dir: the run directory.
       init_checkpoint: the checkpoint of case 2, or None.
       new_variables: a pattern of names; "" matches none.
@@ -74,7 +74,7 @@ def restore_or_initialize(
 def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
     """Removes the pooler from a model's variables if it is neither used nor in the model's checkpoint.
 
-    Its values are random. No checkpoint of the run contains it, so no later model returns its output.
+    The values of such a pooler are random. It is not saved either, so models loaded from the run do not use it.
     """
     if not model.uses_pooler and (source is None or not checkpoints.has_pooler(source)):
         model.variables = [v for v in model.variables if not v.path.startswith(checkpoints.POOLER)]
@@ -100,7 +100,7 @@ def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -
 def evaluated_source(
     output_dir: str, init_checkpoint: str | None, output_weights: str = ""
 ) -> tuple[CheckpointSource, bool]:
-    """Opens the checkpoint to evaluate: a run's newest one, or else `init_checkpoint`.
+    """Opens the checkpoint to evaluate: the newest in the run directory or, if there is none, `init_checkpoint`.
 
     Args:
       output_dir: the run directory.
@@ -108,7 +108,7 @@ def evaluated_source(
       output_weights: the name of the weights that only a fine-tuned model has; "" for a pre-trained model.
 
     Returns:
-      The checkpoint, and whether it is the run's.
+      The checkpoint, and whether it is from the run directory.
 
     Raises:
       InputError: if there is no checkpoint, or the model was not fine-tuned for this type of task.
@@ -128,7 +128,9 @@ def evaluated_source(
 def restore_for_evaluation(
     model: TrainableModel, output_dir: str, init_checkpoint: str | None, output_weights: str = ""
 ) -> int:
-    """Restores the weights of a checkpoint. See `evaluated_source` for the arguments, and `output_layers`.
+    """Restores the weights of a checkpoint. See `evaluated_source` for the arguments.
+
+    Rows of the output layer in `init_checkpoint` are matched by the names of their classes; see `class_names`.
 
     Returns:
       The global step in the checkpoint; 0 if it contains none.

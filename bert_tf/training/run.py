@@ -37,7 +37,7 @@ class Run(abc.ABC):
       rules: the rules of the tokenizer; None if unknown.
       new_variables: a pattern of the variables that are not restored from `init_checkpoint`; "" if there are none.
       output_weights: the name of the weights that only a fine-tuned model has; "" for pre-training.
-      is_short: whether faster graphs don't pay off in training; see `TrainingData`.
+      is_short: see `TrainingData`.
     """
 
     settings: Any
@@ -63,7 +63,7 @@ class Run(abc.ABC):
     def jit_compile(self) -> bool:
         """Whether XLA compiles the encoder's blocks in training.
 
-        XLA draws other random numbers for dropout, so "auto" keeps the choice of an interrupted run.
+        XLA generates different random numbers for dropout, so "auto" keeps the choice of an interrupted run.
         """
         choice, directory = self.training_config.jit_compile, self.training_config.output_dir
         if choice != "auto":
@@ -73,7 +73,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def build_model(self, **options: Any) -> TrainableModel:
-        """Returns the model. It is called in the strategy's scope. See `BertEncoder` for the options."""
+        """Returns the model. Called in the strategy's scope. See `BertEncoder` for the options."""
 
     @functools.cached_property
     def model(self) -> TrainableModel:
@@ -98,14 +98,14 @@ class Run(abc.ABC):
     def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
 
-        If the shapes of the variables differed, building the model would wait for ever. The path of `init_checkpoint`
-        may differ between workers; its content is compared once it has been restored.
+        If the shapes of the variables differed, building the model would never end. The path of `init_checkpoint` may
+        differ between workers. The restored weights are compared later.
 
         Args:
           **others: further settings to compare.
 
         Raises:
-          WorkersError: if they differ; see `worker_checks.require`.
+          WorkersError: if the workers differ; see `worker_checks.require`.
         """
 
         def compared() -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Run(abc.ABC):
 
     @property
     def shapes(self) -> Shapes:
-        """The shapes of the batches of training, which depend on the settings and the devices only."""
+        """The shapes of the training batches, which depend only on the settings and the devices."""
         if hardware.is_tpu(self.strategy) or self.jit_compile:
             return Shapes.ONE
         with self.strategy.scope():
@@ -153,8 +153,8 @@ class Run(abc.ABC):
 
         Args:
           batch: the sizes of a batch.
-          first_steps: takes a number of steps and returns the examples of each. It is called if there is only one
-            shape, which thus depends on the data and the settings only.
+          first_steps: takes a number of steps and returns the sizes of the examples of each step. Called only for
+            `Shapes.ONE`, so the shape depends only on the data and the settings.
           length: the length of a row (L) if there is only one shape.
           most_predictions: the largest number of predictions of an example.
           hidden_size: see `Packer`.
@@ -184,7 +184,7 @@ class Run(abc.ABC):
     def restore(self) -> int:
         """Loads the weights for evaluation and prediction into the model, and returns their global step.
 
-        The first existing one of the following is loaded:
+        Loads the first of these weights that exist:
 
         1. the weights with the best score in the evaluations during training;
         2. the run's newest checkpoint;

@@ -51,9 +51,9 @@ class TrainingConfig(Settings, frozen=True):
     Attributes:
       output_dir: the run directory, for checkpoints, logs and summaries.
       optimizer: the optimizer's settings, with the learning-rate schedule and the number of steps.
-      second_batch: the batches of the second phase; None if they stay the same.
+      second_batch: the batch size of the second phase; None if it stays the same.
       gradient_sum_dtype: with bfloat16, each gradient is rounded before the sum, and the sum is rounded.
-      max_nonfinite_steps: one more non-finite step ends the run.
+      max_nonfinite_steps: the next non-finite step after this number ends the run.
       peak_tflops: used to report the utilisation.
 
     Raises:
@@ -135,7 +135,7 @@ class TrainingConfig(Settings, frozen=True):
           name: the flag that gave the batch size, for messages.
 
         Raises:
-          InputError: if it cannot.
+          InputError: if the batch can't be split evenly.
         """
         for prefix, batch in (("", self), ("second_", self.second_batch)):
             if batch is None:
@@ -154,7 +154,7 @@ class TrainingConfig(Settings, frozen=True):
         """Freezes the parts of an encoder selected by `freeze_layers` and `freeze_encoder`.
 
         Raises:
-          InputError: if the encoder has fewer layers.
+          InputError: if the encoder has fewer than `freeze_layers` layers.
         """
         if self.freeze_encoder:
             encoder.trainable = False
@@ -169,13 +169,13 @@ class TrainingConfig(Settings, frozen=True):
     def meeting_settings(self) -> dict[str, Any]:
         """Returns the settings that determine when workers synchronise.
 
-        All workers must have the same values, but no weight depends on them.
+        The values must be the same on all workers, but do not influence the weights.
         """
         names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
         return {name: getattr(self, name) for name in (*names, "profile_steps")}
 
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, Any]:
-        """Returns the settings that influence the weights. A resumed run must have the same ones."""
+        """Returns the settings that influence the weights. A resumed run must have the same settings."""
         clips_own = self.optimizer.clip_gradients == "per_replica"
         rounds_sums = self.gradient_sum_dtype != "float32"
         return {

@@ -28,7 +28,7 @@ _STEPS_PER_STOP_CHECK = 10
 class Trainer:
     """A model with its optimizer, and the training step.
 
-    It must be constructed in the strategy's scope.
+    Construct it in the strategy's scope.
 
     Args:
       model: the model.
@@ -76,12 +76,12 @@ class Trainer:
         return int(self.optimizer.global_step.numpy())
 
     def state(self, stored: Container[str] = ()) -> dict[str, tf.Variable]:
-        """Returns all variables of a checkpoint, by their names in it.
+        """Returns all variables to save or restore, by their names in checkpoints.
 
-        Counts of skipped steps are included if they are not 0, independent of the current settings.
+        Counts of skipped steps are included if they are not 0, independent of the settings.
 
         Args:
-          stored: names in the checkpoint to restore. Any counts of skipped steps it contains are always included.
+          stored: the names in the checkpoint to restore. Counts of skipped steps listed there are always included.
         """
         state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
         counts = {"skipped_steps": self.optimizer.skipped_steps, **self.nonfinite.state()}
@@ -105,7 +105,7 @@ class Trainer:
         else:
             for _ in range(count):
                 with hardware.without_graph_optimizer() if is_short else contextlib.nullcontext():
-                    # A batch is traced for its shape. In the graph of an iterator, all batches have one unknown shape.
+                    # A graph traced for a batch has fixed shapes. A graph with an iterator has unknown shapes.
                     self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
                 yield 1
 
@@ -125,7 +125,7 @@ class Trainer:
         return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped}
 
     def should_stop(self, requested: bool) -> bool:
-        """Returns whether to stop now. All processes get the same answer after the same step.
+        """Returns whether to stop now. The result is the same in all processes after the same step.
 
         Several processes exchange requests only every few steps, because reading them waits for the device.
 
@@ -141,8 +141,8 @@ class Trainer:
     def replica_step(self, batch: Batch, parts: int) -> None:
         """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches.
 
-        On a TPU, a step without spill micro-batches is a branch of its own, because a loop over gradients, even one
-        without iterations, would keep the compiler from fusing their computation with the update.
+        On a TPU, steps without spill micro-batches use a separate branch. A loop over gradients, even without
+        iterations, would prevent the compiler from fusing the backward pass with the update.
         """
         replica = tf.distribute.get_replica_context()
         own_totals = micro_batches.totals(self.model, batch)
@@ -167,7 +167,7 @@ class Trainer:
         own_totals: Mapping[str, tf.Tensor],
         has_spills: bool,
     ) -> None:
-        """Runs a step whose totals are known."""
+        """Runs a step with known totals."""
         replica = tf.distribute.get_replica_context()
         global_step = self.optimizer.global_step
         step = tf.identity(global_step)
@@ -212,7 +212,7 @@ class Trainer:
         self.metrics.add(
             {
                 **metrics,
-                # Loss and norm are the same on all replicas, and so is their mean.
+                # Loss and norm are the same on all replicas, so averaging does not change them.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
                 # The weight turns the mean over the replicas into their sum.

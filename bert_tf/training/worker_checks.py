@@ -1,6 +1,6 @@
 """Checks that all workers have the same state, settings, data and code before they train.
 
-Otherwise their gradients would still be summed, and the result could not be reproduced.
+Otherwise the workers would sum gradients of different models, and the result could not be reproduced.
 """
 
 import functools
@@ -25,7 +25,7 @@ _STEP = "step"
 def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, Any]]) -> None:
     """Checks that all workers have the same values and the same code. All workers must call this function.
 
-    It exchanges texts of any length and does not depend on the model, so it also works if everything differs.
+    The workers exchange texts of any length, independent of the model, so the check also works if everything differs.
 
     Args:
       strategy: the strategy; with only one worker, nothing is done.

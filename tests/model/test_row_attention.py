@@ -22,7 +22,7 @@ def attend(query, key, value, bias, seed):
 
 @pytest.fixture
 def two_rows(monkeypatch):
-    monkeypatch.setattr(row_attention, "_MIN_LENGTH", LENGTH)
+    monkeypatch.setattr(row_attention, "MIN_LENGTH", LENGTH)
     monkeypatch.setattr(row_attention, "_SCORES", 2 * HEADS * LENGTH * LENGTH)
 
 

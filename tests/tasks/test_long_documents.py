@@ -85,7 +85,8 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # 
     classifier = bert_tf.Classifier.from_pretrained(pretrained, **options)
     learn = LEARN if mode == "windows" else FIT | {"num_train_steps": 1}
     fitted = classifier.fit(DOCUMENTS, LABELS, validation_data=(DOCUMENTS[:6], LABELS[:6]), **learn)
-    probabilities = classifier.predict_proba([*DOCUMENTS[:6], ""])
+    texts = [*DOCUMENTS[:6], ""]
+    probabilities = classifier.predict_proba(texts)
     assert probabilities.shape == (7, 2)
     scores = classifier.evaluate(DOCUMENTS[:6], LABELS[:6])
     of_labels = [row[int(label == "pos")] for row, label in zip(probabilities[:6], LABELS[:6], strict=True)]
@@ -96,7 +97,7 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # 
             assert_refused("|".join(change), changed.fit, DOCUMENTS, LABELS, **FIT)
 
     classifier.save(tmp_path / "saved")
-    assert_close(bert_tf.Classifier.load(tmp_path / "saved").predict_proba(DOCUMENTS[:6]), probabilities[:6], 0)
+    assert_close(bert_tf.Classifier.load(tmp_path / "saved").predict_proba(texts), probabilities, 0)
     if mode == "head_tail":  # test_lite_model exports such a model
         ends = [f"words words {'fine ' * 6}", f"words words {'poor ' * 6}"]
         read = [classifier._predicted(texts, 8)[2].batch(np.arange(2), LENGTH) for texts in (DOCUMENTS[:2], ends)]
@@ -106,7 +107,7 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # 
     classifier.export(tmp_path / "exported", litert=True)
     models = [export.load(tmp_path / "exported", engine=engine) for engine in ("tensorflow", "litert")]
     for model in models:
-        answers = model.predict([*DOCUMENTS[:6], ""])
+        answers = model.predict(texts)
         assert_close([answer["probabilities"] for answer in answers], probabilities, 1e-5)
         assert not any(answer["truncated"] for answer in answers)
     sequences = LongDocuments(mode, **stride).pack(classifier.tokenizer, DOCUMENTS[4], None, LENGTH)

@@ -120,5 +120,5 @@ def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(task):
     assert step.flops > step.parameters > 0
     names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:
-        assert "gradient of model/layers.py:" in tpu_compile.source_of(name, step.sources)
+        assert "gradient of model/base_layers.py:" in tpu_compile.source_of(name, step.sources)
     assert len(names) == parts  # in the first part of the batch and in the loop over the others
