@@ -158,7 +158,6 @@ def test_the_address_is_in_the_metadata_of_a_release():
 def test_files_that_state_a_version_agree():
     version = re.search(r'__version__ = "(.*)"', (ROOT / "bert_tf" / "runtime" / "__init__.py").read_text())[1]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"version = {{{version}}}" in (ROOT / "README.md").read_text()
     pinned = (ROOT / "requirements-dev.txt").read_text() + (ROOT / "requirements-docs.txt").read_text()
     hooks = re.findall(r"additional_dependencies: \[(.*)\]", (ROOT / ".pre-commit-config.yaml").read_text())
     assert hooks and all(f"\n{hook}\n" in pinned for hook in hooks)

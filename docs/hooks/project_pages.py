@@ -26,8 +26,7 @@ def _page(name: str) -> str:
     if name == "LICENSE":
         return f"# Licence\n\n```text\n{_read(name)}```\n\n## Notice\n\n```text\n{_read('NOTICE')}```\n"
     if name == "CITATION.cff":
-        bibtex = re.search(r"^```bibtex\n.*?^```$", _read("README.md"), re.MULTILINE | re.DOTALL)[0]
-        return f"# Citation\n\nCite the paper on BERT and this project:\n\n{bibtex}\n\n```yaml\n{_read(name)}```\n"
+        return f"# Citation\n\nCite the paper on BERT and this project:\n\n```yaml\n{_read(name)}```\n"
     text = _read(name).replace("](docs/", "](../")
     for file, page in PAGES.items():
         text = text.replace(f"]({file}", f"](../{page}")
