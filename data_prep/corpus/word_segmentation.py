@@ -1,6 +1,6 @@
-"""A user's word segmenter, for whole-word masking in languages without spaces.
+"""Word segmenters supplied by the user, for whole-word masking in languages without spaces.
 
-In Chinese each character is a token, and no "##" marks tokens that continue a word.
+In Chinese each character is a token, so "##" does not mark the tokens that continue a word.
 """
 
 import importlib
@@ -25,7 +25,7 @@ def load_word_segmenter(name: str) -> WordSegmenter:
       name: "module:function", such as "jieba:lcut". The function returns the words of a text, in order.
 
     Raises:
-      InputError: if there is no such function.
+      InputError: if the function does not exist.
     """
     module, _, function = name.partition(":")
     try:
