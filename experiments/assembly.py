@@ -80,7 +80,7 @@ class Assembly:
         return File(f"{run.name}/{name}", os.path.join(self._work_dir, "runs", run.name, name + file), run)
 
     def _columns(self) -> list[tuple[str, str, str]]:
-        """Returns (heading in the file, heading at this scale, task) per column. A task replaces only one other task."""
+        """Returns (heading in the file, heading at this scale, task) per column. A task replaces at most one."""
         found, tasks, columns = [], self._scale.tasks, self.experiment.columns
         replaced = {column.task: column.task for column in columns.values()}
         for in_file, column in columns.items():
