@@ -20,7 +20,7 @@ def directory(tmp_path_factory):
 
 
 def words_by_masked_characters(directory, output, **options):
-    """Counts the two-character words with no, one and two predicted characters."""
+    """Returns the numbers of two-character words with zero, one and two predicted characters."""
     pieces = {index: piece for piece, index in load_vocab(str(directory / "vocab.txt")).items()}
     paths, _ = make(
         directory, directory / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options
