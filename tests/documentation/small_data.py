@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tests.documentation.pages import ROOT
 
-# Program -> {start of a flag in the command: additional flags that make the run small}.
+# Program -> pairs of the start of a flag in the command ("" for any command) and the flags that make the run small.
 SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     "run_pretraining": [
         ("", ["--num_train_steps=2", "--num_warmup_steps=1", "--train_batch_size=8"]),
