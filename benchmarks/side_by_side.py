@@ -97,7 +97,7 @@ _EPOCHS = flags.DEFINE_integer(
     "epochs", None, "Epochs of fine-tuning. Default: 3 for qnli-1000, otherwise 1.", lower_bound=1
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each contender; the table shows medians.", lower_bound=1)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer ones are truncated.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
 
 

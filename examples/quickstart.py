@@ -91,7 +91,7 @@ def main() -> None:
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )
-    print(f"\nDone in {(time.monotonic() - start) / 60:.1f} minutes. Look at:")
+    print(f"\nDone in {(time.monotonic() - start) / 60:.1f} minutes. Results:")
     for path in sorted(OUTPUT.glob("*/*.png")):
         print(f"  {path}")
     print(f"  tensorboard --logdir {OUTPUT}")

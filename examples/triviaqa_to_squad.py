@@ -174,7 +174,10 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
                 answered.update(qa["id"].removesuffix(f"--{name}") for qa in article["paragraphs"][0]["qas"])
             bar.update(1)
         if not articles:
-            raise InputError(f"--triviaqa_file: no document of {triviaqa_file} begins with an answer. Check the files.")
+            raise InputError(
+                f"--triviaqa_file: no document of {triviaqa_file} has an answer in the first {max_num_tokens} tokens. "
+                "Check the files."
+            )
         writer.write("\n]}\n")
     return (
         f"{answered.total()} questions about {articles} paragraphs, from {len(questions)} questions about "

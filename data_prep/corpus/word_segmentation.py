@@ -31,7 +31,7 @@ def load_word_segmenter(name: str) -> WordSegmenter:
     try:
         segment = getattr(importlib.import_module(module), function)
         if not callable(segment):
-            raise TypeError(f"it is a {type(segment).__name__}, not a function")
+            raise TypeError(f"it is a {type(segment).__name__}")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
             f"--word_segmenter is {name!r}, which can't be used ({error}). Pass the module:function of an installed "
