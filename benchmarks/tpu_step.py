@@ -89,7 +89,7 @@ class Step:
     Attributes:
       stablehlo: the program, as a StableHLO portable artifact.
       sources: for each operation, the two innermost source lines of `bert_tf` that created it, such as
-        "model/layers.py:125 > model/cpu_kernels.py:86".
+        "model/base_layers.py:116 > model/cpu_kernels.py:86".
       flops: floating-point operations of the matrix multiplications of a step.
       parameters: the number of trained parameters.
     """

@@ -15,8 +15,8 @@ class HubServer(http.server.ThreadingHTTPServer):
       repositories: owner/name -> names and contents of the files in the branch main.
       files: plain files by name.
       gated: the repositories that answer 403 to requests without the token "good".
-      broken: path of a file -> how many bytes of it each of the next answers holds before the connection breaks; a
-        file is served whole when its list is empty.
+      broken: path of a file -> list of numbers of bytes. Each of the next answers sends that many bytes before the
+        connection breaks. When the list is empty, the complete file is sent.
       requests: method, path, Range and Authorization of each request.
     """
 
