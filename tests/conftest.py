@@ -156,7 +156,7 @@ def tokenizer(write):
 
 
 def tiny_config(**changes):
-    """Returns a config with small sizes, most of which are different."""
+    """Returns a config with small sizes. Most of the sizes are different."""
     from bert_tf.config import BertConfig
 
     sizes = {

@@ -32,7 +32,7 @@ LENGTH = 24
 
 
 def articles(count, version_2=False, first_id=0):
-    """Returns paragraphs of letters, one of which is x. In version 2.0, every third question has no answer."""
+    """Returns paragraphs of letters with one x. In version 2.0, every third question has no answer."""
     letters = itertools.cycle("bcdefghijklmnop")
     paragraphs = []
     for number in range(first_id, first_id + count):
