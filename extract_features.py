@@ -18,7 +18,7 @@ class ExtractionConfig(Settings, frozen=True):
     ]
     output_file: Annotated[str, about("File to write, in JSON lines.")]
     layers: Annotated[str, about("Layers, separated by commas; 0 is the first layer, -1 the last.")] = "-1,-2,-3,-4"
-    max_seq_length: Annotated[int, about("Longer sequences are truncated.", ge=4)] = 128
+    max_seq_length: Annotated[int, about("Longest sequence in tokens; longer ones are truncated.", ge=4)] = 128
     pooling: (
         Annotated[
             Literal[("auto", *POOLINGS)],

@@ -1,4 +1,4 @@
-"""Fine-tunes BERT for classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
+"""Fine-tunes BERT for classification, regression, multiple choice and tagging: train, evaluate, predict, export."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 _EXPORT = program_flags.ExportFlags(is_step=True)
 for _name in ("reinit_layers", "reset_head", "bilstm_layers"):  # a frozen model has no layers to train
     program.needs(_name, "!feature_layers")
-# The defaults for a BiLSTM, which is randomly initialised. The usual defaults are for pre-trained weights.
+# Defaults for a BiLSTM, which is randomly initialised. The other defaults are for pre-trained weights.
 _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
-    """Returns the settings in the flags."""
+    """Returns the settings that the flags contain."""
     features = _FEATURES.config()
     if features.layers:
         program.set_defaults(_BILSTM_DEFAULTS)
@@ -73,7 +73,7 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
 
 
 def export(names: Sequence[str], output_dir: str, config: ExportConfig, dry_run: bool) -> None:
-    """Exports the fine-tuned model. The models of several tasks are exported into one directory each."""
+    """Exports the fine-tuned model. If there are several tasks, each model gets its own directory."""
     from bert_tf.export import export_run
     from bert_tf.tasks.glue_benchmark import task_directory
 
@@ -86,7 +86,7 @@ def export(names: Sequence[str], output_dir: str, config: ExportConfig, dry_run:
 
 
 def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
-    """Returns the settings of feature-based tagging, with the frozen model."""
+    """Returns the settings of feature-based tagging, including the frozen model."""
     from bert_tf.distribution import strategies
     from bert_tf.distribution.devices import DistributionConfig
     from bert_tf.features import FrozenEncoder

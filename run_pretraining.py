@@ -1,6 +1,6 @@
 """Pre-trains BERT with masked LM and next sentence prediction; evaluates and exports the model.
 
-The input is the TFRecord files of `data_prep.create_pretraining_data` or of the original program.
+The input consists of TFRecord files from `data_prep.create_pretraining_data` or from the original program.
 """
 
 from absl import flags

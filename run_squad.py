@@ -1,4 +1,4 @@
-"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers typed questions, exports.
+"""Fine-tunes BERT on SQuAD 1.1 and 2.0: train, predict, evaluate, answer typed questions, export.
 
 The directory of a finished run (--output_dir) contains:
 
@@ -11,13 +11,13 @@ The directory of a finished run (--output_dir) contains:
                                max_query_length, version_2_with_negative, answer_text, and bilstm_layers and
                                bilstm_units if there is a BiLSTM
     tuned.json                 SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned on the first
-                               predicted file that has correct answers, and used for later files
+                               predicted file with correct answers, and used for later files
     predictions.json           id -> answer
     nbest_predictions.json     id -> answers, best first, with probabilities and logits
     null_odds.json             SQuAD 2.0: id -> score of no answer minus the score of the best answer
-    eval_results.txt, .json    the scores of these predictions
-    metrics.jsonl              the metrics of training
-    stage_1, stage_2...        the same files for all training files except the last one, if there are several
+    eval_results.txt, .json    the scores of the predictions
+    metrics.jsonl              the training metrics
+    stage_1, stage_2...        with several training files: the same files for each training file except the last one
 """
 
 from absl import logging
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def make_export_config(config: FinetuningConfig, squad: SquadConfig, answers: AnswerConfig) -> ExportConfig:
-    """Returns the settings of the export. The model answers like --do_predict with these flags and offsets."""
+    """Returns the settings of the export. The exported model answers like --do_predict with the same flags."""
     names = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
     return _EXPORT.config(
         max_seq_length=config.max_seq_length,

@@ -2,8 +2,8 @@
 
     python .ci/insert_repository_url.py https://HOST/OWNER/NAME TAG
 
-A package index shows README.md without the files of the repository, so its relative links and pictures become URLs at
-the tag. The address is known only to the release workflow, because the repository may be hosted anywhere.
+A package index shows README.md without the other files of the repository. Therefore relative links and pictures become
+URLs at the tag. Only the release workflow has the address, because the repository may be hosted anywhere.
 """
 
 import pathlib
@@ -15,14 +15,14 @@ _PROJECT_TABLE = "[project.scripts]\n"
 
 
 def with_urls(markdown: str, repository: str, tag: str) -> str:
-    """Returns a page whose relative links and pictures are URLs."""
+    """Returns the page with URLs in place of relative links and pictures."""
     return _RELATIVE.sub(
         lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{tag}/{found[3]})", markdown
     )
 
 
 def with_project_urls(pyproject: str, repository: str, tag: str) -> str:
-    """Returns pyproject.toml with the table `project.urls`."""
+    """Returns the text of pyproject.toml with the table `project.urls` added."""
     urls = {
         "Repository": repository,
         "Documentation": f"{repository}/blob/{tag}/docs/index.md",

@@ -2,10 +2,11 @@
 
     python .ci/pins.py           # keeps the versions; adds and removes packages as pyproject.toml requires
     python .ci/pins.py NAME ...  # also upgrades these packages
-    python .ci/pins.py all       # upgrades all packages, except those of CUDA and the TPU
+    python .ci/pins.py all       # upgrades all packages, except the packages of CUDA and the TPU
 
-All packages are resolved together, so that one version of each fits all files. Comments, blank lines and included files
-stay as they are. The packages of each file are those that its requirements need and that no included file has.
+All packages are resolved together, so each package has the same version in all files. Comments, blank lines and
+included files do not change. A file lists the packages that its requirements need, without the packages of included
+files.
 """
 
 import pathlib
@@ -29,18 +30,18 @@ def canonical(name: str) -> str:
 
 
 def lines_of(*extras: str) -> list[str]:
-    """Returns the requirements of extras, without those that refer to other extras."""
+    """Returns the requirements of extras, except references to other extras."""
     optional = _PROJECT["optional-dependencies"]
     return [line for extra in extras for line in optional[extra] if not line.startswith(_PROJECT["name"])]
 
 
 def pins(text: str) -> dict[str, str]:
-    """Returns the versions in a file by the names of the packages, as they are spelled there."""
+    """Returns a map from package names, as spelled in the file, to versions."""
     return dict(line.split("==") for line in text.splitlines() if "==" in line and not line.startswith("#"))
 
 
 def resolve(requirements: list[str], constraints: dict[str, str]) -> dict[str, str]:
-    """Returns the versions of packages and of all packages that they need, by canonical name."""
+    """Returns a map from canonical names to versions, for the required packages and all their dependencies."""
     text = "".join(f"{canonical(name)}=={version}\n" for name, version in constraints.items())
     pathlib.Path("build").mkdir(exist_ok=True)
     pathlib.Path("build/constraints.txt").write_text(text, encoding="utf-8")
@@ -51,7 +52,7 @@ def resolve(requirements: list[str], constraints: dict[str, str]) -> dict[str, s
 
 
 def replace_pins(text: str, blocks: list[dict[str, str]], spellings: dict[str, str]) -> str:
-    """Returns a file with other pins. `blocks` are the versions in each of its blocks between blank lines."""
+    """Returns the text with new pins. `blocks` has the versions for each block of lines between blank lines."""
     written = []
     for block, versions in zip(text.rstrip("\n").split("\n\n"), blocks, strict=True):
         kept = [line for line in block.splitlines() if "==" not in line or line.startswith("#")]
@@ -61,7 +62,7 @@ def replace_pins(text: str, blocks: list[dict[str, str]], spellings: dict[str, s
 
 
 def main(upgraded: list[str]) -> None:
-    """Writes all files."""
+    """Writes all requirements files."""
     files = {kind: pathlib.Path(f"requirements{kind}.txt") for kind in ("", "-common", "-dev", "-beam", "-docs")}
     files |= {kind: pathlib.Path(f"requirements{kind}.txt") for kind in ("-gpu", "-tpu")}
     texts = {kind: path.read_text(encoding="utf-8") for kind, path in files.items()}

@@ -1,10 +1,10 @@
-"""Checks that the types of all public names are known to type checkers.
+"""Checks that type checkers can find the types of all public names.
 
     python .ci/public_types.py
 
-The public names are those of `bert_tf`, `bert_tf.api`, and of the modules, classes and functions in
-docs/reference/python. pyright counts types of other packages as known if the packages have types or stubs. Keras has
-none, and TensorFlow's are incomplete, so there are stubs in tests/typing.
+Public names are the names in `bert_tf` and `bert_tf.api`, and the names in the modules, classes and functions in
+docs/reference/python. pyright counts types of other packages as known if the packages have types or stubs. Keras has no
+types, and the types of TensorFlow are incomplete, so tests/typing contains stubs.
 """
 
 import json
@@ -26,9 +26,9 @@ def public_names() -> set[str]:
 
 
 def report_of(package: str) -> dict:
-    """Returns pyright's report of the names of a package."""
+    """Returns pyright's report on the names of a package."""
     paths = os.pathsep.join(map(str, (_ROOT, _ROOT / "tests" / "typing" / "stubs")))
-    # pyright searches the packages of the first Python.
+    # pyright uses the packages of the first Python in PATH.
     first = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     command = ["pyright", "--verifytypes", package, "--ignoreexternal", "--outputjson"]
     environment = os.environ | {"PATH": first, "PYTHONPATH": paths}

@@ -2,8 +2,7 @@
 
     PYTHONPATH=. python .ci/setting_types.py
 
-Type checkers and editors read the types from source, so they can't be made from the classes of settings when the
-program runs.
+Type checkers and editors read types from source code, so the types can't be made at run time.
 """
 
 import json
@@ -33,16 +32,16 @@ from typing import Literal, TypedDict
 
 from bert_tf.api.arguments import PathLike
 '''
-# The arguments have more types than the fields.
+# Arguments that accept more types than the fields.
 _OTHER_TYPES = {"evaluate_every": "int | str", "output_dir": "PathLike | None"}
-# Estimators have different defaults.
+# Settings whose default depends on the estimator.
 _WITHOUT_DEFAULT = ("max_seq_length",)
 
 Keys = Mapping[str, Field]
 
 
 def type_text(kind: typing.Any) -> str:
-    """Returns a type without bounds as Python source. Only values of a mapping may be of a subtype."""
+    """Returns a type, without its bounds, as Python source. A dict becomes a Mapping, which accepts subtypes."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return type_text(parts[0])
@@ -57,7 +56,7 @@ def type_text(kind: typing.Any) -> str:
 
 
 def documentation(field: Field) -> str:
-    """Returns the help of a setting, with the names of arguments, and the default."""
+    """Returns the help of a setting, with argument names in place of flags, and the default."""
     text, default = arguments.as_arguments(field.help), field.default
     if not text or "Default" in text or default in (None, "") or field.name in _WITHOUT_DEFAULT:
         return text

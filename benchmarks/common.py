@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks: data, alternating measurements, and the processes of other programs."""
+"""Functions shared by the benchmarks: data, alternating measurements, and processes of other programs."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from bert_tf.runtime.errors import InputError
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 
-# The default paths of the data, in the directory of shared data next to the checkout.
+# Default paths of the data, in the directory of shared data.
 SHARED = os.path.join(ROOT, "..", "shared")
 VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"  # the vocabulary of an uncased model
 QNLI_DIRECTORY = f"{SHARED}/data/glue/QNLI"
@@ -27,12 +27,12 @@ BOOKS_DIRECTORY = f"{SHARED}/data/pretrain"
 CODAH_DIRECTORY = f"{SHARED}/data/codah"
 WNUT_DIRECTORY = f"{SHARED}/data/ner/wnut17"
 
-# The sizes of the 6-layer checkpoint. Speed does not depend on the weights, so most benchmarks use random ones.
+# The sizes of the 6-layer checkpoint. Most benchmarks use random weights, because speed does not depend on them.
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 
 
 def write_split(directory: str, into: str, rows: int | None = None) -> str:
-    """Copies the dev set and the first `rows` rows of the training set, whose order is random; all rows if None."""
+    """Copies the dev set and the first `rows` training examples (all if None). The file has a random order."""
     os.makedirs(into, exist_ok=True)
     for name, count in (("train.tsv", rows), ("dev.tsv", None)):
         with (
@@ -44,7 +44,7 @@ def write_split(directory: str, into: str, rows: int | None = None) -> str:
 
 
 def seconds(function: Callable[..., object], *arguments: Any, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Calls a function and returns the seconds."""
+    """Calls a function and returns the seconds that it takes, as measured by `clock`."""
     start = clock()
     function(*arguments)
     return clock() - start
@@ -54,11 +54,11 @@ def medians(contenders: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[An
     """Calls contenders alternately, so that other load on the machine affects all of them equally.
 
     Args:
-      contenders: name -> function that returns a measured number, or several.
+      contenders: name -> function that returns one measured number or a list.
       rounds: number of calls of each function.
 
     Returns:
-      name -> the median, or the list of the medians.
+      name -> the median, or the list of medians.
     """
     measured: dict[Any, list[Any]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -68,7 +68,7 @@ def medians(contenders: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[An
 
 
 def command(*program: str, **options: object) -> list[str]:
-    """Returns the command of a Python program with flags."""
+    """Returns the command that runs a Python program with flags."""
     return [sys.executable, *program, *(f"--{name}={value}" for name, value in options.items())]
 
 
@@ -76,7 +76,7 @@ def finetune(model: str, data: str, output: str, **options: object) -> tuple[flo
     """Runs run_classifier.py with the config and the vocabulary of a model.
 
     Returns:
-      The seconds, and the results of the evaluation.
+      The elapsed time in seconds, and the results of the evaluation.
     """
     paths = {"vocab_file": os.path.join(model, "vocab.txt"), "bert_config_file": os.path.join(model, "config.json")}
     options = {**paths, "data_dir": data, "output_dir": output, "evaluate_every": "end", **options}
@@ -88,7 +88,7 @@ def finetune(model: str, data: str, output: str, **options: object) -> tuple[flo
 
 
 class Peer:
-    """A process that writes lines of JSON, and reads one line of JSON before each of them except the first.
+    """A process that writes a line of JSON when it is ready, and then answers each line of JSON with another line.
 
     Args:
       command: the program and its arguments.

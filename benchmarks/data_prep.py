@@ -3,16 +3,17 @@
     python -m benchmarks.data_prep [--parts=tokenization,program,...] [--text=DIRECTORY] [--rounds=3]
 
 - tokenization: the CPU seconds from text to ids on one core, compared with the original rules applied to one character
-  after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast, warm 10
-  times.
+  after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goals: first pass 5 times as
+  fast, second pass 10 times as fast.
 - program: the CPU seconds of the complete program with one worker at --dupe_factor=10, compared with the original
   algorithm (`released_preparation`). The original's time excludes the import of TensorFlow; ours includes everything.
-  Goal: 10 times as fast, or better 20 times.
-- workers: the seconds of four workers compared with one; needs four idle cores. Goal: 3.3 times as fast.
+  Goal: at least 10 times as fast.
+- workers: the seconds of four workers compared with one worker. Needs four idle cores. Goal: 3.3 times as fast.
 - memory: the peak memory of all processes together for 100 MB and 500 MB of text (the same documents in different
-  orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
-  once (proportional set size).
-All parts together take a long time. Select some with --parts. The memory part needs 3 GB of disk space.
+  orders) at --dupe_factor=1. Goals: less than 2 GB, and the same for both sizes. Memory that several processes share
+  is counted once (proportional set size).
+
+All parts together take a long time. Use --parts to select some of them. The memory part needs 3 GB of disk space.
 """
 
 import functools
@@ -45,7 +46,7 @@ LENGTH, PREDICTIONS = 128, 20
 
 
 def documents_of_books():
-    """Returns the documents of the text, each a list of sentences."""
+    """Returns the documents in --text. Each document is a list of sentences."""
     import sentencex
 
     paragraphs = []
@@ -84,25 +85,25 @@ def preparation(text, output, **options):
 
 
 def run(command):
-    """Runs a command. Returns its seconds, and the CPU seconds of its process and the processes that it waited for."""
+    """Runs a command. Returns the elapsed seconds, and the CPU seconds of the command and its child processes."""
     before, start = processor_seconds(), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - start, processor_seconds() - before
 
 
 def processor_seconds():
-    """Returns the CPU seconds of the processes that this one has waited for."""
+    """Returns the CPU seconds of all ended child processes of this process."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def add_speedup(rows, column, baseline):
-    """Returns the rows with an additional column: how many times as fast as the baseline each row is."""
+    """Returns the rows with an additional column, the speed relative to the row `baseline`."""
     return [row | {"times as fast": baseline / row[column]} for row in rows]
 
 
 def measure_tokenization(documents, directory):
-    """Returns the table rows of the two tokenizers."""
+    """Returns the table rows for the two tokenizers."""
     from benchmarks.released_tokenizer import ForgetfulTokenizer
     from bert_tf.text import Tokenizer
 
@@ -125,7 +126,7 @@ def measure_tokenization(documents, directory):
 
 
 def measure_program(documents, directory):
-    """Returns the table rows of the original algorithm, and of ours in both orders."""
+    """Returns the table rows for the original algorithm, and for this project with both orders of examples."""
     text = write_text(documents, _MEGABYTES.value, f"{directory}/program.txt")
     released = [
         sys.executable,
@@ -150,7 +151,7 @@ def measure_program(documents, directory):
 
 
 def measure_workers(documents, directory):
-    """Returns the table rows of one worker and of several."""
+    """Returns the table rows for one worker and for several workers."""
     text = write_text(documents, _WORKERS_MEGABYTES.value, f"{directory}/workers.txt")
     output = f"{directory}/workers-out"
 
@@ -165,7 +166,7 @@ def measure_workers(documents, directory):
 
 
 def measure_memory(documents, directory):
-    """Returns the table rows of the texts of --memory_megabytes."""
+    """Returns a table row for each size in --memory_megabytes."""
     rows = []
     for megabytes in map(int, _MEMORY_MEGABYTES.value):
         text = write_text(documents, megabytes, f"{directory}/memory.txt")

@@ -4,11 +4,11 @@
 
 The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores.
 
-The second table shows the processor time of one of several workers, and the bytes that it reads from the system. Both
-are divided by the number of sequences in the global batches. In the row "reads all", the worker reads the files from
-beginning to end and skips the records of the others. In "reads its own", it reads only its own records. The workers are
-simulated: an `InputContext` selects a part of each batch. The first passes, which read the headers of all records, are
-not counted; the last line shows their cost. The program takes about two minutes.
+The second table shows the processor time of one of several workers, and the bytes that the worker reads from the
+system. Both numbers are divided by the number of sequences in the global batches. In the row "reads all", the worker
+reads all files completely and skips the records of the other workers. In the row "reads its own", it reads only its own
+records. The workers are simulated: an `InputContext` selects a part of each batch. The first passes, which read the
+headers of all records, are not counted; the last line shows their cost. The program takes about two minutes.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ def released_pipeline(paths, features):
 
 
 def sequences_per_second(dataset):
-    """Measures a pass over the number of records of the files, after five batches for warming up."""
+    """Returns the speed of one pass over the records, after five batches for warming up."""
     batches = iter(dataset)
     for _ in range(5):
         next(batches)
@@ -90,7 +90,7 @@ def bytes_read():
 
 
 def costs(dataset):
-    """Returns the microseconds of processor time and the bytes read per record of the global batches."""
+    """Returns the microseconds of processor time and the bytes read, per record of the global batches."""
     batches = iter(dataset)
     batches_per_pass = max(1, _RECORDS.value // _WORKERS_BATCH.value)
     for _ in range(batches_per_pass):
@@ -103,7 +103,7 @@ def costs(dataset):
 
 
 def workers_table(shards, features, masker):
-    """Returns a table row for each number of workers, with the medians over all rounds."""
+    """Returns table rows for each number of workers, with the medians over all rounds."""
     rows = []
     for workers in _WORKERS:
         context = tf.distribute.InputContext(workers, 0, workers)

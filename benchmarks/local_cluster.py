@@ -1,10 +1,10 @@
-"""Runs several workers as processes of this machine."""
+"""Makes TF_CONFIG for several workers on this machine."""
 
 import json
 import random
 import socket
 
-# The system does not assign ports of this range to connections, so no connection takes a worker's port.
+# The system does not assign ports in this range to outgoing connections, so no connection uses a worker's port.
 _PORTS = range(20_000, 32_000)
 
 
@@ -15,7 +15,7 @@ def worker_configs(count: int) -> list[str]:
         port = random.SystemRandom().choice(_PORTS)
         try:
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError:  # another process uses this port
+        except OSError:  # another process is using this port
             continue
         addresses.append(f"127.0.0.1:{port}")
     return [

@@ -3,8 +3,9 @@
     python -m benchmarks.long_documents --model=DIRECTORY [--data=DIRECTORY] [--documents=60] [--seeds=3]
     [--dtype=bfloat16]
 
-The task is to name the author of a part of a book. A document has whole paragraphs, and at least 513 tokens. Every
-second document is for testing. All settings train for the same number of steps, and on the same number of sequences.
+The task is to predict the author of a part of a book. A document consists of complete paragraphs, and has at least 513
+tokens. Every second document is for testing. All settings train for the same number of steps, and on the same number of
+sequences.
 """
 
 import collections
@@ -37,7 +38,7 @@ _LEAST_TOKENS = 513
 
 
 def documents_of(path, tokenizer):
-    """Yields the documents of a book, with their numbers of tokens."""
+    """Yields each document of a book with its number of tokens."""
     paragraphs, tokens = [], 0
     with open(path, encoding="utf-8") as reader:
         for line in filter(str.strip, reader):

@@ -1,4 +1,4 @@
-"""Describes the machine and the library versions of a measurement."""
+"""Describes the machine and the library versions that a measurement used."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import bert_tf
 from benchmarks.common import answer
 from bert_tf.checkpoints.run_directory import git_commit
 
-# Linux's names of the instruction sets that the speed of matrix multiplications depends on.
+# Instruction sets that determine the speed of matrix multiplications, with their names in Linux.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 _PEERS = ("torch", "transformers", "sentence-transformers")
 _FIND_PEERS = f"""
@@ -22,7 +22,7 @@ print(json.dumps(versions))
 
 
 def peer_versions(python: str) -> dict[str, str]:
-    """Returns the versions of PyTorch and the peers in an environment, and the name of PyTorch's GPU under "GPU"."""
+    """Returns the versions of PyTorch and other libraries in an environment. The key "GPU" has the name of the GPU."""
     return answer([python, "-c", _FIND_PEERS])
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.memory [--size=large] [--max_seq_length=512] [--batches=1,2,4]
 
-For each row a separate process runs two steps. Its peak is the largest resident set that the system has recorded. The
-memory for activations and gradients is the peak minus the memory after the model and the optimizer were built.
+For each row a separate process runs two steps. The peak is the largest resident set size of the process. The memory for
+activations and gradients is the peak minus the memory after the model and the optimizer were built.
 BERT_LARGE takes about ten minutes on 4 idle cores.
 """
 

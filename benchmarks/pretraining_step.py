@@ -35,7 +35,7 @@ def make_batch(config, batch_size, length):
 
 
 def our_step(config, batch, dtype="float32", **options):
-    """Returns a function that runs our training steps, always on the same batch."""
+    """Returns a function that runs this project's training steps, always on the same batch."""
     trainer = make_trainer(batch["input_ids"].shape[0], config, dtype, **options)
     return steps_of(trainer, iter(tf.data.Dataset.from_tensors(batch).repeat()))
 
@@ -68,10 +68,10 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, jit_compile
 
 @contextlib.contextmanager
 def without_products():
-    """Replaces matrix multiplications by filling the result with one number, in steps that are traced in this context.
+    """Context manager: steps traced inside it replace the result of every matrix multiplication by a constant.
 
-    The remaining time is a lower bound of a step with faster matrix multiplications. On a CPU without bfloat16
-    instructions, which emulates them, this measures the remaining time of a step on a CPU with these instructions.
+    The time of such a step is a lower bound for steps with faster matrix multiplications. On a CPU that emulates
+    bfloat16, it is the time of all other operations, as on a CPU with bfloat16 instructions.
     """
     with (
         mock.patch.object(layers, "matmul", _filled_product),
@@ -83,7 +83,7 @@ def without_products():
 
 
 def _filled_product(a, b, transpose_b=False):
-    """Returns a tensor of the shape and type of the product, filled with one number. Its gradients are filled too."""
+    """Returns a constant tensor with the shape and type of the matrix product. The gradients are constant too."""
 
     def filled(shape, number, dtype):
         return tf.fill(shape, tf.cast(tf.reshape(number, [-1])[0], dtype))

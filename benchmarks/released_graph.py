@@ -1,4 +1,4 @@
-"""The baseline of the training benchmarks: a pre-training step with the same operations as the original graph.
+"""Baseline for the training benchmarks: a pre-training step with the same operations as the original graph.
 
 As in the original, no operations are fused or combined. Query, key and value have separate matrix multiplications.
 Layer normalisation computes moments, and GELU's tanh form computes a cube. Dropout is TensorFlow's. Losses are computed

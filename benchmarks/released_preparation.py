@@ -1,4 +1,4 @@
-"""The algorithm of the original create_pretraining_data.py, rewritten as the baseline for data preparation.
+"""Baseline for data preparation: the algorithm of the original create_pretraining_data.py, rewritten.
 
     python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
@@ -18,7 +18,7 @@ from benchmarks.released_tokenizer import ForgetfulTokenizer
 
 
 def read_documents(paths, tokenizer, rng):
-    """Returns shuffled documents, each a list of sentences, which are lists of tokens."""
+    """Returns the shuffled documents. A document is a list of sentences, and a sentence is a list of tokens."""
     documents = [[]]
     for path in paths:
         with tf.io.gfile.GFile(path, "rb") as reader:

@@ -1,4 +1,4 @@
-"""The original tokenizer's rules, applied to one character after the other without a cache, as a baseline for ours."""
+"""Baseline for the tokenizer: the original rules, applied to one character after the other, without a cache."""
 
 import unicodedata
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.retrieval --models=DIRECTORY,DIRECTORY [--squad_file=FILE] [--poolings=auto,mean,cls]
 
-The corpus has all different paragraphs of the file. The baseline is TF-IDF of scikit-learn with its default settings.
+The corpus has all distinct paragraphs of the file. The baseline is scikit-learn's TF-IDF with default settings.
 """
 
 import json
@@ -22,7 +22,7 @@ _POOLINGS = flags.DEFINE_list("poolings", ["auto", "mean", "cls"], "Poolings to 
 
 
 def questions_of(path):
-    """Returns the questions of a file, the index of each question's paragraph, and the different paragraphs."""
+    """Returns the questions of a file, the index of each question's paragraph, and the distinct paragraphs."""
     with open(path, encoding="utf-8") as reader:
         articles = json.load(reader)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -34,7 +34,7 @@ def questions_of(path):
 
 
 def scores(queries, corpus, answers):
-    """Returns the scores of a search in percent, and the mean cosine similarity of two different paragraphs."""
+    """Returns the scores of a search in percent, and the mean cosine similarity of pairs of paragraphs."""
     found, _ = sentence_vectors.search(queries, corpus, len(corpus))
     ranks = 1 + np.argmax(found == answers[:, None], axis=1)
     units = sentence_vectors.unit_vectors(corpus)

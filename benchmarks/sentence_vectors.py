@@ -1,6 +1,6 @@
 """Computes the vectors of sentences with this project or with sentence-transformers; see benchmarks/side_by_side.py.
 
-Each contender is a separate process on all cores that the command may use. It uses a GPU if it finds one.
+Each contender is a separate process, on all cores that the command may use. It uses a GPU if one is available.
 """
 
 import os
@@ -14,7 +14,7 @@ from benchmarks.common import QNLI_DIRECTORY, answer
 from bert_tf.runtime import files
 
 SENTENCES = 3000
-# Both scripts read the sentences, encode one batch, then encode all, and print the seconds for all.
+# Both scripts read the sentences, encode one batch, then encode all sentences, and print the seconds for all.
 _OURS = """
 import json, sys, time
 import numpy as np
@@ -44,14 +44,14 @@ np.save(vectors, found.float().cpu().numpy())
 
 
 def sentences() -> list[str]:
-    """Returns the questions and sentences of QNLI's training set, in turn."""
+    """Returns questions and sentences of QNLI's training set, alternating."""
     with open(os.path.join(QNLI_DIRECTORY, "train.tsv"), encoding="utf-8") as reader:
         next(reader)
         return [text for line in reader for text in line.split("\t")[1:3]][:SENTENCES]
 
 
 def measure(python: str | None, model: str, dtype: str) -> tuple[dict[str, float], np.ndarray]:
-    """Runs sentence-transformers with an interpreter, or this project if it is None. Returns seconds and vectors."""
+    """Runs sentence-transformers in the interpreter `python`, or this project if None. Returns seconds and vectors."""
     program = [sys.executable, "-c", _OURS] if python is None else [python, "-c", _THEIRS]
     with tempfile.TemporaryDirectory() as directory:
         texts, vectors = os.path.join(directory, "texts.json"), os.path.join(directory, "vectors.npy")

@@ -12,13 +12,17 @@ A classifier of BERT-base's size with random weights is exported. The contenders
 - Hugging Face's model and tokenizer on PyTorch, in float32 and bfloat16
 - Hugging Face's model in ONNX Runtime
 
-They alternate, so that other load on the machine affects all of them equally. The first table is for one text of 128
-tokens at a time. The second one compares batches of 32 QNLI pairs with the same batches padded to 128 tokens. The third
-one has the time from the start of a process to its first answer. The fourth one compares the answers to QNLI pairs with
-those of the exported model; with --model_dir=RUN, they are the answers of a finished run on pairs of texts. Every
-contender uses `--threads` threads. The exported model runs as in `bert_tf.predict`, which arranges the weights for the
-CPU once; TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment turns this off. The program takes about five minutes, and
-2 GB of memory per contender.
+The contenders alternate, so that other load on the machine affects all of them equally. There are four tables:
+
+1. the latency of one text of 128 tokens
+2. the throughput on batches of 32 QNLI pairs, as they are and padded to 128 tokens
+3. the time from the start of a process to its first answer
+4. the contenders' answers to QNLI pairs, compared with the answers of the exported model
+
+With --model_dir=RUN, the model is a finished run on pairs of texts. Every contender uses `--threads` threads. The
+exported model runs as in `bert_tf.predict`, which arranges the weights for the CPU once; to turn this off, set
+TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0 in the environment. The program takes about five minutes, and 2 GB of memory per
+contender.
 """
 
 import csv
@@ -53,7 +57,7 @@ _ROLE = flags.DEFINE_enum("role", "main", _ROLES, "Used by the program itself.")
 _DIRECTORY = flags.DEFINE_string("directory", None, "Used by the program itself: the exported model.")
 
 LITE_FILES = {"int8": LITE_INT8_FILE, "float32": LITE_FILE}
-# Contender -> its role, and the file that it reads.
+# Name of a contender -> role, and the file that it reads.
 ID_MODELS = {
     "exported float32, ONNX Runtime": ("onnxruntime", "ids.onnx"),
     "exported int8, ONNX Runtime": ("onnxruntime", "ids_int8.onnx"),
@@ -64,7 +68,7 @@ BATCH = 32
 
 
 def has_module(name):
-    """Returns whether a package is installed."""
+    """Returns True if a package is installed."""
     return importlib.util.find_spec(name) is not None
 
 
@@ -85,7 +89,7 @@ def export(directory):
     keras.utils.set_random_seed(0)
     tokenizer, labels, inputs = Tokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
-    # Biases are initially 0 and scales 1. TensorFlow would remove both, so that no operations would be fused.
+    # Initially, biases are 0 and scales are 1. TensorFlow would remove them, and would then fuse no operations.
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
     encoder = InferenceEncoder(model.encoder, _DTYPE.value, head=model.head)
@@ -147,7 +151,7 @@ def serve(directory):
 
 
 def serve_litert(directory):
-    """Runs a worker like `serve` with LiteRT."""
+    """Runs a worker like `serve`, with LiteRT."""
     start = time.perf_counter()
     from bert_tf.serving.lite_model import LiteModel
 
@@ -165,7 +169,7 @@ def serve_litert(directory):
 
 
 def serve_ids(path, engine):
-    """Runs a worker like `serve` with an ONNX model, which takes ids, in ONNX Runtime or OpenVINO."""
+    """Runs a worker like `serve`, with an ONNX model in ONNX Runtime or OpenVINO. The model takes ids."""
     start = time.perf_counter()
     from bert_tf.serving.answering import softmax
     from bert_tf.text import Tokenizer, packing
@@ -202,7 +206,11 @@ def serve_ids(path, engine):
 
 
 def answer_requests(choose):
-    """Answers the requests on standard input: with probabilities, or with the seconds of what `choose` returns."""
+    """Answers the requests on standard input with probabilities, or with the seconds that each batch takes.
+
+    Args:
+      choose: returns the function that answers the batches of a request.
+    """
     for line in sys.stdin:
         request = json.loads(line)
         answer, batches = choose(request), request["batches"]
@@ -222,11 +230,11 @@ class Contender(Peer):
         self.startup["all"] = time.perf_counter() - start
 
     def seconds(self, batches, padded=False):
-        """Returns the seconds of each batch of pairs."""
+        """Returns the seconds that each batch of pairs takes."""
         return self.ask({"batches": batches, "padded": padded, "answers": False})
 
     def probabilities(self, batches):
-        """Returns the probabilities of the classes [pairs, classes]."""
+        """Returns the probabilities [pairs, classes]."""
         return np.concatenate(self.ask({"batches": batches, "padded": False, "answers": True}))
 
 
@@ -317,7 +325,7 @@ def main(_):
 
 
 def agreement(answers):
-    """Returns the rows of a table that compares probabilities with those of the first contender."""
+    """Returns the rows of a table that compares the probabilities with the first contender's."""
     first = next(iter(answers.values()))
     return [
         {
@@ -330,7 +338,7 @@ def agreement(answers):
 
 
 def latencies(reporting, measured):
-    """Returns a table of the milliseconds of each contender, also as multiples of ours."""
+    """Returns a table of each contender's milliseconds, also relative to the exported model."""
     medians = {name: 1e3 * statistics.median(values) for name, values in measured.items()}
     ours = next(iter(medians.values()))
     return reporting.table(

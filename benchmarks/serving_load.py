@@ -2,13 +2,15 @@
 
     python -m benchmarks.serving_load --model=exported/qnli --minutes=10
 
-The server exists only for this test. It has the REST interface of TensorFlow Serving, and runs the code of
-`bert_tf.predict`. About 7 of 10 requests are valid, with texts of 1 to 600 words in all the forms of
-docs/howto/serve.md. Two are hostile: broken JSON, wrong types, strange or very long texts. One is cancelled by its
-client after half of it was sent or before it is answered. Every other request must get predictions or an error message.
-The exit status is 1 if one does not, or if the server ends.
+The server is only for this test. It has the REST interface of TensorFlow Serving, and runs the code of
+`bert_tf.predict`. The client sends three types of requests:
 
-The test takes half a minute to start, and then --minutes.
+- About 70% are valid, with texts of 1 to 600 words in all formats of docs/howto/serve.md.
+- About 20% are hostile: invalid JSON, wrong types, strange or very long texts.
+- About 10% are cancelled after one half was sent, or before the answer.
+
+Every request that is not cancelled must get predictions or an error message. Otherwise, or if the server ends, the exit
+status is 1. The test takes half a minute to start, and then --minutes.
 """
 
 import argparse
@@ -34,7 +36,7 @@ from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportedModel
 
-# Memory at the end is compared with memory after this fraction of the time.
+# The memory at the end is compared with the memory after this fraction of the time.
 _WARM_UP = 0.2
 _MAX_BODY, _MAX_INSTANCES = 1 << 24, 1000
 _SECONDS_TO_SEND = 30.0
@@ -50,15 +52,15 @@ _NOT_REQUESTS = (
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one client. `models` are the signatures by name. Only a few requests are computed at the same time."""
+    """Answers one client. `models` maps names to signatures. Only a few requests are computed at the same time."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _SECONDS_TO_SEND  # the longest wait for a client that has sent only half of its request
+    timeout = _SECONDS_TO_SEND  # seconds to wait for the rest of a request
     models: Mapping[str, ExportedModel]
     slots = threading.Semaphore(os.cpu_count() or 1)
 
     def do_POST(self) -> None:
-        """Answers with predictions or an error, as JSON."""
+        """Sends predictions or an error as JSON."""
         status = 200
         try:
             answer = self.predict(self._body())
@@ -82,7 +84,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return body
 
     def predict(self, body: bytes) -> dict[str, Any]:
-        """Returns the answer to a request by rows ("instances") or by columns ("inputs").
+        """Returns the answer to a request with rows ("instances") or columns ("inputs").
 
         Raises:
           InputError: if the request is invalid.
@@ -108,7 +110,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _rows(columns: object, model: ExportedModel) -> object:
-    """Returns the examples of a request by columns. A model with one input also takes them without its name."""
+    """Returns the examples of a request with columns. For a model with one input, the name can be omitted."""
     if not isinstance(columns, dict):
         return columns
     lists = list(columns.values())
@@ -130,7 +132,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def start_server(models: Mapping[str, ExportedModel]) -> Server:
-    """Starts to serve the signatures of a model in threads of this process, on a free port."""
+    """Starts a server for the signatures of a model, in threads of this process, on a free port."""
     server = Server(("127.0.0.1", 0), type("HandlerOfModel", (Handler,), {"models": models}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
@@ -141,7 +143,7 @@ class Results:
     """The results of all clients.
 
     Attributes:
-      seconds: kind of request -> the time to each answer.
+      seconds: type of request -> the time until each answer.
       cancelled: the number of requests that were cancelled.
       wrong: descriptions of wrong answers.
     """
@@ -152,7 +154,7 @@ class Results:
 
 
 def run_client(port: int, inputs: list[str], dice: random.Random, end: float, results: Results) -> None:
-    """Sends one request after the other until the time `end`."""
+    """Sends one request after the other until `end`."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     while time.monotonic() < end:
         kind = dice.choices(("valid", "hostile", "cancelled"), (7, 2, 1))[0]
@@ -178,7 +180,7 @@ def run_client(port: int, inputs: list[str], dice: random.Random, end: float, re
 
 
 def valid_body(inputs: list[str], dice: random.Random) -> bytes:
-    """Returns a request of one to four examples, in one of the forms of docs/howto/serve.md."""
+    """Returns a request with one to four examples, in one of the formats of docs/howto/serve.md."""
 
     def text() -> str:
         words = int(600 ** dice.random())  # few long texts, many short ones
@@ -196,7 +198,7 @@ def valid_body(inputs: list[str], dice: random.Random) -> bytes:
 
 
 def hostile_body(inputs: list[str], dice: random.Random) -> bytes:
-    """Returns an invalid request, a damaged one, or one with strange texts."""
+    """Returns an invalid or damaged request, or a request with strange texts."""
     kind = dice.randrange(3)
     if kind == 0:
         return dice.choice(_NOT_REQUESTS)
@@ -208,7 +210,7 @@ def hostile_body(inputs: list[str], dice: random.Random) -> bytes:
 
 
 def _cancel(port: int, body: bytes, dice: random.Random) -> None:
-    """Sends a request or a part of it, and closes the connection before it is answered."""
+    """Sends a request or a part of it, and closes the connection before the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.putrequest("POST", _PATH)
     connection.putheader("Content-Length", str(len(body)))

@@ -1,4 +1,4 @@
-"""Compares this project with other libraries in one session, and makes one table, as text and CSV.
+"""Compares this project with other libraries in one session, and writes a table as text and CSV.
 
     python -m benchmarks.side_by_side --model=DIRECTORY --compare_python=PATH
         [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
@@ -6,26 +6,26 @@
 
 DIRECTORY is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
 interpreter of an environment with torch and transformers, and with sentence-transformers for `vectors`. The contenders
-run one after the other in separate processes, on all cores that the command may use. Each line has a ratio: our seconds
-divided by the other contender's. Less than 1 is faster.
+run one after the other in separate processes, on all cores that the command may use. Each row has a ratio: the seconds
+of this project divided by the seconds of the other library. If it is less than 1, this project is faster.
 
-The table shows how both contenders, ours first, pad their batches and whether they group them by length. "to the
-longest" means the longest sequence of the batch. On a CPU without bfloat16 instructions, both contenders emulate these
-instructions. The CSV file has the description of the machine on each line.
+For each contender, the table shows the padding of batches and whether sequences are grouped by length. The entry for
+this project is first. "to the longest" means the longest sequence of the batch. On a CPU without bfloat16 instructions,
+both contenders emulate these instructions. Each row of the CSV file has the description of the machine.
 
 qnli-1000, qnli, codah, wnut17: fine-tuning against transformers. `--sizes=base` trains BERT_BASE from random weights
 instead of DIRECTORY. Both sides train on the same examples in the same batches and order, and evaluate on the same
 examples. "training" is the time of the training loop, including the tracing of graphs. "start to scores" is the time of
-the whole program. The score is the accuracy on the dev set.
+the complete program. The score is the accuracy on the dev set.
 
-vectors: the vectors of 3,000 sentences against sentence-transformers. "encoding" is the time after the first batch.
-"start to end" includes loading the model. The score is the largest difference from sentence-transformers' float32
-vectors.
+vectors: the vectors of 3,000 sentences, compared with sentence-transformers. "encoding" is the time after the first
+batch. "start to end" includes loading the model. The score is the largest difference from sentence-transformers'
+float32 vectors.
 
-workers: a training step of two workers on one core each, against twice the speed of one process. In a step, the two
-workers train on two batches and the process on one; see benchmarks/weak_scaling.py. This task needs two cores.
+workers: a training step of two workers, compared with one process. Each worker has one core and its own batch, so equal
+times mean twice the speed; see benchmarks/weak_scaling.py. This task needs two cores.
 
-With MiniLM's size, fine-tuning takes one to three minutes per task and side on two cores.
+With the size of MiniLM, fine-tuning on two cores takes each contender one to three minutes per task.
 """
 
 import csv
@@ -68,7 +68,7 @@ class Job:
       task_name: the value of --task_name.
       directory: the directory of the data.
       rows: number of training examples to use; None for all.
-      epochs: number of passes over them.
+      epochs: number of passes over these examples.
       batch: examples per step.
     """
 
@@ -97,12 +97,12 @@ _EPOCHS = flags.DEFINE_integer(
     "epochs", None, "Epochs of fine-tuning. Default: 3 for qnli-1000, otherwise 1.", lower_bound=1
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 1, "Runs of each contender; the table shows medians.", lower_bound=1)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are truncated.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer ones are truncated.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "side_by_side.csv"), "CSV file for the table.")
 
 
 def ours(job: Job, directory: str, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, float]:
-    """Runs run_classifier.py, and returns its seconds and its accuracy."""
+    """Runs run_classifier.py, and returns the seconds and the accuracy."""
     output = os.path.join(directory, "output")
     shutil.rmtree(output, ignore_errors=True)
     arguments = {
@@ -126,7 +126,7 @@ def ours(job: Job, directory: str, data: str, model: str, has_weights: bool, dty
 
 
 def theirs(job: dict[str, Any], directory: str) -> dict[str, float]:
-    """Runs transformers, and returns its seconds and its accuracy."""
+    """Runs transformers, and returns the seconds and the accuracy."""
     path = os.path.join(directory, "job.json")
     files.write_json(path, job)
     start = time.perf_counter()
@@ -135,7 +135,7 @@ def theirs(job: dict[str, Any], directory: str) -> dict[str, float]:
 
 
 def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> dict[str, Any]:
-    """Returns the examples and batches of a job as used by this project."""
+    """Returns the same examples and batches as this project uses."""
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(_LEARNING_RATE), job.batch, seed=_SEED)
     settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training, num_train_epochs=job.epochs)
     config = BertConfig.from_json_file(os.path.join(model, "config.json"))
@@ -239,12 +239,12 @@ def compared(
     run: Callable[[], Sequence[dict[str, float]]],
     score: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Runs both contenders alternately, and yields a table row for each measure, with medians.
+    """Runs both contenders alternately, and yields a table row with medians for each measure.
 
     Args:
       labels: the first columns.
-      measures: maps each measure to the padding and the grouping by length of both contenders.
-      run: runs this project, then the other contender. Returns for each the seconds of each measure, and the score.
+      measures: measure -> the padding of both contenders, and whether they group by length.
+      run: runs this project, then the other contender. Returns the seconds of each measure and the score for both.
       score: the name of the score; "" if there is none.
     """
     rounds = [run() for _ in range(_ROUNDS.value)]

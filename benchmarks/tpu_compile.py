@@ -4,16 +4,16 @@
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
         [--lengths=FILE --cores=8]
 
-TensorFlow traces the training loop's own step in the form that runs on a TPU. The TPU's compiler, libtpu, compiles it
-for one core in a separate environment. If there is none, the program prints the commands that make it. BERT_BASE takes
-one or two minutes on 2 idle cores, and 5 GB of memory.
+TensorFlow traces the step of the training loop in the form that runs on a TPU. The TPU's compiler, libtpu, compiles
+the step for one core in a separate environment. If the environment does not exist, the program prints the commands that
+make it. BERT_BASE takes one or two minutes on 2 idle cores, and 5 GB of memory.
 
 The numbers are the compiler's estimates, for comparing variants of a step. They do not include the time of some
 operations: see the note that the program prints.
 
-With --lengths, a file with the number of tokens of a sequence on each line, it also compiles the step with packed rows.
-The training programs' own code chooses the rows for --cores cores, which share the sequences of a step. The time of a
-step includes the mean number of spill micro-batches in other steps.
+--lengths is a file with the number of tokens of one sequence on each line. With this flag, the program also compiles
+the step with packed rows. The code of the training programs chooses the rows for --cores cores, which share the
+sequences of a step. The time includes the mean number of spill micro-batches, measured on other steps.
 
 The exit status is 0 if the step fits into the core's memory, 1 if it does not, and 2 after any other error.
 """
@@ -46,7 +46,7 @@ _ENVIRONMENT = os.path.join("build", "tpu_compiler")
 _PACKAGES = ("jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1")
 _TOP = 10
 _GIB = 2**30
-_STEPS = 256  # in the sample that rows are chosen from, and in the one that they are measured on
+_STEPS = 256  # in the sample that selects the rows, and in the sample that measures them
 _UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}
 
 _TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips, such as v5e:2x2 or v4:2x2x1.")
@@ -87,13 +87,13 @@ CORES = {
 
 
 def environment_commands() -> str:
-    """Returns the commands that make the environment."""
+    """Returns the commands that make the compiler's environment."""
     python = os.path.join(_ENVIRONMENT, "bin", "python")
     return f"    {sys.executable} -m venv {_ENVIRONMENT}\n    {python} -m pip install {' '.join(_PACKAGES)}"
 
 
 def core_of(topology: str) -> Core:
-    """Returns the core of a topology such as "v5e:2x2".
+    """Returns the type of core in a topology such as "v5e:2x2".
 
     Raises:
       InputError: if the generation is unknown.
@@ -108,7 +108,7 @@ def start_compiler(topology: str, python: str) -> Peer:
     """Starts the process of the compiler.
 
     Raises:
-      InputError: if there is no environment, or the topology is unknown.
+      InputError: if the environment does not exist, or the topology is unknown.
     """
     remedy = f"Make the environment:\n{environment_commands()}"
     try:
@@ -127,7 +127,7 @@ def trace(
     task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
     """Traces the step and returns the fields of `tpu_step.Step`. `changes` are passed to `BertConfig.named`."""
-    from benchmarks import tpu_step  # imported here, because TensorFlow's import takes seconds
+    from benchmarks import tpu_step  # imported here because importing TensorFlow takes seconds
     from bert_tf.config import BertConfig
 
     config = BertConfig.named(size, **changes)
@@ -159,10 +159,10 @@ class Rows(NamedTuple):
 
     Attributes:
       packer: the packer with the shape of a step.
-      spills: the mean number of spill micro-batches in steps that have some, of the core that has most of them.
-      share: the fraction of the steps that have some.
-      gap: the share of the computed positions that are padding.
-      flops: floating-point operations of a core's step without padding.
+      spills: the mean number of spill micro-batches in steps that have some, on the core with the most.
+      share: the fraction of the steps that have spill micro-batches.
+      gap: the fraction of the computed positions that are padding.
+      flops: floating-point operations of one core's step without padding.
     """
 
     packer: "Packer"
@@ -173,7 +173,7 @@ class Rows(NamedTuple):
 
 
 def chosen_rows(lengths: np.ndarray, config: "BertConfig") -> Rows:
-    """Chooses rows from a sample of steps, and measures them on other steps."""
+    """Chooses the rows from a sample of steps, and measures spills and padding on other steps."""
     from benchmarks.tpu_step import predictions_of
     from bert_tf.text.placement import Packer, Sizes
 
@@ -224,7 +224,7 @@ def compiled(compiler: Peer, rows: Rows | None = None) -> tuple[dict, dict]:
 
 
 def memory_of(report: dict) -> dict[str, float]:
-    """Returns the memory of a step by purpose, in GiB. Works also if the compiler reports that it does not fit.
+    """Returns the memory of a step by purpose, in GiB, also if the compiler reports that the step does not fit.
 
     Raises:
       InputError: if the compiler reports another error.
@@ -244,7 +244,7 @@ def memory_of(report: dict) -> dict[str, float]:
 
 
 def print_memory(report: dict, core: Core) -> bool:
-    """Prints whether the step fits, and returns it."""
+    """Prints the memory of a step. Returns True if the step fits."""
     gib = memory_of(report)
     peak = sum(gib.values())
     parts = ", ".join(f"{name} {size:.2f}" for name, size in gib.items())
@@ -255,9 +255,9 @@ def print_memory(report: dict, core: Core) -> bool:
 
 
 def source_of(name: str, sources: Mapping[str, str]) -> str:
-    """Returns the source lines of an operation of the compiled program.
+    """Returns the source lines of an operation in the compiled program.
 
-    The name of a gradient's operation starts with the name of the operation that was differentiated.
+    The name of a gradient's operation starts with the name of the differentiated operation.
 
     Args:
       name: the name in the program, which can be longer than the name in the graph.
@@ -274,7 +274,7 @@ def source_of(name: str, sources: Mapping[str, str]) -> str:
 
 
 def print_operations(instructions: list, sources: dict[str, str], core: Core, milliseconds: float) -> None:
-    """Prints the most expensive operations, one row for all layers."""
+    """Prints the most expensive operations. Equal operations of all layers share a row."""
     totals, counts = collections.Counter(), collections.Counter()
     for cycles, times, name, shape in instructions:
         key = (
@@ -294,11 +294,11 @@ def print_operations(instructions: list, sources: dict[str, str], core: Core, mi
 
 
 def print_packed(core: Core, padded: float | None) -> bool:
-    """Compiles the step with packed rows, prints it, and returns whether it fits.
+    """Compiles the step with packed rows and prints the estimates. Returns True if the step fits.
 
     Args:
       core: the core.
-      padded: milliseconds of the padded step, if it fits.
+      padded: milliseconds of the padded step; None if it does not fit.
     """
     from bert_tf.config import BertConfig
 
@@ -311,7 +311,7 @@ def print_packed(core: Core, padded: float | None) -> bool:
     print(f"\npacked rows of a core: {shape.rows} of {_LENGTH.value} positions, padded: {_BATCH.value}")
     print(f"steps with spill micro-batches: {rows.share:.1%}; {rows.spills:.1f} of {shape.spill_rows} rows in each")
     print(f"padding in packed rows: {rows.gap:.1%} of the positions")
-    # The compiler's memory grows with each program, so each has a process of its own.
+    # The compiler's memory grows with each program, so each program gets a new process.
     with start_compiler(_TOPOLOGY.value, PYTHON.value) as compiler:
         report, _ = compiled(compiler, rows)
     if "error" not in report:

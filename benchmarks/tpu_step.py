@@ -27,7 +27,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))
 
 
 class OneCore(tf.distribute.TPUStrategy):
-    """A strategy that looks like a TPU with one core. It runs on the first CPU device."""
+    """A strategy that imitates a TPU with one core. It runs on the first CPU device."""
 
     def __init__(self) -> None:
         tf.distribute.Strategy.__init__(self, OneDeviceExtended(self, "/cpu:0"))
@@ -43,7 +43,7 @@ def predictions_of(length: int) -> int:
 
 
 def make_packed_batch(task: str, batch_size: int, length: int, packer: Packer) -> dict[str, Any]:
-    """Makes a packed batch of one core. Only its shapes matter, so its sequences have one token."""
+    """Makes a packed batch for one core. Only the shapes matter, so the sequences have one token."""
     count = predictions_of(length)
     sizes, ones = Sizes.of(np.ones((batch_size, 1), int)), np.ones(batch_size, np.int32)
     tokens = Tokens(dict.fromkeys(("input_ids", "segment_ids"), (ones, 0)), np.arange(batch_size), ones)
@@ -64,7 +64,7 @@ def make_packed_batch(task: str, batch_size: int, length: int, packer: Packer) -
 
 
 def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
-    """Makes a batch of zeros, since only its shapes matter."""
+    """Makes a batch of zeros, because only the shapes matter."""
 
     def zeros(*shape: int) -> tf.Tensor:
         return tf.zeros([batch_size, *shape], tf.int32)
@@ -88,8 +88,8 @@ class Step:
 
     Attributes:
       stablehlo: the program, as a StableHLO portable artifact.
-      sources: for each operation, the two innermost lines of `bert_tf` that made it, such as
-        "model/layers.py:125 > model/cpu_kernels.py:86".
+      sources: for each operation, the two innermost source lines of `bert_tf` that created it, such as
+        "model/base_layers.py:116 > model/cpu_kernels.py:86".
       flops: floating-point operations of the matrix multiplications of a step.
       parameters: the number of trained parameters.
     """
@@ -108,8 +108,8 @@ def trace_step(
     Args:
       task: one of `TASKS`.
       config: the model's config.
-      batch_size: number of sequences of the core.
-      length: number of tokens of a sequence.
+      batch_size: number of sequences per step.
+      length: number of tokens per sequence.
       packer: the shape of packed rows; None for a padded batch.
       **settings: other fields of `TrainingConfig`.
     """
@@ -152,7 +152,7 @@ def _sources(graph: tf.Graph) -> dict[str, str]:
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
-    """Yields the operations of a graph, then the operations of the functions that it calls."""
+    """Yields the operations of a graph, and then of the functions that the graph calls."""
     functions = {}
     for operation in graph.get_operations():
         yield operation

@@ -1,14 +1,14 @@
-"""Makes a table of the largest batch of a TPU core and of the estimated step, without a TPU.
+"""Makes a table of the largest batch per TPU core and the estimated step time, without a TPU.
 
     python -m benchmarks.tpu_table [--generations=v5e,v4] [--sizes=base,large] [--max_seq_lengths=128,512]
         [--results=build/tpu_table.jsonl] [--python=PATH]
 
 The step is a pre-training step in bfloat16. The batch is a power of two. As in `tpu_compile`, libtpu compiles the step
 for one core. To save time, it compiles models with 2 and 4 layers. Each further layer adds the same memory and time, so
-the values of 12 or 24 layers are extrapolated linearly from these two.
+the values for 12 or 24 layers are extrapolated linearly from these two models.
 
-Each cell takes minutes on 2 idle cores. It is added to the file `--results` and is not computed again. The table shows
-the cells in this file. `tpu_compile` compiles a complete model.
+Each cell of the table takes minutes on 2 idle cores. The program adds each cell to the file --results, does not
+compute it again, and prints the cells in this file. To compile a complete model, use `tpu_compile`.
 """
 
 import concurrent.futures
@@ -58,9 +58,10 @@ def extrapolated(shallow: Estimate, deep: Estimate, layers: int) -> Estimate:
 
 
 def exceeds(estimate: Estimate, factor: float, limit: float) -> bool:
-    """Returns whether a batch that is `factor` times as large can't fit.
+    """Returns True if a batch that is `factor` times as large can't fit.
 
-    The weights, their two moments and their gradients do not grow with the batch. Everything else does.
+    The memory of the weights, their two moments and their gradients does not grow with the batch. All other memory
+    does.
     """
     fixed = estimate.weights * 4 / 3
     return fixed + factor * (estimate.peak - fixed) > limit
@@ -71,7 +72,7 @@ def largest_batch(estimate: Callable[[int], Estimate], limit: float, first: int)
 
     Args:
       estimate: returns the estimate of a batch size.
-      limit: GiB of a core.
+      limit: memory of a core in GiB.
       first: the power of two to try first.
 
     Returns:
@@ -103,7 +104,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def table(cells: list[dict]) -> list[dict]:
-    """Returns a row for each generation, with the batch size and the milliseconds of each model."""
+    """Returns a row for each generation, with the batch size and the milliseconds for each model."""
     columns = [f"{size} {length}" for size in _LAYERS for length in (128, 512)]
     rows = {}
     for cell in cells:
@@ -116,13 +117,13 @@ def table(cells: list[dict]) -> list[dict]:
 def measured_cell(
     trace: Callable[[str, int, int, int], bytes], generation: str, size: str, length: int, before: dict | None
 ) -> dict:
-    """Finds the largest batch of a generation.
+    """Finds the largest batch for a generation of TPUs.
 
     Args:
       trace: returns the StableHLO program of a step, given model size, number of layers, length and batch size.
       generation: the generation.
       size: the model's size.
-      length: number of tokens of a sequence.
+      length: number of tokens per sequence.
       before: the cell of another generation, or None.
     """
     topology, core = f"{generation}:{TOPOLOGIES[generation]}", tpu_compile.CORES[generation]

@@ -5,16 +5,17 @@
     taskset -c 0,1 python -m benchmarks.train_step --task=qnli [--rounds=3] [--freeze_layers=-1,3]
         [--compare_python=PATH]
 
-The task "pretraining" trains on random examples without padding, and measures single steps, or ten on a GPU. The task
-"qnli" fine-tunes on sequences of realistic lengths, by default with the sizes of the 6-layer checkpoint. Padding is
-dynamic. A step includes the preparation of its batch, but not the tracing of a graph for each length, which takes
-seconds in the first steps. Models are randomly initialised, because speed does not depend on the weights.
+The task "pretraining" trains on random examples without padding, and measures single steps; on a GPU, groups of ten
+steps. The task "qnli" fine-tunes on QNLI's sequence lengths, by default with the sizes of the 6-layer checkpoint.
+Padding is dynamic. A step includes the preparation of the batch. It does not include the tracing of a graph for each
+length, which takes seconds in the first steps. Models are randomly initialised, because speed does not depend on the
+weights.
 
 The contenders alternate, so that other load on the machine affects all of them equally. The table shows the median of
-each. If --compare_python is the interpreter of an environment with torch and transformers, transformers trains the same
-model on the same examples, in the same precisions. If the processor has no instructions for bfloat16 (AVX512-BF16 or
-AMX), the last line says so. On two cores, pre-training takes about ten minutes, and QNLI two minutes for each
-contender.
+each contender. If --compare_python is the interpreter of an environment with torch and transformers, transformers
+trains the same model on the same examples, in the same precisions. The last line reports if the processor has no
+instructions for bfloat16 (AVX512-BF16 or AMX). On two cores, pre-training takes about ten minutes, and QNLI two minutes
+for each contender.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ from bert_tf.text import Tokenizer
 from bert_tf.training.settings import TrainingConfig
 from bert_tf.training.trainer import Trainer
 
-# The number of steps in a measurement, and the number of measurements for warming up.
+# Number of steps in a measurement, and number of measurements for warming up.
 _STEPS = {"pretraining": 10 if tf.config.list_physical_devices("GPU") else 1, "qnli": 16}
 _WARM_UPS = {"pretraining": 2, "qnli": 3}
 
@@ -82,7 +83,7 @@ def pretraining_examples(batch):
 
 
 def finetuning_run(config, batch_size, dtype, freeze_layers):
-    """Returns the run that run_classifier.py would make."""
+    """Returns the fine-tuning run that run_classifier.py would start."""
     training = TrainingConfig(
         tempfile.gettempdir(),
         OptimizerConfig(5e-5, 10000, 100),
@@ -96,7 +97,7 @@ def finetuning_run(config, batch_size, dtype, freeze_layers):
 
 
 def finetuning_steps(run):
-    """Returns a function that runs steps of fine-tuning."""
+    """Returns a function that runs fine-tuning steps."""
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.data.features("train"))
@@ -115,7 +116,7 @@ def finetuning_examples(run):
 
 
 def start_peer(directory, config, architecture, batch_size, dtype):
-    """Starts transformers in another process, on the model and the examples in a directory."""
+    """Starts transformers in another process, with the model and the examples in a directory."""
     files.write_json(os.path.join(directory, "config.json"), {**config.to_hf_dict(architecture), "num_labels": 2})
     threads = len(os.sched_getaffinity(0))
     script = os.path.join(common.PEERS, "transformers_training.py")
@@ -125,7 +126,7 @@ def start_peer(directory, config, architecture, batch_size, dtype):
 
 
 def compare(size, batch_size):
-    """Returns the rows of the table for a model and a batch size."""
+    """Returns the table rows for a model and a batch size."""
     keras.utils.set_random_seed(1)
     if _TASK.value == "pretraining":
         config, architecture = config_of(size, 30522), "BertForPreTraining"
@@ -165,7 +166,7 @@ def compare(size, batch_size):
 
 
 def config_of(size, vocab_size):
-    """Returns the config of a size."""
+    """Returns the config for a size."""
     return BertConfig(vocab_size, **common.MINILM) if size == "minilm" else BertConfig.named(size, vocab_size)
 
 

@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.2
 
 @dataclasses.dataclass
 class Needs:
-    """The resources that a command used, with all its descendants.
+    """The resources that a command and all its child processes used.
 
     Attributes:
       seconds: elapsed time.

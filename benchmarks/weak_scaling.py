@@ -3,8 +3,8 @@
     python -m benchmarks.weak_scaling [--dtype=bfloat16] [--batch_size=16] [--max_seq_length=64] [--steps=20]
 
 Each process has one core and its own batch. The contenders alternate: one process alone, two independent processes, and
-two workers of MultiWorkerMirroredStrategy. The goal is 0.9 of twice the speed of one process. It takes about seven
-minutes on 2 idle cores.
+two workers of MultiWorkerMirroredStrategy. The goal is that two workers reach 0.9 of twice the speed of one process.
+The program takes about seven minutes on 2 idle cores.
 """
 
 import functools
@@ -21,7 +21,7 @@ from benchmarks.local_cluster import worker_configs
 
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
 
-if __name__ == "__main__":  # benchmarks.side_by_side imports this module and has other flags with these names
+if __name__ == "__main__":  # benchmarks.side_by_side, which imports this module, has other flags with the same names
     _DTYPE = flags.DEFINE_string("dtype", "float32", "Data type of matrix multiplications.")
     _SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "Data type of the workers' gradient sums.")
     _SIZE = flags.DEFINE_string("model_size", "small", "Released size of the model.")
@@ -33,7 +33,7 @@ if __name__ == "__main__":  # benchmarks.side_by_side imports this module and ha
 
 
 def train():
-    """Trains on the core of this process. Prints the median of a step's seconds."""
+    """Trains on the core of this process. Prints the median seconds per step."""
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 
@@ -59,7 +59,7 @@ def train():
 
 
 def measure(name, arguments):
-    """Runs the processes of a contender with flags. Returns the mean of a step's seconds."""
+    """Runs the processes of a contender with flags. Returns the mean seconds per step."""
     count = CONTENDERS[name]
     configs = worker_configs(count)
     cores = sorted(os.sched_getaffinity(0))

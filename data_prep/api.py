@@ -1,4 +1,4 @@
-"""Runs the programs that make vocabularies and pre-training data from Python, on texts or files."""
+"""Python functions that run the programs for vocabularies and pre-training data, on texts or files."""
 
 import contextlib
 import importlib
@@ -58,7 +58,7 @@ def create_pretraining_data(
 
 
 def _run(name: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
-    """Runs a program in a separate process, because it starts processes that import the main module again."""
+    """Runs a program in a separate process, because its worker processes import the main module again."""
     with _input_files(texts) as input_file:
         flags = {"input_file": input_file, **flags}
         given = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
@@ -91,6 +91,6 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
 
 
 def _run_program() -> None:
-    """Runs the program that the command line names. An error's message is all that standard output gets."""
+    """Runs the program named on the command line. Standard output contains only the error message, if any."""
     program.on_failure(lambda error: print(explanation(error) or error))
     importlib.import_module(f"data_prep.{sys.argv.pop(1)}").cli()

@@ -1,11 +1,11 @@
-"""Data preparation on many machines: the functions of `local` as transforms of Apache Beam, joined by keys.
+"""Data preparation on many machines: the steps of `one_machine` as transforms of Apache Beam, joined by keys.
 
     splits of files -> documents of tokens -> numbered documents -> chunks -- B follows A --------> examples -> shards
                                                       |               |                                |
                                                       +---------------+-- B is from another -----------+
 
-Documents get the same numbers as in `local`, all draws are made from these numbers, and the examples of a shard are
-sorted by key. The files therefore have the same bytes.
+The files have the same bytes as the files of `one_machine`. Documents get the same numbers, all random draws are
+computed from these numbers, and the examples of a shard are sorted by key.
 """
 
 import collections
@@ -45,8 +45,8 @@ class Document(NamedTuple):
     """A document of the corpus.
 
     Attributes:
-      tokens: the ids of all its sentences, as bytes.
-      offsets: [sentences + 1], token offsets of its sentences and of the end.
+      tokens: the token ids of all sentences, as bytes.
+      offsets: [sentences + 1], token offsets of the sentences and of the end.
     """
 
     tokens: bytes
@@ -141,7 +141,7 @@ class PreparePretrainingData(beam.PTransform):
 
 
 class Tokenize(beam.DoFn):
-    """Tokenizes splits of the corpus. Returns documents with the index of their split and their index in it.
+    """Tokenizes splits of the corpus. Yields ((split index, document index in the split), document).
 
     Args:
       corpus: how files become sentences.
@@ -170,7 +170,7 @@ class Tokenize(beam.DoFn):
 
 
 def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
-    """Returns the index of the first document of each split, and the number of all documents as "documents".
+    """Returns the index of the first document of each split. The key "documents" has the total number of documents.
 
     Args:
       counts: pairs of a split and its number of documents.
@@ -225,7 +225,7 @@ class MakeExamples(beam.DoFn):
 
 
 class PlanExamples(MakeExamples):
-    """Plans the examples of documents. Requests for random segments go to "requests", keyed by the other document."""
+    """Plans the examples of documents. The output "requests" has (document, request) for each random segment."""
 
     def process(self, numbered: tuple[int, Document], numbering: Mapping[int | str, int]) -> Iterator[Any]:
         """Plans the examples of a document."""
@@ -246,7 +246,7 @@ class PlanExamples(MakeExamples):
 
 
 class TakeSegments(MakeExamples):
-    """Takes the requested random segments from documents, and yields the examples."""
+    """Takes the requested random segments from documents, and yields examples with these segments."""
 
     def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[PlannedExample]:
         """Yields the examples of all requests to one document."""
@@ -269,7 +269,7 @@ class TakeSegments(MakeExamples):
 
 
 class WriteShard(beam.DoFn):
-    """Writes a shard, with its examples sorted by key, and its metadata, under hidden names. Returns its index.
+    """Writes a shard and its metadata under hidden names, sorted by key. Yields the index of the shard.
 
     Args:
       options: the content of a record.
@@ -312,13 +312,13 @@ class WriteShard(beam.DoFn):
 
 
 def _count(numbers: Mapping[str, int]) -> None:
-    """Adds numbers to counters of the pipeline."""
+    """Adds numbers to the pipeline's counters."""
     for name, number in numbers.items():
         Metrics.counter(_NAMESPACE, name).inc(number)
 
 
 def counts_of(result: Any) -> dict[str, Any]:
-    """Returns the counters of a finished pipeline in the format of `local.prepare`. Bad lines have no positions."""
+    """Returns the counters of a finished pipeline in the format of `one_machine.prepare`, without line positions."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
     counts = {counter.key.metric.name: counter.result for counter in found}
     kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))

@@ -4,8 +4,8 @@
         -- --runner=FlinkRunner --flink_master=...
 
 The arguments after "--" are Beam's. Flags and files are the same as in create_pretraining_data. All machines need
-this package, and access to the input and the output (a shared directory, or gs://...). One machine sorts a shard in
-memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip install '.[beam]'`.
+this package, and access to the input and the output (a shared directory, or gs://...). Each shard is sorted in the
+memory of one machine, so --num_shards must be large enough. Needs the extra `beam`: `pip install '.[beam]'`.
 """
 
 from bert_tf import program_flags

@@ -1,7 +1,7 @@
 """Learns a WordPiece vocabulary from text.
 
-Words are counted as the tokenizer splits them, so the vocabulary fits the strings that the tokenizer looks up. The file
-has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
+The text is split into words like in the tokenizer, so the vocabulary fits the words that the tokenizer looks up. The
+file has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 
 import os
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _write_rules(options: VocabularyOptions, first: list[str]) -> None:
-    """Records rules that the vocabulary does not show: kept accents, and tokens that are never split."""
+    """Writes the rules that are not visible in the vocabulary: kept accents, and tokens that are never split."""
     rules, kept = options.rules, options.kept_tokens
     if kept or rules["strip_accents"] != rules["do_lower_case"] or files.exists(options.config_file):
         decoder = added_tokens_decoder({token: AddedToken(first.index(token)) for token in kept})

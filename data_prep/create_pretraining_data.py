@@ -1,7 +1,7 @@
 """Makes pre-training data: TFRecords of masked sentence pairs from text.
 
-By default the text is streamed through one or more processes in bounded memory, and the output depends only on text,
-flags and seed. `--original_order` makes the original program's examples in the original order.
+By default, one or more processes read the text as a stream in bounded memory. The output depends only on the text, the
+flags and the seed. With `--original_order`, the examples and their order are the original program's.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,11 @@ from data_prep.options import DataOptions, LocalOptions, preparation_config
 _DEFAULT_WORKER_MB = 400
 
 REQUIRED = ("input_file", "output_file", "vocab_file")
-# A text whose lines were paragraphs had 80% random next sentences, and 56% when paragraphs were split into sentences.
+# In one text with a paragraph per line, 80% of the next sentences were random. After splitting into sentences, 56%
+# were random.
 _MOST_RANDOM_NEXT = 0.65
 _MAY_BE_EMPTY = 64
-# The original program has other flags only.
+# The original program has only the other flags.
 _NOT_IN_ORIGINAL_ORDER = (
     *(
         "objective",
@@ -76,7 +77,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
 
 
 def say_if_finished(config: PreparationConfig) -> bool:
-    """Returns whether all files exist. If so, prints this, and texts that may have changed since."""
+    """Returns True if all files exist. In this case, prints a message, and lists texts that may have changed since."""
     if not config.shards.are_finished():
         return False
     say("All output files already exist with the same settings. Delete them to regenerate.")
@@ -92,7 +93,7 @@ def say_if_finished(config: PreparationConfig) -> bool:
 
 
 def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bool) -> None:
-    """Prints the counts of a preparation, its bad lines, and the number of empty shards."""
+    """Prints the counts, the bad lines and the number of empty shards."""
     for message in counts.get("bad_lines", ()):
         say(message)
     rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
@@ -105,7 +106,7 @@ def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bo
     if "predictions" in counts:
         message += f"; predictions per example: {counts['predictions'] / records:.2f}"
     say(message)
-    # Shards with more examples are not empty, because examples are spread by hashes, or in turn.
+    # With many examples, no shard is empty, because examples are assigned to shards by hash or round-robin.
     is_small = records <= _MAY_BE_EMPTY * len(shards.paths)
     if empty := is_small and sum(files.size(path) == 0 for path in shards.paths):
         say(f"{empty} of the {len(shards.paths)} files are empty, because there are few examples. Training skips them.")
@@ -121,7 +122,7 @@ def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bo
 
 
 def cli() -> None:
-    """Runs this module as a command. Its flags are defined here because `beam_pipeline` imports it."""
+    """Runs this module as a command. Flags are defined here because `beam_pipeline` imports this module."""
     options = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
     local = program_flags.SettingsFlags(LocalOptions)
     for name in _NOT_IN_ORIGINAL_ORDER:

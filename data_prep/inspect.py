@@ -1,10 +1,10 @@
-"""Prints examples of TFRecord files as text, and the counts of their metadata files.
+"""Prints examples of TFRecord files as text, and the counts in their metadata files.
 
     python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5] [--baselines]
 
-FILE is a name, a glob pattern, or several names separated by commas; you can pass several. The original program's files
-are also accepted; their records are counted. Tokens to predict are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat}
-if the token is unchanged.
+FILE is a name, a glob pattern, or several of them, separated by commas or spaces. Files of the original program have no
+metadata, so their records are counted. Tokens to predict are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} if the
+token is unchanged.
 """
 
 import collections
@@ -38,7 +38,7 @@ def main(*patterns: str) -> None:
 
 
 def show(paths: Sequence[str], vocab_file: str, num_examples: int, with_baselines: bool = False) -> None:
-    """Prints the first examples of a set of TFRecord files, and the sums of the counts in the metadata files.
+    """Prints the first examples of TFRecord files, and the sums of the counts in the metadata files.
 
     If `with_baselines` is True, also prints the result of `baselines`.
 
@@ -71,7 +71,7 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int, with_baseline
 
 
 def baselines(examples: Iterable[Mapping[str, Any]], tokens: Sequence[str]) -> dict[str, float]:
-    """Returns the losses (in nats) and accuracies of models that do not read their input.
+    """Returns the losses (in nats) and accuracies of models that ignore their input.
 
     The uniform model gives all tokens the same probability. The other models give each label its frequency in the
     examples. The entropy of the labels is the lowest loss of such a model.
@@ -137,7 +137,7 @@ def read_examples(path: str, vocab_size: int, count: int = -1) -> Iterator[dict[
 
 
 def describe(example: Mapping[str, Sequence[int]], tokens: Sequence[str]) -> str:
-    """Returns an example of `read_examples` as text. `tokens` has the token of each id."""
+    """Returns an example from `read_examples` as text. `tokens` is the vocabulary, in the order of the ids."""
     labels = {}
     if "masked_lm_ids" in example:  # otherwise masks are drawn during training
         labels = dict(zip(example["masked_lm_positions"], masked_ids(example, tokens), strict=False))

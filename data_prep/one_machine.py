@@ -1,14 +1,14 @@
 """Data preparation on one machine: three passes over the text, each in several processes.
 
 1. Tokenize: each split of the corpus becomes a part of the token store.
-2. Plan: each part becomes planned examples: a random key, and the positions of the tokens in the store.
+2. Plan: the examples of each part are planned. A planned example has a random key and the positions of its tokens.
 3. Write: the output has all examples, sorted by key. It is divided into shards, and each shard into ranges of keys. For
-   each range, the examples are collected from the plans of all parts, their tokens are read and masked, and the records
-   are appended to the shard.
+   each range, the program collects the examples from all plans, reads and masks the tokens, and appends the records to
+   the shard.
 
-Keys are hashes, so the order of the examples is random over the whole corpus and all shards.
+Keys are hashes, so the examples of the complete corpus are in random order over all shards.
 
-The work directory has the token store in a directory named after the fingerprint of its settings (text, vocabulary,
+In the work directory, the token store has a directory named after the fingerprint of its settings (text, vocabulary,
 casing), so a preparation with other settings can reuse it. The results of the later passes are in a directory named
 after the fingerprint of all settings. After a crash, the next run reuses the finished jobs.
 """
@@ -35,13 +35,13 @@ from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples, fingerprint
 from data_prep.workers import Advance, Workers
 
-# The number of ranges depends on the examples only, so a run can be resumed with other resources.
+# The number of ranges depends only on the examples, so a run can be resumed with another number of processes.
 _RANGES, _RANGE_EXAMPLES = 256, (8192, 1 << 18)
-# The memory of a process without examples (interpreter, vocabulary, cached words), and of an example while sorting.
+# Memory of a process without examples (interpreter, vocabulary, cached words), in MB, and of an example while sorting.
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _SORTED_EXAMPLES = (1 << 14, 1 << 22)
-# The number of examples per batch, and of examples whose tokens are read together.
+# Number of examples per batch, and number of examples whose tokens are read together.
 _BATCH, _READ_TOGETHER = 1024, 1 << 14
 _COPY_BYTES = 1 << 20
 
@@ -54,7 +54,7 @@ class PreparationConfig:
       inputs: the text files.
       corpus: how text is split into sentences.
       tokenizer: how sentences are converted to tokens.
-      rules: how tokens are combined to segments.
+      rules: how tokens are combined into segments.
       examples: the content of a record.
       shards: the output.
     """
@@ -97,8 +97,8 @@ def prepare(
       keeps_tokens: whether to keep the tokenized text in `work_dir`; otherwise `work_dir` is removed at the end.
 
     Returns:
-      Counts of documents, sentences, tokens of the corpus, examples, predictions and so on, and messages about bad
-      lines.
+      The numbers of documents, sentences, tokens of the corpus, examples, predictions and so on; and "bad_lines", the
+      messages about bad lines.
 
     Raises:
       InputError: if the text can't be used, there is too little memory, or another process does the same work.
@@ -276,9 +276,9 @@ def read_tokens(store: TokenStore, examples: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _join(written: Iterable[tuple[str, Mapping[str, int]]], growing: str) -> collections.Counter[str]:
-    """Appends the files of ranges to a shard once they are complete, and removes them. Returns their counts.
+    """Appends each file of a range to a shard once the file is complete, and removes it. Returns the summed counts.
 
-    After a crash, a file that does not exist has already been appended.
+    If a file does not exist after a crash, it has already been appended.
     """
     counts: collections.Counter[str] = collections.Counter(file_size=0)
     for path, of_range in written:
@@ -302,7 +302,7 @@ def key_ranges(count: int) -> list[tuple[int, int]]:
 
 
 def _totals(results: Iterable[tuple[str, Mapping[str, Any]]]) -> collections.Counter[str]:
-    """Returns the sums of the counts of the first passes."""
+    """Returns the summed counts of the first two passes."""
     totals: collections.Counter[str] = collections.Counter()
     for _, counts in results:
         totals.update({name: number for name, number in counts.items() if isinstance(number, int)})

@@ -31,7 +31,7 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     """The settings of a vocabulary.
 
     Attributes:
-      max_alphabet: words with rarer characters are skipped.
+      max_alphabet: maximum number of distinct characters. Words that contain other characters are skipped.
     """
 
     input_file: Annotated[
@@ -69,7 +69,7 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
 
 
 class DataOptions(Settings, frozen=True, kw_only=True):
-    """The settings that determine the records, on one machine and on many.
+    """The settings that determine the records, on one or many machines.
 
     Attributes:
       objective: ltr makes unmasked sequences (paper, Table 5).
@@ -123,7 +123,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
 
     @property
     def segment_rules(self) -> SegmentRules:
-        """The rules for segments, with the number of passes."""
+        """The rules for segments, including the number of passes."""
         passes = self.dupe_factor
         return self.rules.replace(dupe_factor=(10 if self.is_masked else 1) if passes is None else passes)
 
@@ -168,14 +168,14 @@ class DataOptions(Settings, frozen=True, kw_only=True):
         return tuple(f"{paths[0]}-{i:05d}-of-{self.num_shards:05d}" for i in range(self.num_shards))
 
     def tokenizer(self) -> TokenizerOptions:
-        """Returns the settings of the tokenizer, after checking the vocabulary and finding its rules."""
+        """Returns the settings of the tokenizer. Checks the vocabulary, and reads the rules that are stored with it."""
         check_vocab_file(self.vocab_file)
         rules = find_rules(self.vocab_file, do_lower_case=self.do_lower_case, strip_accents=self.strip_accents)
         return TokenizerOptions(self.vocab_file, word_segmenter=self.word_segmenter, **rules)
 
 
 class LocalOptions(Settings, frozen=True):
-    """The settings of one machine. Settings of processes do not change the output."""
+    """The settings of `one_machine`. The number of processes and the memory do not change the output."""
 
     original_order: Annotated[
         bool, about("Make the original program's examples in the original order.", group="Order of the records")

@@ -15,8 +15,8 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.reporting import progress_bar
 
 _POLL_SECONDS = 0.5
-# The modules that worker processes need are imported once, before the first one starts. None of them may define flags,
-# because a worker also imports the main module of its program, whose flags could have the same names.
+# Modules that are imported once, before the first worker process starts. They must not define flags, because a worker
+# also imports the main module of its program, whose flags could have the same names.
 _PRELOADED = ("data_prep.one_machine", "data_prep.corpus.word_counts")
 
 Advance = Callable[[int], None]
@@ -24,9 +24,9 @@ Job = Callable[..., dict[str, Any]]
 
 
 class Workers:
-    """Runs the jobs of one pass after another, in processes that start on first use.
+    """Context manager that runs the jobs of one pass after another. The processes start on first use.
 
-    When the block ends, also after an error or Ctrl-C, running jobs are cancelled.
+    At the end of the block, also after an error or Ctrl-C, running jobs are cancelled.
 
     Args:
       num_workers: number of processes. With 1, this process does the work.
@@ -46,7 +46,7 @@ class Workers:
 
     @functools.cached_property
     def _pool(self) -> concurrent.futures.ProcessPoolExecutor:
-        # Workers are forked from a server process, because this process may have threads, which a fork does not copy.
+        # Workers are forked from a server process, because a fork of this process would not copy its threads.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
         self._processes_before = set(multiprocessing.active_children())
@@ -63,7 +63,7 @@ class Workers:
         Args:
           label: the name of the pass, for the progress bar.
           function: writes the result of a job to `path` and returns its counts. It calls `advance` with its progress.
-          directory: the directory of the results. Jobs whose counts are there from an earlier run are not repeated.
+          directory: the directory of the results. A job is skipped if its counts already exist there.
           jobs: the arguments of each job.
           total: the sum of the progress of all jobs, for the progress bar.
           unit: the unit of the progress, for the progress bar.
@@ -97,7 +97,11 @@ class Workers:
             self._broke(error)
 
     def _wait(self, pending: set[concurrent.futures.Future], advance: Advance) -> set[concurrent.futures.Future]:
-        """Waits for a moment, and returns the unfinished jobs. Raises the error of a job."""
+        """Waits until a job ends or `_POLL_SECONDS` have passed. Returns the unfinished jobs.
+
+        Raises:
+          Exception: the error of a job.
+        """
         done, pending = concurrent.futures.wait(pending, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
         now = self._progress.get_obj().value  # read without the lock, which a killed worker may hold
         advance(now - self._shown)
@@ -109,7 +113,7 @@ class Workers:
         return pending
 
     def _broke(self, error: BaseException) -> NoReturn:
-        # A worker that started while the pool was ending still waits for jobs, and the pool waits for the worker.
+        # Without this, the pool would wait for a worker that started while the pool was ending and waits for jobs.
         for process in set(multiprocessing.active_children()) - self._processes_before:
             process.terminate()
         raise InputError(
@@ -126,7 +130,7 @@ def _run(function: Job, path: str, job: tuple[Any, ...], advance: Advance) -> di
 
 
 class _Cancelled(Exception):
-    """Ends a job after its owner was interrupted or failed."""
+    """Raised in a job to end it after the main process was interrupted or failed."""
 
 
 _advance: Advance
@@ -141,12 +145,12 @@ def _start_worker(progress: Any, cancelled: Any) -> None:
 
     global _advance
     _advance = advance
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers
     threading.Thread(target=_end_with_owner, daemon=True).start()
 
 
 def _end_with_owner() -> None:
-    """Ends this process when its owner has ended, even if the owner ended before this process started."""
+    """Ends this process when the main process has ended, even if it ended before this process started."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -12,16 +12,16 @@ import sys
 import time
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent / "notebooks"
-# The first one makes the model that the second one serves.
+# The first notebook makes the model that the second notebook serves.
 NAMES = ("pretraining", "serving", "movie_reviews", "squad", "ner")
 
 
 def execute(name: str) -> None:
     """Executes a notebook in place. If a cell fails, the notebook is unchanged."""
-    import nbformat  # imported here, because tests import this module without nbformat
+    import nbformat  # imported here because tests import this module without nbformat
     from nbclient import NotebookClient
 
-    # If a notebook resumed an earlier run, it would have fewer outputs.
+    # Removed because a notebook that resumes an earlier run prints fewer outputs.
     shutil.rmtree(DIRECTORY.parent.parent / "build" / "notebooks" / name, ignore_errors=True)
     path = DIRECTORY / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)

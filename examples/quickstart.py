@@ -3,7 +3,7 @@
     python -m examples.quickstart ["A sentence to classify" ...]
 
 Each step is one command, which is printed before it runs. A step is skipped if its output already exists. The outputs
-are in build/quickstart: the vocabulary, TFRecords, two runs with TensorBoard logs, and their curves as PNG files.
+are in build/quickstart: the vocabulary, TFRecords, two runs with TensorBoard logs, and learning curves as PNG files.
 """
 
 import collections
@@ -33,7 +33,7 @@ MASKED = (
     "He could [MASK] see the whale.",
     "It is a [MASK] of the first importance.",
 )
-# A model first learns from the neighbours of a masked token. This takes only minutes if sequences are short.
+# A model first learns to predict a token from the adjacent tokens. With short sequences, this takes only minutes.
 LENGTHS = ("--max_seq_length=16", "--max_predictions_per_seq=3")
 
 
@@ -91,14 +91,14 @@ def main() -> None:
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )
-    print(f"\nDone in {(time.monotonic() - start) / 60:.1f} minutes. Look at:")
+    print(f"\nDone in {(time.monotonic() - start) / 60:.1f} minutes. Results:")
     for path in sorted(OUTPUT.glob("*/*.png")):
         print(f"  {path}")
     print(f"  tensorboard --logdir {OUTPUT}")
 
 
 def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
-    """Prints and runs a Python command unless its output exists. A failure ends the quickstart."""
+    """Prints and runs a Python command unless the output exists. If the command fails, the quickstart ends."""
     print(f"\n=== {title}\n$ python {shlex.join(command)}", flush=True)
     if output is not None and (output.exists() or list(output.parent.glob(f"{output.name}-*"))):
         print(f"(skipped: {output} already exists)")

@@ -1,11 +1,11 @@
-"""Writes a data set of named entities in whole articles: WikiText-2, tagged by a spaCy model.
+"""Writes a data set of named entities in complete articles: WikiText-2, tagged by a spaCy model.
 
     pip install spacy
     python -m spacy download en_core_web_sm
     python -m examples.tagged_articles DATA/pretrain DATA/ner/articles
 
-The tags contain that model's mistakes, so a score only measures agreement with it. The types are PER, LOC, ORG and
-MISC, as in CoNLL-2003. Numbers and dates, which spaCy also finds, are skipped.
+The tags contain the mistakes of the spaCy model, so a score measures only the agreement with that model. The types are
+PER, LOC, ORG and MISC, as in CoNLL-2003. Numbers and dates, which spaCy also finds, are skipped.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ TITLE = re.compile(r"= [^=].* =")
 HEADING = re.compile(r"= .* =")
 TYPES = {"PERSON": "PER", "ORG": "ORG", "GPE": "LOC", "LOC": "LOC", "FAC": "LOC"}
 TYPES |= dict.fromkeys(("NORP", "EVENT", "WORK_OF_ART", "PRODUCT", "LAW", "LANGUAGE"), "MISC")
-# The part of WikiText-2, and the selected articles.
+# Split -> the part of WikiText-2, and the selected articles.
 SPLITS = {"train": ("valid", slice(0, 12)), "dev": ("test", slice(0, 5)), "test": ("test", slice(5, 10))}
 
 
@@ -36,7 +36,7 @@ def read_articles(path: pathlib.Path) -> list[list[str]]:
 
 
 def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """Yields the lines of a CoNLL file, word and IOB2 tag. Each paragraph of an article is a spaCy document."""
+    """Yields the lines of a CoNLL file with words and IOB2 tags. Each paragraph of an article is a spaCy document."""
     for paragraphs in articles:
         yield from ("-DOCSTART- O", "")
         for paragraph in paragraphs:
@@ -49,7 +49,7 @@ def conll_lines(articles: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 def main(source: str, target: str, model_name: str = "en_core_web_sm") -> None:
     """Writes train.txt, dev.txt and test.txt to the directory `target`."""
-    import spacy  # imported here, because tests import this module without spaCy
+    import spacy  # imported here because tests import this module without spaCy
 
     model = spacy.load(model_name)
     directory = pathlib.Path(target)

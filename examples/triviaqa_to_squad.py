@@ -3,11 +3,11 @@ r"""Makes SQuAD-format training data from TriviaQA-Wiki (footnote 12 of the pape
     python -m examples.triviaqa_to_squad \
         --triviaqa_file=qa/wikipedia-train.json --evidence_dir=evidence/wikipedia --output_file=triviaqa-train.json
 
-A paragraph is the first 400 tokens of a document. A question is paired with each of its documents whose
-paragraph contains a possible answer. The paper does not define a token; here it is a word or a punctuation mark of the
-basic tokenizer. A paragraph contains an answer if it contains the answer's tokens in sequence, ignoring case. The first
-match is used, and the longest answer at that position. The context is the unchanged text of the document, so
-offsets are exact.
+A paragraph is the first 400 tokens of a document. A question is paired with each document whose paragraph contains a
+possible answer to the question. The paper does not define a token; here it is a word or a punctuation mark of the basic
+tokenizer. A paragraph contains an answer if it contains the answer's tokens in sequence, ignoring case. The first match
+is used, with the longest answer at that position. The context is the unchanged text of the document, so offsets are
+exact.
 """
 
 import collections
@@ -53,7 +53,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
     """Reads the questions of TriviaQA-Wiki.
 
     Returns:
-      The questions, and the questions about each document by file name. Both are in the file's order.
+      All questions, and a map from document file names to questions. Both are in the order of the file.
 
     Raises:
       InputError: if the file does not have TriviaQA's layout, or an id occurs twice.
@@ -89,7 +89,7 @@ def _get(owner: object, key: str, kind: type, where: str) -> Any:
 
 
 def read_paragraph(document: str, max_num_tokens: int) -> Paragraph:
-    """Returns the first tokens of a document, and its text up to the last of these tokens."""
+    """Returns the first `max_num_tokens` tokens of a document, and the text up to the last of these tokens."""
     tokens: list[str] = []
     spans: list[tuple[int, int]] = []
     for word in re.finditer(r"\S+", document):
@@ -107,7 +107,7 @@ def _tokens_of_word(word: str) -> list[tuple[str, int, int]]:
 
 
 def find_answer(paragraph: Paragraph, answers: Sequence[tuple[str, ...]]) -> tuple[str, int] | None:
-    """Returns the first answer in a paragraph, with the paragraph's casing, and its offset; None if there is none."""
+    """Returns the first answer in a paragraph, in the paragraph's casing, and the offset; None without an answer."""
     longest_first: dict[str, list[tuple[str, ...]]] = {}
     for answer in sorted(answers, key=len, reverse=True):
         longest_first.setdefault(answer[0], []).append(answer)
@@ -120,7 +120,7 @@ def find_answer(paragraph: Paragraph, answers: Sequence[tuple[str, ...]]) -> tup
 
 
 def make_article(name: str, document: str, questions: Sequence[Question], max_num_tokens: int) -> dict[str, Any] | None:
-    """Returns a SQuAD article: a document's paragraph and the questions that it answers; None if it answers none.
+    """Returns a SQuAD article with a document's paragraph and the questions that it answers; None without questions.
 
     Args:
       name: File name of the document, used as title and in the question ids.
@@ -174,7 +174,10 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
                 answered.update(qa["id"].removesuffix(f"--{name}") for qa in article["paragraphs"][0]["qas"])
             bar.update(1)
         if not articles:
-            raise InputError(f"--triviaqa_file: no document of {triviaqa_file} begins with an answer. Check the files.")
+            raise InputError(
+                f"--triviaqa_file: no document of {triviaqa_file} has an answer in the first {max_num_tokens} tokens. "
+                "Check the files."
+            )
         writer.write("\n]}\n")
     return (
         f"{answered.total()} questions about {articles} paragraphs, from {len(questions)} questions about "

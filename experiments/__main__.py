@@ -1,4 +1,4 @@
-"""Reproduces a table or a figure of the paper at a chosen size, and writes the scores next to the paper's.
+"""Reproduces a table or a figure of the paper at a chosen scale, and compares the scores with the paper's.
 
     python -m experiments table5 --scale=tiny --data_dir=DATA [--list | --report]
 
@@ -35,7 +35,9 @@ def main(*names: str) -> None:
         raise InputError(f"No table or figure is given. Pass one of {', '.join(schema.NAMES)}.")
     scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
     if data_dir is None and _SCALE.value != "smoke":
-        raise InputError(f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass their directory as --data_dir.")
+        raise InputError(
+            f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass the directory of this data as --data_dir."
+        )
     programs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
     given = data_dir or str(schema.DIRECTORY.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
     tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}

@@ -12,7 +12,7 @@ from experiments.schema import Experiment, Row, Scale, Task
 
 _VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
 _LENGTHS = ("max_seq_length", "max_predictions_per_seq")
-# Flags of `run_squad` that are only for training. An ensemble is not trained.
+# Flags of `run_squad` for training. They are removed for an ensemble, which is not trained.
 _FOR_TRAINING = {"do_train", "train_file", "init_checkpoint", "bert_config_file", "vocab_file", "output_dir"}
 _FOR_TRAINING |= {"random_seed", "learning_rate", "train_batch_size", "num_train_epochs", "keep_checkpoint_max"}
 
@@ -22,7 +22,7 @@ class Cell(NamedTuple):
 
     row: Row
     in_file: str  # the column's heading in the table's file
-    heading: str  # the heading, with the data set if the scale replaces it
+    heading: str  # the heading at this scale, with the data set if the scale replaces it
     seed: int | None  # None if there is one run for all seeds
     run: Run
 
@@ -59,7 +59,7 @@ class Assembly:
     ) -> None:
         self.experiment, self._scale, self._data_dir = experiment, scale, data_dir
         self._work_dir, self._init_checkpoint = work_dir, init_checkpoint.rstrip("/")
-        self._source = functools.cache(self._new_source)  # so that each file is read once
+        self._source = functools.cache(self._new_source)  # each file is read only once
         self.left_out: list[str] = []
         columns = self._columns()
         cells = [cell for row in experiment.rows for column in columns for cell in self._cells(row, *column)]
@@ -76,11 +76,11 @@ class Assembly:
         return File(f"{name} ({differences.fingerprint(path)})", path, fetch=fetch)
 
     def _output(self, run: Run, name: str, file: str = "") -> File:
-        """Returns a file or a directory that a run writes. `file` is not a part of the settings of its reader."""
+        """Returns a file or directory that a run writes. `file` is not in the settings of the run that reads it."""
         return File(f"{run.name}/{name}", os.path.join(self._work_dir, "runs", run.name, name + file), run)
 
     def _columns(self) -> list[tuple[str, str, str]]:
-        """Returns (heading in the file, heading at this scale, task). A task replaces only one other task."""
+        """Returns (heading in the file, heading at this scale, task) per column. A task replaces at most one."""
         found, tasks, columns = [], self._scale.tasks, self.experiment.columns
         replaced = {column.task: column.task for column in columns.values()}
         for in_file, column in columns.items():
@@ -123,13 +123,13 @@ class Assembly:
         return self._output(run, f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS)
 
     def _pretraining(self, row: Row) -> Run | None:
-        """Returns the pre-training of a row; None if it has none, or if a finished model replaces it."""
+        """Returns the pre-training run of a row; None if the row has none, or if a finished model replaces it."""
         is_replaced = self._init_checkpoint and not (row.model or row.data or row.second_data or row.pretraining)
         if row.pretraining is False or is_replaced:
             return None
         scale, first = self._scale, {**self._scale.data, **row.data}
         flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": _of_this(_CONFIG)}
-        # Losses are only comparable if all rows read the same sequences, with the same masks if any.
+        # Losses are comparable only if all rows read the same sequences, with the same masks if the data is masked.
         held_out = {**scale.data, **scale.second_data, "dupe_factor": 1}
         held_out |= {name: value for name, value in row.data.items() if name == "objective"}
         sets = [("", scale.corpus.files, first), ("eval_", scale.corpus.held_out, held_out)]
@@ -151,7 +151,7 @@ class Assembly:
         return Run("finetuning", task.program, flags, model, f"{row.name}, {heading}, seed {seed}")
 
     def _first_weights(self, row: Row) -> dict[str, File]:
-        """Returns the flags for the initial weights of fine-tuning."""
+        """Returns the flags that set the initial weights of fine-tuning."""
         if run := self._pretraining(row):
             file = f"model.ckpt-{round(row.checkpoint * run.flags['num_train_steps'])}"
             return {"init_checkpoint": self._output(run, *(("", file) if row.checkpoint == 1 else (file,)))}

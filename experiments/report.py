@@ -1,4 +1,4 @@
-"""Reports a table next to the paper's: Markdown, CSV, a figure, and a test of its claims."""
+"""Writes a table with the paper's scores as Markdown, CSV and a figure, and tests the claims of the table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ class Table:
         return text
 
     def tested(self, claim: Claim) -> str:
-        """Returns the mean difference, and the p-value of a one-sided paired t-test over the seeds, as a sentence."""
+        """Returns a sentence with the mean difference and the p-value of a one-sided paired t-test over the seeds."""
         scores = self._frame[self._frame.column.map(self._columns) == claim.column].dropna(subset=["seed", "score"])
         both = scores.pivot(index="seed", columns="row", values="score").reindex(columns=[claim.better, claim.worse])
         differences = (both[claim.better] - both[claim.worse]).dropna()
@@ -82,7 +82,7 @@ class Table:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def _draw(self, figure: Any) -> None:
-        """Draws a panel per column: marks for rows, or lines over the steps. Hollow marks are the paper's scores."""
+        """Draws a panel for each column: a mark per row, or lines over steps. Hollow marks are the paper's scores."""
         panels = figure.subplots(1, len(self._columns), squeeze=False)[0]
         for panel, heading in zip(panels, self._columns, strict=True):
             means = self._means.xs(heading, level="column").reindex(list(self._rows))

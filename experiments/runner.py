@@ -1,7 +1,7 @@
 """Runs the unfinished runs one after the other.
 
-WORK_DIR/runs/NAME/     outputs of the program, log.txt (its messages), and done.json (settings, seconds, scores), which
-                        exists if the run is finished
+WORK_DIR/runs/NAME/     outputs and messages (log.txt) of the program; after the end also done.json with settings,
+                        seconds and scores
 WORK_DIR/features/      features of frozen models, shared by many runs
 WORK_DIR/tables/        the tables
 """
@@ -33,10 +33,10 @@ class Runner:
     Args:
       work_dir: The directory of all runs and tables.
       device_flags: Additional flags for training, which select devices and do not change results.
-      launcher: The command that starts a program; its module and its flags are appended.
+      launcher: The command that starts a program. The module and the flags of the program are appended.
 
     Raises:
-      InputError: if a device flag could change results. The name of a run does not depend on these flags.
+      InputError: if a device flag could change results. The name of a run does not depend on device flags.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Runner:
         return command + (self._device_flags if run.kind in ("pretraining", "finetuning") else [])
 
     def listing(self, runs: Iterable[Run]) -> str:
-        """Returns a line per run, in execution order: its state, its command, and a cell that needs it."""
+        """Returns one line per run, in execution order: state, command, and a cell that needs the run."""
         lines = [("finished" if self.done(run) else "left", run) for run in in_order(runs)]
         return "\n".join(f"{state:8}  python -m {' '.join(self.command(run))}  # {run}" for state, run in lines)
 
@@ -68,7 +68,7 @@ class Runner:
         """Checks the settings of all unfinished runs.
 
         Raises:
-          InputError: if a program would refuse them.
+          InputError: if a program would refuse the settings.
         """
         for run in in_order(runs):
             if not self.done(run):
@@ -80,10 +80,10 @@ class Runner:
                     raise InputError(str(error), str(run)) from None
 
     def run(self, runs: Iterable[Run]) -> str:
-        """Runs the unfinished runs and the runs that they need.
+        """Executes the unfinished runs and the runs that they need.
 
         Returns:
-          A message with the runs that failed and the last lines of their programs; empty if none failed.
+          A message with the failed runs and the last lines of their output; empty if none failed.
         """
         failed: dict[str, str] = {}
         for run in in_order(runs):

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-THIS = "{this}"  # the directory of the run itself, in the value of a flag
+THIS = "{this}"  # placeholder for the directory of the run, in the value of a flag
 
 
 class File(NamedTuple):
     """A flag value that is a file, a directory or a glob pattern."""
 
-    identity: str  # the value in the settings
+    identity: str  # the value in the run's settings
     path: str  # the value in the command
     run: "Run | None" = None  # the run that writes it
-    fetch: str = ""  # for the user's files: the data to fetch if it is missing
+    fetch: str = ""  # for the user's files: the data to fetch if the file is missing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Run:
     module: str  # the program
     flags: Mapping[str, Any]
     model: Mapping[str, Any] | None = None  # the model config to write for the program
-    used_for: str = ""  # a cell of a table that needs this run; others may need it too
+    used_for: str = ""  # a cell of a table that needs this run; other cells may need it too
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Run:
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Returns the runs and the runs that they need, each once, in an order in which they can be executed."""
+    """Returns the runs and all runs that they need, each once, in execution order."""
     needed = ((run, [file.run for file in run.files if file.run]) for run in runs)
     return list({each.name: each for run, needs in needed for each in (*in_order(needs), run)}.values())
 

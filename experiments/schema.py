@@ -1,6 +1,6 @@
-"""The format of the files of tables and scales. Unknown keys and wrong values raise an InputError.
+"""The format of the TOML files of tables and scales. Unknown keys and wrong values raise an InputError.
 
-Keys in tables of flags are settings of the programs, so they have their types and bounds.
+Keys in TOML tables of flags are settings of the programs, with the same types and bounds.
 """
 
 import pathlib
@@ -30,7 +30,7 @@ class Program:
     """The settings of a program.
 
     Args:
-      *kinds: their classes.
+      *kinds: classes of settings.
       omit: names of settings that are not flags of the program.
     """
 
@@ -59,12 +59,12 @@ PROGRAMS = {
 
 
 def parse(known: Mapping[str, Field], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the values of flags, which may be texts. The items of a list are separated by commas.
+    """Returns the values of flags. A value may be a string, as on the command line; commas separate list items.
 
     Args:
       known: the settings, by the names of their flags.
-      values: maps the names of flags to values or texts.
-      where: the place of the values, for messages.
+      values: maps the names of flags to values or strings.
+      where: the location of the values, for messages.
 
     Raises:
       InputError: if a flag is unknown, or a value has the wrong type or is out of bounds.
@@ -82,8 +82,8 @@ class Corpus(msgspec.Struct, forbid_unknown_fields=True):
     """The text for pre-training."""
 
     files: list[str]  # globs under --data_dir
-    held_out: list[str]  # globs of the text on which pre-training is evaluated
-    fetch: str  # the data to fetch; a message adds the path
+    held_out: list[str]  # globs under --data_dir, of the text that evaluates pre-training
+    fetch: str  # the data to fetch, for a message that contains the path
 
 
 class Task(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,26 +99,26 @@ class Task(msgspec.Struct, forbid_unknown_fields=True):
 class Scale(msgspec.Struct, forbid_unknown_fields=True):
     """The size at which tables are run."""
 
-    seeds: list[int]  # of fine-tuning
+    seeds: list[int]  # seeds of fine-tuning
     corpus: Corpus
-    vocabulary: Flags  # flags of build_vocab; or `file`, under --data_dir, and the data to `fetch`
+    vocabulary: Flags  # flags of build_vocab; or `file` (under --data_dir) and `fetch` (the data to fetch)
     model: Flags  # values of BertConfig, and `size`, the released size to modify
     data: Flags  # flags of create_pretraining_data
     pretraining: Flags  # flags of run_pretraining
     tasks: dict[str, Task]
-    second_data: Flags = {}  # changes to `data` in the second phase; without changes there is one phase
-    instead: dict[str, str] = {}  # task of a table -> task that replaces it at this scale
+    second_data: Flags = {}  # changes to `data` in the second phase; if empty, there is only one phase
+    instead: dict[str, str] = {}  # task of a table -> its replacement at this scale
 
 
 class Column(msgspec.Struct, forbid_unknown_fields=True):
     """A score of a task."""
 
     task: str  # `pretraining`: the evaluation on held-out text
-    metric: str  # as in eval_results.json; prefix `test_`: the test set, `mismatched_`: MNLI's second dev set
+    metric: str  # name in eval_results.json; prefix `test_` for the test set, `mismatched_` for MNLI-mm
     percent: bool = True  # if true, the score is multiplied by 100
-    finetuning: Flags = {}  # additional flags
+    finetuning: Flags = {}  # additional flags of fine-tuning
     lower_is_better: bool = False
-    skip: bool = False  # for `at`: omits the column at a scale
+    skip: bool = False  # omits the column; for use in `at.SCALE`
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,14 +132,14 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
     pretraining: Flags | bool = {}  # false: no pre-training
     checkpoint: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # use the weights after this fraction of the steps
     finetuning: Flags = {}
-    tasks: dict[str, str] = {}  # task of a column -> task that replaces it in this row
-    ensemble: bool = False  # the runs of all seeds answer together
+    tasks: dict[str, str] = {}  # task of a column -> its replacement in this row
+    ensemble: bool = False  # if true, the runs of all seeds form an ensemble
     line: str = ""  # the line of a figure to which this row belongs
-    skip: bool = False  # for `at`: omits the row at a scale
+    skip: bool = False  # omits the row; for use in `at.SCALE`
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True):
-    """A claim that one row is better than another in a column. It is tested over the seeds."""
+    """A claim that one row is better than another row in a column. A t-test over the seeds tests it."""
 
     text: str
     better: str
@@ -148,13 +148,13 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Experiment(msgspec.Struct, forbid_unknown_fields=True):
-    """A table or a figure. In the file and in each of its objects, `at.SCALE` replaces keys at that scale."""
+    """A table or a figure. In each object of the TOML file, `at.SCALE` replaces keys at that scale."""
 
     title: str
     columns: dict[str, Column]
     rows: list[Row]
     claims: list[Claim] = []
-    seeds: list[int] = []  # instead of the scale's
+    seeds: list[int] = []  # replace the scale's seeds
     note: str = ""  # printed under the table
 
 
@@ -222,7 +222,7 @@ _TABLES = {
 
 
 def _check_tables(item: Scale | Row | Column, where: str) -> None:
-    """Checks the flags in an object of a file. A vocabulary that is a file has none."""
+    """Checks the flags in an object of a TOML file. A vocabulary with the key `file` has no flags."""
     for name, known in _TABLES.items():
         values = getattr(item, name, None)
         if isinstance(values, dict) and "file" not in values:
@@ -230,7 +230,7 @@ def _check_tables(item: Scale | Row | Column, where: str) -> None:
 
 
 def _at_scale(values: Any, scale: str, where: str) -> Any:
-    """Replaces keys by their values in `at.SCALE`, in every object."""
+    """Replaces keys by the values in `at.SCALE`, in every object."""
     if isinstance(values, list):
         return [_at_scale(value, scale, where) for value in values]
     if not isinstance(values, dict):

@@ -1,14 +1,16 @@
-"""Runs Python programs in forks of one process that has imported TensorFlow already, so none of them waits for that.
+"""Runs Python programs in forks of one process that has already imported TensorFlow, which takes seconds.
 
 `CommandServer.environment` puts a `python` on the PATH that sends its arguments, directory, environment and open files
-to the server. There the program runs as if `python` had started it, and the caller gets its exit status. The signals
-SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, which nobody can pass on, and if the caller
-is killed, the program is killed too. So whole shell scripts can be run as they are written.
+to the server. The server runs the program as if `python` had started it, and the caller gets the exit status. SIGINT
+and SIGTERM are passed on. SIGTSTP stops the program like SIGSTOP, which can't be passed on. If the caller is killed,
+the program is killed too. Complete shell scripts therefore run unchanged.
 
-With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written.
-With PLAIN_KERNELS=1, the kernels for CPUs are not compiled. With either, no pictures are drawn. Both take longer than
-the rest of a small run. With RUN_EAGERLY=1, no graphs are built at all if there is only one worker; more can't do
-without. With PARSE_ONLY=1, a program parses its flags and ends.
+Environment variables:
+
+- SMALLER_FLAGS=1 adds the flags of `small_data.SMALLER` after the flags of the command, and draws no pictures.
+- PLAIN_KERNELS=1 does not compile the CPU kernels, which would take longer than a small run, and draws no pictures.
+- RUN_EAGERLY=1 builds no graphs if there is only one worker. Several workers need graphs.
+- PARSE_ONLY=1 ends a program after it has parsed its flags.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from tests.documentation import small_data
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Installed commands, by the module that each of them runs.
+# Module -> the installed command that runs it.
 CONSOLE_SCRIPTS = {name: target.partition(":")[0] for name, target in _PROJECT["scripts"].items()}
 _READY = "ready"
 _CLIENT = f"""#!{sys.executable} -SE
@@ -50,7 +52,7 @@ sys.exit(int(status) if status else 70)
 
 
 class CommandServer:
-    """The server's process, which ends with this one; `running` gives the one that tests share."""
+    """The process of the server. It ends with this process. `running` returns the server that the tests share."""
 
     def __init__(self, *options: str) -> None:
         directory = pathlib.Path(tempfile.mkdtemp())
@@ -72,30 +74,30 @@ class CommandServer:
 
     @property
     def python(self) -> str:
-        """The program that takes the place of `python`."""
+        """Returns the path of the program that replaces `python`."""
         return str(self._programs / "python")
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of processes whose `python` is to be the server's."""
+        """Returns the environment of processes that must use the server's `python`."""
         path = f"{self._programs}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "COMMAND_SERVER": str(self._socket)}
 
 
 running = functools.cache(CommandServer)
-# Its programs fail if they import TensorFlow.
+# Programs of this server fail if they import TensorFlow.
 without_tensorflow = functools.cache(functools.partial(CommandServer, "tensorflow"))
 
 
 def serve(path: str, *missing: str) -> None:
-    """Answers requests until the process that asks is gone, whose end closes the standard input."""
+    """Answers requests until the client process ends, which closes the standard input."""
     sys.modules.update(dict.fromkeys(missing))
     if missing:
         import bert_tf.finetuning.finetuning_config
         import bert_tf.tasks.data_config  # noqa: F401
     else:
         _import_what_takes_long()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the children that answer
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
@@ -123,11 +125,11 @@ def _import_what_takes_long() -> None:
     import bert_tf.tasks.registry  # noqa: F401
 
     shuffle_few_records()
-    gc.freeze()  # otherwise a collection in a child copies all of these objects
+    gc.freeze()  # otherwise a garbage collection in a child process copies all these objects
 
 
 def shuffle_few_records() -> None:
-    """Makes the shuffle window of pre-training small; a large one opens tiny files hundreds of times."""
+    """Makes the shuffle window of pre-training small, because a large window opens tiny files hundreds of times."""
     from bert_tf.pretraining import input_pipeline
 
     input_pipeline._WINDOW_RECORDS = 64
@@ -161,7 +163,7 @@ def _become(request: dict, open_files: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    faulthandler.dump_traceback_later(900, exit=True)  # a program that hangs shows where
+    faulthandler.dump_traceback_later(900, exit=True)  # a program that hangs prints its stack
     status: object = 1
     try:
         _run_program(*request["arguments"])
@@ -179,7 +181,7 @@ def _become(request: dict, open_files: list[int]) -> None:
 
 
 def _run_program(program: str, *arguments: str) -> None:
-    """As `python arguments`, or as an installed console script."""
+    """Runs a program like `python ARGUMENTS`, or an installed console script."""
     name = pathlib.Path(program).name
     if name in CONSOLE_SCRIPTS:
         arguments = ("-m", CONSOLE_SCRIPTS[name], *arguments)

@@ -1,8 +1,8 @@
-"""The places of the reference data, and functions that several tests use.
+"""Paths of the reference data, and functions that several test modules use.
 
-The golden data are outputs of the original code. `tests/golden` contains a small part of them. A larger set with the
-same layout is used instead if the environment variable BERT_GOLDEN names its directory, or if it is beside the
-checkout.
+The golden data are outputs of the original code. `tests/golden` contains a small part of the golden data. A larger set
+with the same layout replaces it if the environment variable BERT_GOLDEN is the path of the larger set, or if the larger
+set is next to the checkout.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
-# The modules that take longest. They come first, so that no process is busy with them when the others have finished.
+# The slowest modules run first, so that no process is still busy with them when the other processes have finished.
 _LONG = ("test_documentation.py", "test_multi_worker.py", "test_tpu.py", "test_run_pretraining.py", "test_training.py")
 
 
 def pytest_configure(config):
-    """Prepares TensorFlow. With -n, the first process only starts others that run the tests."""
+    """Prepares TensorFlow. With -n, the first process does not run tests; it only starts the test processes."""
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -41,7 +41,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """Excludes the imported modules and the tests from the collection of garbage."""
+    """Excludes the imported modules and the tests from garbage collection."""
     gc.freeze()
 
 
@@ -61,7 +61,7 @@ GOLDEN = _golden_directory()
 
 
 def golden_path(name: str) -> pathlib.Path:
-    """A file or directory of the golden data; the test is skipped if the small part of them doesn't contain it."""
+    """Returns the path of golden data. Skips the test if the small part of the golden data doesn't contain the path."""
     path = GOLDEN / name
     if not path.exists():
         pytest.skip(f"{GOLDEN} has no {name}")
@@ -69,37 +69,37 @@ def golden_path(name: str) -> pathlib.Path:
 
 
 def golden_names(pattern: str) -> list:
-    """The directories that `*` stands for in the paths of golden files."""
+    """Returns the directories that match `*` in a path of the golden data."""
     return sorted(path.relative_to(GOLDEN).parts[pattern.split("/").index("*")] for path in GOLDEN.glob(pattern))
 
 
 def _open_golden(name: str):
-    """The text of a file of the golden set. The small cut holds some of the larger files gzipped."""
+    """Opens a text file of the golden data. In the small part, some of the larger files are gzipped."""
     packed = golden_path(name if name.endswith(".gz") or (GOLDEN / name).exists() else name + ".gz")
     return gzip.open(packed, "rt", encoding="utf-8") if packed.suffix == ".gz" else packed.open(encoding="utf-8")
 
 
 def golden_json(name: str):
-    """The content of a JSON file of the golden data, gzipped or not."""
+    """Returns the content of a JSON file of the golden data, gzipped or not."""
     with _open_golden(name) as reader:
         return json.load(reader)
 
 
 def golden_lines(name: str) -> list:
-    """The content of a JSON-lines file of the golden data, gzipped or not."""
+    """Returns the content of a JSON-lines file of the golden data, gzipped or not."""
     with _open_golden(name) as reader:
         return [json.loads(line) for line in reader]
 
 
 def int32(arrays) -> dict:
-    """Arrays as models take them: int32 for int64."""
+    """Converts int64 arrays to int32, as models require."""
     import numpy as np
 
     return {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in arrays.items()}
 
 
 def data_path(name: str) -> pathlib.Path:
-    """A file or directory of the real data sets beside the checkout; the test is skipped if it doesn't exist."""
+    """Returns a path in the real data sets next to the checkout. Skips the test if the path doesn't exist."""
     path = SHARED / "data" / name
     if not path.exists():
         pytest.skip(f"the real data sets are not beside this checkout ({path})")
@@ -108,7 +108,7 @@ def data_path(name: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def eagerly():
-    """Runs functions, and programs that are started, without graphs: few steps take less time than to build a graph."""
+    """Runs functions and started programs without graphs, because a few steps take less time than building a graph."""
     import tensorflow as tf
 
     os.environ["RUN_EAGERLY"] = "1"  # for programs
@@ -122,7 +122,7 @@ def eagerly():
 
 @pytest.fixture(autouse=True)
 def _mode(request, monkeypatch):
-    """Obeys the markers; `graph` and `kernels` are for exceptions in a module that has `eager` and `plain`."""
+    """Applies the markers. `graph` and `kernels` mark exceptions in a module marked `eager` and `plain`."""
     if request.node.get_closest_marker("plain") and not request.node.get_closest_marker("kernels"):
         from bert_tf.model import cpu_kernels
 
@@ -148,7 +148,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def tokenizer(write):
-    """The tokenizer of the vocabulary `programs.PIECES`."""
+    """Returns a tokenizer with the vocabulary `programs.PIECES`."""
     from bert_tf.text import FullTokenizer
     from tests.programs import PIECES
 
@@ -156,7 +156,7 @@ def tokenizer(write):
 
 
 def tiny_config(**changes):
-    """A config with small sizes, most of them different from one another."""
+    """Returns a config with small sizes. Most of the sizes are different."""
     from bert_tf.config import BertConfig
 
     sizes = {
@@ -172,7 +172,7 @@ def tiny_config(**changes):
 
 
 def without_dropout(config):
-    """The same config without dropout."""
+    """Returns the same config without dropout."""
 
     return config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
@@ -193,13 +193,13 @@ def assert_refused(match, function, *arguments, **options):
 
 
 def is_compiled(function, *args):
-    """Whether the graph of a tf.function contains parts that XLA compiles."""
+    """Returns True if the graph of a tf.function contains parts that XLA compiles."""
     graph = function.get_concrete_function(*args).graph.as_graph_def()
     return any(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
 
 def needed_operations(function, *args):
-    """The types of the operations in the graph of a tf.function, after calls were inlined and unused parts removed."""
+    """Returns the types of the operations in a tf.function's graph, after inlining calls and removing unused parts."""
     import tensorflow as tf
     from tensorflow.python.grappler import tf_optimizer
 
@@ -213,21 +213,21 @@ def needed_operations(function, *args):
 
 
 def with_large_head(model):
-    """The same model after its head's weights were made so large that its predictions differ clearly."""
+    """Makes the weights of a model's head large, so that predictions differ clearly. Returns the model."""
     weights = model.head.output_weights
     weights.assign(35.0 * weights)
     return model
 
 
 def train_steps(trainer, batches, count):
-    """Runs some training steps and returns the means of their metrics."""
+    """Runs some training steps and returns the mean metrics."""
     assert sum(trainer.steps(batches, count)) == count
     assert trainer.nonfinite.take(str) == []
     return trainer.take_means()
 
 
 def weights_of(model):
-    """The variables of a layer, or of one of our models, that checkpoints hold."""
+    """Returns the variables of a layer or model that a checkpoint contains."""
     import keras
 
     return model.weights if isinstance(model, keras.layers.Layer) else model.variables
@@ -243,7 +243,7 @@ def restored(model, checkpoint, **options):
 
 
 def tensors_of(checkpoint):
-    """The tensors of a checkpoint, by their names."""
+    """Returns the tensors of a checkpoint by name."""
     from bert_tf import checkpoints
 
     source = checkpoints.open_checkpoint(str(checkpoint))
@@ -251,7 +251,7 @@ def tensors_of(checkpoint):
 
 
 def loss_and_gradients(model, batch, seed=(1, 2)):
-    """The loss of a batch, the sums for its metrics, and the gradients of the trained variables."""
+    """Returns the loss of a batch, the sums for the metrics, and the gradients of the trained variables."""
     import tensorflow as tf
 
     with tf.GradientTape() as tape:

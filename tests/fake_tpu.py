@@ -1,9 +1,10 @@
-"""Runs a program as on a TPU whose cores are logical CPU devices, and describes the graphs that the TPU would run.
+"""Runs a program with a simulated TPU, whose cores are logical CPU devices, and describes the graphs for the TPU.
 
     python -m tests.fake_tpu --cores=8 --graphs=graphs.jsonl run_classifier.py --use_tpu --tpu_name=local ...
 
-It changes functions of TensorFlow only. A graph for the TPU is traced, but not run: a training step only counts, and
-the outputs of a model are zeros. All other parts of the program run. With --export, each graph is also written as MLIR.
+The script replaces functions of TensorFlow. A graph for the TPU is traced, but not run: a training step only increases
+the step number, and the outputs of a model are zeros. All other parts of the program run. With --export, each graph is
+also written as MLIR.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.tpu import tpu_system_metadata
 
-# The attributes of a node that each core runs, and of a node that the host would run for it.
+# Attributes of nodes that each core runs, and of nodes that the host would run for a core.
 _REPLICATED, _ON_HOST = "_tpu_replicate", "_xla_outside_compilation"
 
 
@@ -33,8 +34,8 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Describes a TPU.
 
     Args:
-      cores: the number of its cores.
-      hosts: the number of its hosts, which have equally many cores.
+      cores: the number of cores.
+      hosts: the number of hosts. All hosts have the same number of cores.
     """
 
     def __init__(self, cores: int, hosts: int = 1) -> None:
@@ -42,7 +43,7 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         self.hosts = hosts
 
     def get_tpu_system_metadata(self) -> tpu_system_metadata.TPUSystemMetadata:
-        """The number of cores and hosts."""
+        """Returns the number of cores and hosts."""
         devices = [mock.Mock() for _ in self.devices]
         for device, name in zip(devices, self.devices, strict=True):
             device.name = name.replace("CPU", "TPU")
@@ -51,15 +52,15 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         )
 
     def master(self, *arguments: object, **options: object) -> str:
-        """The address of the TPU on this machine."""
+        """Returns the address of the TPU on this machine."""
         return ""
 
     def cluster_spec(self) -> None:
-        """There are no other machines."""
+        """Returns None, because there are no other machines."""
 
 
 def install(cores: int, hosts: int = 1) -> None:
-    """Gives this process a TPU. Call it before TensorFlow runs an operation."""
+    """Adds a simulated TPU to this process. Call this before TensorFlow runs an operation."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * cores
     )
@@ -68,7 +69,7 @@ def install(cores: int, hosts: int = 1) -> None:
 
     def initialize_on_cpus(self: tpu_strategy.TPUExtended, *arguments: object, **options: object) -> None:
         initialize(self, *arguments, **options)
-        first_cores = resolver.devices[:: cores // hosts]  # take the places of the hosts
+        first_cores = resolver.devices[:: cores // hosts]  # replace the hosts
         own = [resolver.devices[i : i + cores // hosts] for i in range(0, cores, cores // hosts)]
         self._tpu_devices = np.array([[device] for device in resolver.devices], object)
         self._host_device = first_cores[0]
@@ -84,13 +85,18 @@ def install(cores: int, hosts: int = 1) -> None:
 
 
 def describe(graph: graph_pb2.GraphDef) -> dict[str, Any]:
-    """Returns what a test checks of a graph.
+    """Returns the properties of a graph that tests check.
 
     Returns:
-      "operations": the names of the operations that the cores run; "types": their types; "products": the types of the
-      products of activations; "host_operations": the names of all other operations; "unknown_shapes": the nodes with an
-      unknown dimension among those that the cores run or read; "host_calls": the nodes in the cores' part that the host
-      would run; "compiled_parts": the functions that are compiled on their own, as parts of a step on a CPU are.
+      A dict with these keys:
+
+      - "operations": names of the operations that the cores run
+      - "types": data types of these operations
+      - "products": data types of the matrix multiplications of activations
+      - "host_operations": names of all other operations
+      - "unknown_shapes": nodes that the cores run or read and that have an unknown dimension
+      - "host_calls": nodes in the cores' part that the host would run
+      - "compiled_parts": functions that are compiled separately, like parts of a step on a CPU
     """
     functions = {function.signature.name: list(function.node_def) for function in graph.library.function}
     everything = [*graph.node, *(node for nodes in functions.values() for node in nodes)]
@@ -111,7 +117,7 @@ def describe(graph: graph_pb2.GraphDef) -> dict[str, Any]:
 def _with_called(
     nodes: Iterable[node_def_pb2.NodeDef], functions: dict[str, list[node_def_pb2.NodeDef]]
 ) -> Iterator[node_def_pb2.NodeDef]:
-    """The nodes, and the nodes of the functions that they call, once each."""
+    """Yields the nodes, and the nodes of the functions that they call, each once."""
     left, seen = list(nodes), set()
     while left:
         node = left.pop()
@@ -132,7 +138,7 @@ def _is_static(node: node_def_pb2.NodeDef) -> bool:
 
 
 def trace_only(graphs: pathlib.Path, export: bool) -> None:
-    """Lets functions for the TPU be traced and described when they are called, in place of running them.
+    """Traces and describes functions for the TPU when they are called, in place of running them.
 
     Args:
       graphs: a file, to which a line of JSON is added for each graph.

@@ -1,4 +1,4 @@
-"""Directories of tiny models: pre-trained ones, and finished runs as the programs leave them."""
+"""Writes directories of tiny models: pre-trained models, and finished runs like the programs' outputs."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from tests.programs import PIECES, write_model_files
 
 
 def write_model(directory, model, pieces=PIECES):
-    """Writes a pre-trained model in the format of the release; returns the model."""
+    """Writes a pre-trained model in the original format; returns the model."""
     directory.mkdir(parents=True, exist_ok=True)
     encoder = model if isinstance(model, keras.layers.Layer) else model.encoder
     saver.write_checkpoint(str(directory / "bert_model.ckpt"), checkpoints.named_variables(weights_of(model)))
@@ -20,7 +20,7 @@ def write_model(directory, model, pieces=PIECES):
 
 
 def write_run(directory, model, flags=None, **resume_settings):
-    """Writes the files that a training program writes into its directory."""
+    """Writes the files of a run directory like a training program."""
     directory.mkdir(parents=True)
     _, vocab_file = write_model_files(directory)
     resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}

@@ -1,4 +1,4 @@
-"""Runs a program on URLs: copies a directory to `ram://files`, and brings back what the program has written there.
+"""Runs a program on URLs: copies a directory to `ram://files`, and copies the program's outputs back.
 
     python tests/in_ram.py DIRECTORY PROGRAM [FLAGS]     PROGRAM is a file, or the name of a module
 
@@ -15,13 +15,13 @@ URL = "ram://files"
 
 
 def is_listed(url: str) -> bool:
-    """Whether a name exists. `ram://` itself also reports the beginnings of names as directories."""
+    """Returns True if a name exists. `ram://` itself also reports the beginnings of names as directories."""
     directory, _, name = url.rstrip("/").rpartition("/")
     return name in ("", "files") or name in (x.rstrip("/") for x in tf.io.gfile.listdir(directory))
 
 
 def answers_for_listed_names(function):
-    """Wraps a question about a URL."""
+    """Wraps a function about a URL, so that it raises or returns False for names that do not exist."""
 
     def answer(url):
         url = os.fspath(url)

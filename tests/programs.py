@@ -1,4 +1,4 @@
-"""Runs the programs in their own processes, as a user does, on tiny data; see `command_server`."""
+"""Runs the programs in separate processes, like a user, on tiny data; see `command_server`."""
 
 import subprocess
 
@@ -50,7 +50,7 @@ def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
 
 
 def start(*command, environment=None, server=command_server.running):
-    """Starts a program with the command and flags of a command line."""
+    """Starts a program with a command line."""
     return subprocess.Popen(
         [server().python, *map(str, command)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Checks the layers of the code: a module imports only from its layer and below; text modules need no TensorFlow."""
+"""Checks the layers: a module imports only from its own and lower layers, and text modules need no TensorFlow."""
 
 import ast
 import graphlib
@@ -32,8 +32,8 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
-# The modules that data preparation may import. It runs in many processes, and TensorFlow would take half a gigabyte in
-# each.
+# The modules that data preparation may import. It runs in many processes, and TensorFlow would take 0.5 GB in each
+# process.
 USED_BY_DATA_PREPARATION = [
     *("config", "text", "program_flags", "runtime.settings"),
     *(
@@ -84,7 +84,7 @@ WITHOUT_TENSORFLOW = [
 
 
 def imports(path, top_level_only=False):
-    """The full names of the modules and the objects that a file imports."""
+    """Yields the full names of the modules and objects that a file imports."""
     tree = ast.parse(path.read_text())
     nodes = tree.body if top_level_only else ast.walk(tree)
     for node in nodes:
@@ -118,7 +118,7 @@ def test_no_module_imports_from_a_higher_layer(path):
 
 
 def imported_modules(path):
-    """The files of the project that a file imports, in functions and for type checkers too."""
+    """Yields the project files that a file imports, including imports in functions and for type checkers."""
     for name in imports(path):
         candidate = ROOT.joinpath(*name.split("."))
         # The last part may be a class or a function.

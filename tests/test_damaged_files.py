@@ -1,4 +1,4 @@
-"""Every file of a run, and every file that describes a model, is checked when it is read; one message each."""
+"""Every file of a run directory or a model is checked when it is read. Each kind of damage gives one message."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The scripts in deploy and .ci, with stand-ins for the commands of Slurm and Google Cloud."""
+"""Tests the scripts in deploy and .ci, with substitutes for the commands of Slurm and Google Cloud."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ insert_repository_url = load(ROOT / ".ci" / "insert_repository_url.py")
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a script with commands that write their arguments to the file `calls`, and then do what is given."""
+    """Runs a script with substitute commands, which write their arguments to `calls` and run the given code."""
 
     def run(script, *arguments, commands, **variables):
         for name, code in commands.items():
@@ -111,7 +111,7 @@ def test_the_job_starts_the_workers_and_returns_their_status(run):
 
 
 def test_a_job_whose_time_is_up_stops_the_workers_and_is_queued_again(run):
-    # `srun` sends the signal of Slurm to its parent, and ends when `scancel` was called.
+    # `srun` sends Slurm's signal to its parent process, and ends after `scancel` was called.
     srun = "kill -TERM $PPID; until grep -q scancel $(dirname $0)/../calls; do sleep 0.05; done; exit 1"
     commands = {"srun": srun, "scancel": "", "scontrol": ""}
     done, calls = run("deploy/slurm/pretrain.sbatch", commands=commands, **SLURM)

@@ -1,4 +1,4 @@
-"""Every command and every Python block of the documentation runs, on small data; see `documentation.small_data`."""
+"""Runs every command and Python block of the documentation on small data; see `documentation.small_data`."""
 
 import base64
 import json
@@ -19,8 +19,8 @@ from tests.documentation.pages import PAGES, Block
 
 pytestmark = pytest.mark.documentation
 
-# Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
-# them must exist all the same.
+# Blocks that aren't run: the page, a text that only this block of the page has, and the reason. The programs and flags
+# in these blocks must exist.
 NOT_RUN: list[tuple[str, str, str]] = [
     ("README.md", "make quickstart", "takes minutes, and installs"),
     ("README.md", "pip install", "installs"),
@@ -73,7 +73,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/results/serving.md", "benchmarks.serving_load", "takes ten minutes"),
     ("docs/results/paper-tables.md", "--only=Dev,Test", "is what was measured, in two hours"),
 ]
-# Pages without commands that can be run in a test.
+# Pages whose commands can't be run in a test.
 WITHOUT_COMMANDS = {
     *(
         name
@@ -99,28 +99,28 @@ OTHER_PROGRAMS_FLAGS = {
     *("location", "spot", "version", "zone"),  # gcloud
     *("include", "json", "processes"),  # hf, WikiExtractor
 }
-# Flags of the programs that aren't installed, as their sources define them.
+# Flags of programs that aren't installed, as defined in the sources.
 for directory in ("benchmarks", "examples", "experiments", "tests/torture"):
     for source in (pages.ROOT / directory).glob("*.py"):
         defined = re.findall(r'(?:DEFINE_\w+\(|add_argument\(\s*"--)\s*"?(\w+)"', source.read_text(encoding="utf-8"))
         OTHER_PROGRAMS_FLAGS.update(defined)
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
-# Their cells start programs that the documentation's blocks start too; they take 25 s of processor time.
+# Notebooks that are not run: their cells start the same programs as the documentation, and take 25 s of CPU time.
 SLOW_NOTEBOOKS = ("pretraining", "serving")
 
-# Modules that take no flags of this project; parsing theirs would run them, or need them.
+# Modules whose flags aren't parsed, because parsing would run or require the module.
 WITHOUT_FLAGS = ("pytest", "examples.quickstart", "examples.tagged_articles", "wikiextractor.WikiExtractor")
 
 
 def not_run(block: Block) -> str | None:
-    """Why a block isn't run; None if it is."""
+    """Returns the reason why a block isn't run; None if it is run."""
     return next((why for page, text, why in NOT_RUN if page == block.page and text in block.code), None)
 
 
 @pytest.fixture(scope="module")
 def programs():
-    """All programs with their flags."""
+    """Returns all programs with their flags."""
     script = str(pages.ROOT / "docs" / "hooks" / "flag_reference.py")
     listed = subprocess.run([sys.executable, script], cwd=pages.ROOT, stdout=subprocess.PIPE, check=True).stdout
     return json.loads(listed)
@@ -128,7 +128,7 @@ def programs():
 
 @pytest.fixture(scope="module")
 def small_files(tmp_path_factory):
-    """A directory with all files that the documentation's commands read."""
+    """Returns a directory with all files that the documentation's commands read."""
     directory = tmp_path_factory.mktemp("files")
     small_data.write_files(directory)
     run_script(directory, small_data.commands())
@@ -136,7 +136,7 @@ def small_files(tmp_path_factory):
 
 
 def run_script(directory: pathlib.Path, script: str, **variables: str) -> str:
-    """Runs a shell script, and returns what it prints; its first command that fails, fails the test."""
+    """Runs a shell script and returns the output. The test fails at the first command that fails."""
     environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", "RUN_EAGERLY": "1", **variables}
     finished = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -157,7 +157,7 @@ def place_of(block: Block) -> str:
 
 
 def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
-    """A block as a part of its page's script, which prints the place of the block first."""
+    """Returns a block as part of the page's script. The script first prints the position of the block."""
     heading = f"echo '{place_of(block)}'\n"
     if block.language == "bash":
         return heading + block.code
@@ -167,7 +167,7 @@ def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_blocks_run(page, small_files, tmp_path):
-    """The blocks of a page, in their order, in one directory; and they print the outputs that the page shows."""
+    """The blocks of a page, run in order in one directory, print the outputs that the page shows."""
     directory = tmp_path / "work"
     shutil.copytree(small_files, directory, symlinks=True)
     blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
@@ -216,7 +216,7 @@ def test_examples_in_docstrings_run(small_files, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_programs_and_flags_of_other_blocks_exist(page, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
-    # Commands of benchmarks are in tables, next to their results.
+    # Benchmark commands are in tables, next to the results.
     inline = re.findall(r"`([^`\n]*python -m benchmarks\.[^`\n]*)`", page.read_text(encoding="utf-8"))
     parsed = [shlex.join(program) for command in inline for program in programs_in(shlex.split(command))]
     for block in filter(not_run, pages.blocks(page)):
@@ -232,7 +232,7 @@ def test_programs_and_flags_of_other_blocks_exist(page, tmp_path):
 
 
 def programs_in(words: list[str]) -> list[list[str]]:
-    """The programs of this project in a command, with their arguments; variables before them are left out."""
+    """Returns the project's programs in a command, with arguments and without preceding variables."""
     for start, word in enumerate(words):
         name = pathlib.Path(word).name
         if name == "python" or name in command_server.CONSOLE_SCRIPTS:
@@ -264,7 +264,7 @@ def test_exceptions_are_those_of_one_block(page, text, reason):
 
 
 def test_flags_in_the_text_exist(programs):
-    """Flags in tables and sentences are flags of a program, with a value that it takes."""
+    """Flags in tables and sentences are flags of a program, with a valid value."""
     values: dict[str, list[set[str]]] = {}
     for program in programs:
         for flag in program["flags"]:
@@ -319,7 +319,7 @@ def code_cells(notebook: pathlib.Path) -> list[dict]:
 )
 def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
     smaller = small_data.NOTEBOOKS[notebook.stem]
-    # Notebooks start programs with their own interpreter; here that is the one of the command server.
+    # Notebooks start programs with `sys.executable`, which is the command server's interpreter here.
     script = "import matplotlib, shutil, sys\nsys.executable = shutil.which('python')\nmatplotlib.use('agg')\n"
     for cell in code_cells(notebook):
         script += "".join(cell["source"]) + "\n"
@@ -335,7 +335,7 @@ def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
 
 
 def test_notebooks_were_executed_from_top_to_bottom():
-    """The committed notebooks are written by `make notebooks`: small, with pictures, without messages of a machine."""
+    """Committed notebooks come from `make notebooks`: small, with pictures, without messages about the machine."""
     assert {path.stem for path in NOTEBOOKS} == small_data.NOTEBOOKS.keys() == set(execute_notebooks.NAMES)
     assert sum(path.stat().st_size for path in NOTEBOOKS) < 1_000_000
     for path in NOTEBOOKS:

@@ -1,4 +1,4 @@
-"""A wrong set-up ends a dry run with the real run's message. The numbers of a right one are the real run's."""
+"""A dry run gives the same error messages and the same numbers as a real run."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from tests.conftest import ROOT, data_path
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
-# Model files, settings of every program, and each program with its data.
+# Flags: model files, settings of every program, and data of each program.
 MODEL = "--vocab_file={d}/vocab.txt --bert_config_file={d}/config.json"
 SHORT = f"{MODEL} --max_seq_length=12 --output_dir={{out}}"
 PRETRAIN = f"run_pretraining.py {SHORT} --max_predictions_per_seq=3 --num_train_steps=4 --num_warmup_steps=1"
@@ -97,7 +97,7 @@ def files(tmp_path_factory):
 
 
 def contents(*folders):
-    """The files in some directories, and what is in them."""
+    """Returns the files in some directories, with their contents."""
     return {path: path.is_file() and path.read_bytes() for folder in folders for path in folder.rglob("*")}
 
 
@@ -110,9 +110,9 @@ def dry_run(command, d, tmp_path, expect=0, environment=NO_CLUSTER):
     return output
 
 
-# The number of weights of the released sizes with a vocabulary of 30,522, and all heads of pre-training.
+# The number of weights for the released sizes, with a vocabulary of 30,522 and the pre-training heads.
 PARAMETERS = {"Base": 110_106_428, "Large": 336_226_108}
-# The command line, and the beginning of the message. The output directory does not exist, except where it is named.
+# The command line, and the start of the message. The output directory does not exist, unless the command names one.
 WRONG = {
     "misspelled value": (f"{PRETRAIN} {RECORDS} --objective=mlm_nps", "flag --objective=mlm_nps: value should be one"),
     "misspelled flag": (f"{CLASSIFY} {TABLE} --learning_rat=1", "Unknown command line flag 'learning_rat'"),
@@ -298,12 +298,12 @@ RIGHT = {
 
 
 def printed(output, name):
-    """The values that the reports of a dry run print as NAME = VALUE."""
+    """Returns the values that a dry run prints as NAME = VALUE."""
     return [float(value.replace(",", "")) for value in re.findall(rf"^  {name} = ([\d.,e+-]+)", output, re.MULTILINE)]
 
 
 def logged(folder):
-    """The number of steps in a run's log, and the sums of their tokens and operations."""
+    """Returns the number of steps in a run's log, and the total tokens and operations of these steps."""
     lines = [line for line in log.read_metrics(str(folder)) if line["kind"] == "train"]
     return lines[-1]["step"], sum(line["tokens"] for line in lines), sum(line["teraflops"] for line in lines)
 

@@ -1,4 +1,4 @@
-"""Exports finished runs, and calls them with Python values, JSON lines and TensorFlow Serving's JSON."""
+"""Exports finished runs, and calls the exported models with Python values, JSON lines and TensorFlow Serving's JSON."""
 
 import errno
 import functools
@@ -43,7 +43,7 @@ from tests.programs import PIECES
 
 
 def write_classifier(directory, **settings):
-    """Writes a finished run of a classifier of three classes; returns its directory."""
+    """Writes a finished run of a classifier with three classes; returns the directory."""
     recorded = {"task": "text", "problem": "classification", "labels": ["x", "ý", "z"]} | settings
     return write_run(directory, with_large_head(ClassifierModel(config(), 3)), **recorded)
 
@@ -243,7 +243,7 @@ def test_answers_are_not_lost_when_reading_fails(tmp_path):
 
 
 class Echo(tf.Module):
-    """Returns its input in the shapes of served models' outputs."""
+    """Returns the input in the shapes of served models' outputs."""
 
     def from_ids(self, input_ids):
         rows = tf.cast(input_ids, tf.float32)

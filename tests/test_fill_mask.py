@@ -21,7 +21,7 @@ def directory(tmp_path_factory):
     config = tiny_config(vocab_size=len(PIECES), max_position_embeddings=8)
     model = PretrainingModel(config)
     bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
-    bias.assign(np.linspace(0, 70, len(PIECES)))  # makes the order of the guesses known
+    bias.assign(np.linspace(0, 70, len(PIECES)))  # makes the order of the guesses predictable
     write_model(directory, model, PIECES)
     return directory
 
@@ -84,7 +84,7 @@ def test_a_model_without_the_head_is_refused(tmp_path):
 
 
 def score_by_a_loop(filler, text):
-    """The definition: one forward pass for each token, in which only this token is masked."""
+    """Computes the score by definition: one forward pass for each token, in which only this token is masked."""
     ids, total = [PIECES.index("[CLS]"), *filler.bert.tokenizer.encode(text), PIECES.index("[SEP]")], 0.0
     for position in range(1, len(ids) - 1):
         masked = [*ids[:position], PIECES.index("[MASK]"), *ids[position + 1 :]]

@@ -36,7 +36,7 @@ def test_learning_rates_equal_the_original_code():
         np.testing.assert_allclose(rates, case["learning_rate"], rtol=1e-6, atol=1e-12)
 
 
-# The other cases, one of each model, are enough to compare graphs with the original code.
+# To compare graphs with the original code, the other cases, one for each model, are enough.
 EAGER = ("pretrain_warmup", "squad_smallgrad")
 
 
@@ -49,7 +49,7 @@ EAGER = ("pretrain_warmup", "squad_smallgrad")
     ],
 )
 def test_training_steps_equal_the_original_code(name):
-    """The original code clips by the norm of gradients whose repeated rows were not added up; ours adds them up."""
+    """The original code computes the gradient norm before adding up repeated rows; this project adds them up first."""
     kind = name.partition("_")[0]
     model_config = without_dropout(BertConfig.from_json_file(str(golden_path(f"optimizer/{kind}_bert_config.json"))))
     run = golden_json(f"optimizer/{name}/steps.json")
@@ -84,7 +84,7 @@ def test_training_steps_equal_the_original_code(name):
     assert set(final.shapes) == set(state) - (set() if run["slots_saved"] else slots | {"global_step"})
     untrained = run["variables_without_slots"]
     assert {path.rpartition("/")[0] for path in slots} == {v.path for v in model.variables} - set(untrained)
-    # The true gradients of these variables are zero, or cancel.
+    # The exact gradients of these variables are zero, or cancel.
     cancelling = ["key/bias"]
     if kind == "squad":
         last = model_config.num_hidden_layers - 1
@@ -103,7 +103,7 @@ def test_weight_decay_follows_the_released_rule():
 
 
 def updated(config, start, gradients):
-    """The update rules of both optimizers in NumPy; a step with None for its gradient is skipped."""
+    """Applies the update rules of both optimizers in NumPy. A step whose gradient is None is skipped."""
     w, count = start.astype(np.float64), 0
     beta_1, beta_2, second = config.beta_1, config.beta_2, config.second_schedule
     for step, g in enumerate(gradients):

@@ -1,4 +1,4 @@
-"""The package: what its wheel holds, and that it works outside the checkout with nothing but its dependencies."""
+"""Tests the wheel: its content, and that it works outside the checkout with only the required dependencies."""
 
 import ast
 import importlib.metadata
@@ -29,8 +29,8 @@ SOURCES = sorted([*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob(
 PROGRAMS = {name_of(path): path for path in SOURCES if '__name__ == "__main__"' in path.read_text()}
 TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditch\n"
 
-# Imports every module, and shows every program's help, each in a fork because programs define flags of the same names.
-# Packages that `pip install .` does not install can't be imported.
+# Imports every module and prints every program's help, each in a fork, because programs define flags with the same
+# names. Packages that `pip install .` does not install can't be imported.
 IN_A_MINIMAL_INSTALL = """
 import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile, traceback
 
@@ -109,7 +109,7 @@ print(json.dumps({
 
 
 def pins(name):
-    """The exact versions in a file of requirements, without the files that it includes."""
+    """Returns the exact versions in a requirements file, without included files."""
     lines = (ROOT / name).read_text().splitlines()
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
 
@@ -129,7 +129,7 @@ def with_dependencies(requirements):
 
 
 def outside(target, *command):
-    """Runs a command where the checkout isn't seen, and returns what it prints on standard output."""
+    """Runs a command outside the checkout, and returns its standard output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
     environment |= {"PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, timeout=1000)
@@ -139,7 +139,7 @@ def outside(target, *command):
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A directory with the installed wheel, inside the checkout of another project."""
+    """Returns a directory with the installed wheel, inside the checkout of another project."""
     directory = tmp_path_factory.mktemp("package")
     not_copied = shutil.ignore_patterns(".*", "build", "dist", "runs", "golden", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, directory / "source", ignore=not_copied)
@@ -159,7 +159,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def minimal(target):
-    """What programs and modules say if only the package and its dependencies are installed."""
+    """Returns the output of programs and modules if only the package and the required dependencies are installed."""
     installed = importlib.metadata.packages_distributions()
     wanted = with_dependencies(PROJECT["dependencies"])
     missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]

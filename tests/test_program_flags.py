@@ -1,4 +1,4 @@
-"""Flags that several programs share, and the settings that they become."""
+"""Tests flags that several programs share, and their conversion to settings."""
 
 import ast
 import contextlib
@@ -29,10 +29,10 @@ from tests.conftest import assert_refused, tiny_config
 
 @contextlib.contextmanager
 def defined(group, *arguments, **options):
-    """A group of flags, in place of flags that a program has that another test imported."""
+    """Defines a group of flags, in place of flags of a program that another test imported."""
     modules = flags.FLAGS.flags_by_module_dict()
     of_absl = {flag for module, found in modules.items() if module.startswith("absl") for flag in found}
-    # Flags that were put back have no module.
+    # Flags that were restored have no module.
     others = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name] not in of_absl}
     for name in others:
         delattr(flags.FLAGS, name)
@@ -55,7 +55,7 @@ def sizes():
 
 
 def parsed(kind, *given, **options):
-    """The settings that flags become."""
+    """Returns the settings for the given flags."""
     with defined(program_flags.SettingsFlags, kind, **options) as made:
         flags.FLAGS(["program", *given])
         return made.config()
@@ -152,7 +152,7 @@ print([values[name] for name in sys.argv[1].split(",")])
 
 
 def defaults(names, *given):
-    """The values of flags when run_classifier.py trains."""
+    """Returns the values of flags when run_classifier.py trains."""
     return ast.literal_eval(programs.run("-c", DEFAULTS, names, *given, server=command_server.without_tensorflow))
 
 

@@ -1,4 +1,4 @@
-"""Files with the same small faults, given to every reader of data: the texts are read as a person would, or refused."""
+"""Passes files with the same small faults to every data reader. The texts must be read correctly or refused."""
 
 import gzip
 import io
@@ -59,7 +59,7 @@ def corpus(path):
 
 
 class Echo(Predictor):
-    """Answers with the text."""
+    """Returns the text as the answer."""
 
     def _answer(self, examples):
         return examples
@@ -84,7 +84,7 @@ SQUAD = {
         {"paragraphs": [{"context": "x", "qas": [{"id": str(i), "question": t}]}]} for i, t in enumerate((ONE, TWO))
     ]
 }
-# Reader -> the function, the name of the file, and the file.
+# Reader -> the function, the name of the file, and the content.
 READERS = {
     "tsv": (text, "train.tsv", f"text\tlabel\n{ONE}\tx\n{TWO}\ty\n"),
     "csv": (text, "train.csv", f'text,label\n{ONE},x\n"a ""poor"" day",y\n'),
@@ -101,8 +101,8 @@ READERS = {
 }
 JSON = ("jsonl", "choice jsonl", "squad", "corpus jsonl", "predict")
 BLANK, SAME = "the line is blank", [ONE, TWO]
-# Fault -> the changed file, and what is read: the same texts, these texts, or an error with these words. A reader that
-# differs has an entry of its own.
+# Fault -> the changed file, and the result: the same texts, these texts, or an error with these words. A reader with
+# another result has its own entry.
 FAULTS = {
     "byte-order mark": (lambda data: b"\xef\xbb\xbf" + data, {"all": SAME}),
     "UTF-16": (
@@ -190,7 +190,7 @@ FAULTS = {
     "half of a surrogate pair": (
         lambda data: data.replace(b"fine", b"fi\\ud83dne"),
         {
-            "all": ["one fi\\ud83dne day", TWO],  # no JSON, so no escape
+            "all": ["one fi\\ud83dne day", TWO],  # not JSON, so no escape
             **dict.fromkeys(JSON, "surrogate"),
             "corpus jsonl": SAME,
             "predict": ["one fi\ud83dne day", TWO],
@@ -202,7 +202,7 @@ FAULTS = {
 TABLE = [{"id": 7, "text": "the whale swam"}, {"id": 8, "text": "it was white, and big"}]
 PARQUET = io.BytesIO()
 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), PARQUET)
-# Format that a reader of plain lines refuses -> the file, and the words of the message.
+# Format that readers of plain lines refuse -> the file, and words in the message.
 OTHER_FORMATS = {
     "JSON lines": (jsonl(id=(7, 8), text=(ONE, TWO)).encode(), "JSON"),
     "JSON records": (json.dumps(TABLE).encode(), "JSON"),
@@ -215,7 +215,7 @@ OTHER_FORMATS = {
     "Parquet": (PARQUET.getvalue(), "Parquet"),
     "zip": (b"PK\x03\x04\0\0", "zip"),
 }
-# Texts that are like a table only at first sight.
+# Texts that look like a table but are plain text.
 LINES = (
     "Hello, world\nGood, bad, and ugly\n",
     "red,green\nblue,yellow\n",

@@ -1,4 +1,4 @@
-"""The comparison with other libraries: its checks before it starts, and the description of the machine."""
+"""Tests the comparison with other libraries: the checks at the start, and the description of the machine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What can be known at the start is known before TensorFlow is imported or before any text is tokenized."""
+"""Errors that can be detected at the start appear before TensorFlow is imported, or before texts are tokenized."""
 
 import pytest
 
@@ -25,7 +25,7 @@ SQUAD = "run_squad.py --train_file={file} --do_train"
 PRETRAINING = "run_pretraining.py --input_file={file} --do_train"
 PREPARATION = "-m data_prep.create_pretraining_data --input_file={file} --output_file={new} --vocab_file={vocab}"
 OUT = "--output_dir={new}"
-# A command whose last flag is used only with another flag.
+# Commands whose last flag has an effect only with another flag.
 NEEDS = {
     f"run_classifier.py --task_name=rte {OUT} --sweep_epochs=2": "--sweep",
     f"run_classifier.py --task_name=rte {OUT} --reset_head": "--do_train",
@@ -165,7 +165,7 @@ def test_every_score_of_a_task_can_select_models():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Returns a run of your own data that can't tokenize."""
+    """Returns a function that makes a run on a custom data set. Tokenizing the data set fails the test."""
     config, vocab = programs.write_model_files(tmp_path)
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\na\tyes\nb\tno\n")

@@ -1,4 +1,4 @@
-"""A part of what `python -m tests.torture` does, and that it reports broken promises."""
+"""Runs a few trials of `python -m tests.torture`, and checks that it reports broken promises."""
 
 from tests import programs
 from tests.torture import kills

@@ -1,4 +1,4 @@
-"""The program around the TPU's compiler: its messages and exit codes. The compiler itself is not needed."""
+"""Tests the messages and exit codes of benchmarks.tpu_compile. The TPU's compiler is not needed."""
 
 import json
 import os
@@ -23,7 +23,7 @@ V5E = tpu_compile.CORES["v5e"]
     ],
 )
 def test_errors_end_it_with_status_2(write, flags, answer, place, word):
-    # An interpreter that answers what the compiler's script would answer first.
+    # An interpreter that prints the first answer of the compiler's script.
     script = f"echo '{json.dumps(answer)}'" if answer else "exit 3"
     python = write("python", f"#!/bin/sh\n{script}\n")
     os.chmod(python, 0o755)

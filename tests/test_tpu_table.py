@@ -1,4 +1,4 @@
-"""The search for the largest batch of a TPU. The compiler itself is not needed."""
+"""Tests the search for the largest batch of a TPU. The TPU's compiler is not needed."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.tpu_table import Estimate, extrapolated, first_batch, largest_batch
 from tests import programs
 
-# A step whose memory is 4 GiB, and 0.5 GiB for each sequence.
+# A step that needs 4 GiB of memory, and 0.5 GiB more for each sequence.
 WEIGHTS, FIXED, EACH = 3.0, 4.0, 0.5
 
 

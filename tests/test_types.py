@@ -1,4 +1,4 @@
-"""The types of the settings that the Python classes take as keyword arguments."""
+"""Tests the types of the settings that the Python classes take as keyword arguments."""
 
 import pathlib
 import subprocess

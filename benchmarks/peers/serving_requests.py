@@ -1,4 +1,4 @@
-"""The contenders of benchmarks/serving.py: Hugging Face's tokenizer and BERT on PyTorch or in ONNX Runtime.
+"""Contenders of benchmarks/serving.py: Hugging Face's tokenizer with BERT in PyTorch or ONNX Runtime.
 
 benchmarks/serving.py runs this script with another Python interpreter, which does not need this project:
 
@@ -58,7 +58,7 @@ def main():
 
 
 def onnx_session(model, threads, path):
-    """Returns a function that predicts in ONNX Runtime with the same weights."""
+    """Returns a function that predicts with the same weights in ONNX Runtime."""
     import onnxruntime
     import torch
 

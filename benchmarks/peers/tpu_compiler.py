@@ -2,11 +2,15 @@
 
     python benchmarks/peers/tpu_compiler.py TOPOLOGY
 
-It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the topology. Then
-it reads a line of JSON: the path of a StableHLO file, the mean number of iterations of loops whose number is unknown,
-and the fraction of conditionals that take their costliest branch. It writes a second line, which has the compiler's
-error; or the memory in bytes, and the instructions that have an estimate, as lists [cycles, executions, operation name,
-shape].
+The script runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON after it has loaded the
+topology. Then it reads a line of JSON, which contains:
+
+- the path of a StableHLO file
+- the mean number of iterations of a loop whose number depends on the data
+- the fraction of the executions of a conditional that take the branch with the highest cost
+
+It writes a second line, which contains the compiler's error, or the memory in bytes and the instructions that have an
+estimate. An instruction is a list [cycles, executions, operation name, shape].
 """
 
 import json
@@ -15,19 +19,19 @@ import re
 import sys
 
 os.environ |= {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no device is used, so several processes can compile at the same time
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes can compile at the same time, because no device is used
     "JAX_PLATFORMS": "cpu",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_LOAD_LIBRARY": "1",
     "TPU_MIN_LOG_LEVEL": "3",
-    "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu waits for the cloud's metadata
+    "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu waits for the metadata server of Google Cloud
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
 
 def answer(**values):
-    """Writes a line for the other process."""
+    """Writes a line of JSON for the other process."""
     print(json.dumps(values), flush=True)
 
 
@@ -58,9 +62,9 @@ def operations(block_owner):
 
 
 def adapt(module):
-    """Makes the change that TensorFlow makes for TPUs: random numbers come from the device's own generator.
+    """Replaces the Philox generator by the device's random number generator, as TensorFlow does for TPUs.
 
-    That generator gets the key of the Philox generator, and no counter.
+    The device's generator gets the key of the Philox generator, and no counter.
     """
     for operation in operations(module.operation):
         if operation.name == "mhlo.copy":  # not supported by the compiler
@@ -79,7 +83,7 @@ def adapt(module):
 
 
 def argument_bytes(module):
-    """Returns the size of the program's arguments, including the variables, which are updated in place."""
+    """Returns the size of the program's arguments in bytes, including the variables, which are updated in place."""
     main = next(operation for operation in module.body if operation.name.value == "main")
     total = 0
     for kind in main.type.inputs:
@@ -114,7 +118,7 @@ def value(pattern, line, default=""):
 def known_trips(computations, line):
     """Returns the number of iterations of a loop; None if it depends on the data.
 
-    If the compiler does not state it, the loop's condition compares the counter with a constant.
+    If the compiler does not report the number, it is the constant with which the loop's condition compares the counter.
     """
     condition = computations.get(value(r"condition=%?([\w.-]+)", line), [])
     limits = [value(r" constant\((\d+)\)", x) for opcode, _, x in condition if opcode == "constant"]
@@ -126,7 +130,7 @@ def instructions(computations, name, unknown_trips, share, times=1):
     """Yields (cycles, times, name, shape) of the executed instructions.
 
     `unknown_trips` is the mean number of iterations of loops whose number depends on the data. `share` is the fraction
-    of the executions of a conditional that take its costliest branch. The others take the cheapest.
+    of the executions of a conditional that take the branch with the highest cost. The others take the cheapest branch.
     """
     for opcode, shape, line in computations.get(name, []):
         if opcode == "while":
@@ -151,7 +155,7 @@ def instructions(computations, name, unknown_trips, share, times=1):
 
 
 def operation_name(computations, line):
-    """Returns the name of an instruction's operation. For a fusion, a matrix multiplication in it has priority."""
+    """Returns the name of an instruction's operation. In a fusion, a matrix multiplication has priority."""
     inner = computations.get(value(r"calls=%?([\w.-]+)", line), [])
     products = [x for opcode, _, x in inner if opcode in ("convolution", "dot")]
     names = [value(r'op_name="([^"]*)"', x) for x in (*products, line, *(x for _, _, x in inner))]
@@ -159,7 +163,7 @@ def operation_name(computations, line):
 
 
 def report(path, unknown_trips, share, topology):
-    """Compiles the program in a file. For the numbers, see `instructions`."""
+    """Compiles the program in a file. See `instructions` for `unknown_trips` and `share`."""
     context = mlir.make_ir_context()
     device = topology.devices[0]
     options = compiler.get_compile_options(
@@ -185,7 +189,7 @@ def report(path, unknown_trips, share, topology):
 
 
 def main():
-    """Answers the two requests; see above."""
+    """Loads the topology and compiles the requested program; see the top of this file."""
     try:
         topology = topologies.get_topology_desc(platform="tpu", topology_name=sys.argv[1])
     except Exception as error:  # jaxlib does not export the type

@@ -2,11 +2,12 @@
 
     python transformers_finetuning.py JOB.json
 
-It runs in another interpreter, because this project requires neither library. The job file contains the type of
-the task (pairs, choices or tags), the directory of the model, and the examples for training and evaluation. It also has
-the batches as indices of examples, and the type of matrix multiplications. The script prints the seconds of training
-and the accuracy. Batches are padded to their longest sequence; optimizer, precision and clipping are the defaults of
-transformers' own training loop. The tokenizer is the fast one. A GPU is used if PyTorch finds one.
+The script runs in another interpreter, because this project does not require these libraries. The job file contains the
+type of the task (pairs, choices or tags), the directory of the model, and the examples for training and evaluation. It
+also contains the batches as indices of examples, and the data type of matrix multiplications. The script prints the
+training time in seconds and the accuracy. Each batch is padded to its longest sequence. Optimizer, precision and
+clipping are the defaults of transformers' own training loop. The script uses the fast tokenizer, and a GPU if PyTorch
+finds one.
 """
 
 import json
@@ -26,7 +27,7 @@ _IGNORED = -100  # the label of a token without a tag
 
 
 def encoded(job, tokenizer, examples):
-    """Returns a dictionary of lists for each example, or of lists of lists for choices."""
+    """Returns a dictionary for each example. The values are lists; for choices, one list for each ending."""
     options = {"truncation": True, "max_length": job["length"]}
     if job["kind"] == "pairs":
         rows = tokenizer([e["first"] for e in examples], [e["second"] for e in examples], **options)

@@ -2,10 +2,11 @@
 
     python transformers_training.py DIRECTORY dtype batch_size threads
 
-It runs in another interpreter, because this project requires neither library. DIRECTORY contains the model's config,
-with the class of the model, and examples.jsonl. For each number on standard input it runs that many training steps and
-prints their seconds. Batches, padding, optimizer and precision are the defaults of transformers' own training loop
-(with --bf16). The model trains on the GPU if PyTorch finds one. Other scripts use the optimizer and the step.
+The script runs in another interpreter, because this project does not require these libraries. DIRECTORY contains
+examples.jsonl and the model's config, which names the model class. For each number N on standard input, the script runs
+N training steps and prints the elapsed seconds. Batches, padding, optimizer and precision are the defaults of
+transformers' own training loop (with --bf16). The model trains on the GPU if PyTorch finds one. Other scripts use the
+optimizer and the step.
 """
 
 import json
@@ -63,7 +64,7 @@ def batches(examples, batch_size):
 
 
 def padded(value, length):
-    """Returns a list of values per token, padded to a length. A single value per example is returned unchanged."""
+    """Pads a list with one value per token to a length. Returns a single number unchanged."""
     return value + [0] * (length - len(value)) if isinstance(value, list) else value
 
 

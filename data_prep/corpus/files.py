@@ -27,13 +27,13 @@ from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 InputFormat = Literal["auto", "text", "jsonl", "parquet"]
 HELP_INPUT_FORMAT = "Format of the text. jsonl: one JSON object per line; auto: detect it in each file."
 
-# A corpus is divided into 64 splits, unless they would be too small or too large.
+# A corpus is divided into 64 splits, unless the splits would be too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
-# The parts of a file that are compared. A file up to their total size is compared completely.
+# The samples of a file that are compared. A file up to the total size of the samples is compared completely.
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is read to detect its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
-# The names of files that identify directories of unfinished work of the vocabulary and data programs.
+# Names of files that mark directories as unfinished work of the vocabulary and data programs.
 _WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
 # Files are opened in parallel, because each call to a remote file system takes long. A thread gets several files
 # at a time, because passing small files to threads one by one would take longer than reading them.
@@ -45,9 +45,9 @@ class InputFile:
     """A file of the corpus.
 
     Attributes:
-      path: its path.
-      size: its size on the disk in bytes.
-      sample: a hash of samples of its content.
+      path: the path.
+      size: the size on the disk in bytes.
+      sample: a hash of samples of the content.
       format: "text", "jsonl" (one JSON object per line) or "parquet".
       is_compressed: whether the file can only be read from its start.
     """
@@ -59,13 +59,13 @@ class InputFile:
     is_compressed: bool = False
 
     def may_have_changed(self, since: int) -> bool:
-        """Returns True if it was written after a time in ns, and is so large that only samples are compared."""
+        """Returns True if the file was modified after `since` (ns) and is so large that only samples are compared."""
         is_sampled = self.size > _SAMPLES * _SAMPLE_BYTES and not files.is_remote(self.path)
         return is_sampled and files.stamp(self.path)[1] > since
 
     @property
     def content(self) -> tuple[int, str, str]:
-        """Equal for a copy of this file."""
+        """The values that identify the content. A copy of the file has the same values."""
         return self.size, self.sample, self.format
 
     def check_unchanged(self) -> None:
@@ -85,8 +85,8 @@ class FileRange:
 
     Attributes:
       file: the file.
-      start: offset of its first byte.
-      end: offset of its last byte plus 1.
+      start: offset of the piece's first byte.
+      end: offset of the piece's last byte plus 1.
     """
 
     file: InputFile
@@ -100,7 +100,7 @@ class FileRange:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """Equal for the same piece of a copy of the file."""
+        """The values that identify the content. The same piece of a copy of the file has the same values."""
         return *self.file.content, self.start, self.end
 
 
@@ -118,12 +118,12 @@ def find_input_files(
     Args:
       patterns: names, glob patterns and directories, separated by commas.
       input_format: "text", "jsonl", "parquet", or "auto" to detect it from the beginning of each file.
-      as_original: whether files may be empty, or named twice and read twice, as in the original code.
+      as_original: if True, files may be empty, and files that are named twice are read twice, as in the original code.
       may_be_empty: whether files may be empty.
       no_text: files to ignore in directories, such as the vocabulary.
 
     Raises:
-      InputError: if a file is missing, empty, named twice, or of unclear format, or a directory has no files.
+      InputError: if a file is missing, empty or named twice, a file's format is unclear, or a directory has no files.
     """
     paths: list[str] = []
     own = {files.resolved(path) for path in no_text}
@@ -174,7 +174,7 @@ def _text_below(directory: str, own: Collection[str]) -> list[str]:
 
 
 def _walk(directory: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
-    """Yields the files below a directory with the names `names`. Appends files that are not text to `left_out`."""
+    """Yields the files below a directory that contains `names`. Appends files that are not text to `left_out`."""
     metadata = {
         name for name in names if name.endswith(METADATA_SUFFIX) and _is_metadata(os.path.join(directory, name))
     }
@@ -284,14 +284,14 @@ def corpus_bytes(inputs: Sequence[InputFile]) -> int:
 def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[FileRange]]:
     """Divides a corpus into splits of about equal size, in the order of the corpus.
 
-    Their size depends on the corpus only, so the work can be resumed with other resources.
+    The size depends only on the corpus, so a run can be resumed with another number of processes.
 
     Args:
       inputs: the files of the corpus.
       documents: see `CorpusOptions`. A file that is a single document is not divided.
 
     Returns:
-      For each split, its pieces of files.
+      A list of pieces of files for each split.
     """
     smallest, largest = _SPLIT_BYTES
     split_bytes = min(max(corpus_bytes(inputs) // _SPLITS, smallest), largest)

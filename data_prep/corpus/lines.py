@@ -1,6 +1,6 @@
 r"""The lines of text files, which may be compressed, and the rows of Parquet files.
 
-Lines end with `\n`, `\r\n` or `\r`. A row is a document.
+Lines end with `\n`, `\r\n` or `\r`. Each row is a document.
 """
 
 import bz2
@@ -20,7 +20,7 @@ INPUT_FLAG = "--input_file"
 LONGEST_LINE = 8 << 20
 _CHUNK = 1 << 17
 _BOM = b"\xef\xbb\xbf"
-# UTF-16 with a byte-order mark, or without one but starting with two ASCII characters.
+# The start of UTF-16 text: a byte-order mark, or two ASCII characters of two bytes each.
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 _ROWS_AT_A_TIME = 256
 # Compared by name, because older versions of pyarrow lack some of these types.
@@ -53,12 +53,13 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Reads the lines of a file that begin at or after `start`.
 
-    A line of more than `LONGEST_LINE` bytes is truncated to a length above this limit. A byte-order mark is removed.
+    A line of more than `LONGEST_LINE` bytes is truncated, and remains longer than `LONGEST_LINE`. A byte-order mark is
+    removed.
 
     Args:
       path: a file, which may be compressed.
       start: an offset; 0 for a compressed file.
-      end: the reader may continue after this offset, but reports progress up to it only.
+      end: the offset up to which progress is reported. Lines after this offset are read too.
       advance: called with the number of bytes that were read from the disk.
 
     Yields:
@@ -114,7 +115,7 @@ def _split_lines(
       chunks: consecutive bytes.
       offset: the position of the first byte in the file.
       inside_until: if given, the first byte is inside a line, which is skipped. If the line does not end before this
-        offset, there are no lines and reading stops, so that a line of many gigabytes is not read for each piece.
+        offset, reading stops. A line of many gigabytes is therefore not read again for each piece.
     """
     rest = b""
     is_cut = inside_until is not None  # inside a line that was already yielded or is skipped
@@ -141,7 +142,7 @@ def _split_lines(
 
 
 def line_numbers(path: str, offsets: Collection[int]) -> dict[int, int]:
-    """Returns the 1-based numbers of the lines at some offsets. Reads all lines before the last of them."""
+    """Returns the 1-based numbers of the lines at `offsets`. Reads all lines up to the last offset."""
     numbered = ((offset, number) for number, (offset, _) in enumerate(read_lines(path), 1) if offset in offsets)
     return dict(itertools.islice(numbered, len(offsets)))
 
@@ -154,8 +155,8 @@ def read_rows(
     Args:
       path: a Parquet file.
       column: the name of the column.
-      start: an offset.
-      end: an offset.
+      start: offset of the first byte.
+      end: offset of the last byte plus 1.
       advance: called with the number of bytes whose rows have been read.
 
     Yields:

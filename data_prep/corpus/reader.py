@@ -23,8 +23,8 @@ _HELP_ON_BAD_LINE = (
 )
 # The number of bad lines to list for each reason.
 _NAMED_LINES = 5
-# Category Cc without tab and line ends: as UTF-8 bytes, and in text, together with lone halves of surrogate pairs. The
-# original tokenizer deletes them too, so a text without them has the same tokens.
+# Control characters (Unicode category Cc) except tab and line ends: as UTF-8 bytes, and as text together with lone
+# surrogates. The original tokenizer also deletes these characters, so a text without them has the same tokens.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -39,8 +39,8 @@ class CorpusOptions(Settings, frozen=True):
         or a line of text), or "auto": records in JSON and Parquet files, text between blank lines in others.
       split_sentences: whether lines are paragraphs to split into sentences; otherwise a line is a sentence.
       language: ISO code of the language for splitting sentences.
-      on_bad_line: how to handle a line that is not plain text: "clean" deletes unwanted characters and skips lines that
-        can't be cleaned, "skip" skips all such lines, "fail" raises an InputError at the first one.
+      on_bad_line: how to handle a line that is not plain text: "clean" deletes control characters and skips lines that
+        can't be cleaned, "skip" skips all such lines, "fail" or "error" raises an InputError at the first one.
       text_column: the name of the text in JSON objects and Parquet files.
     """
 
@@ -58,7 +58,7 @@ class CorpusOptions(Settings, frozen=True):
 
     @property
     def keeps_going(self) -> bool:
-        """False if lines that are not plain text are errors."""
+        """True if reading continues after a line that is not plain text."""
         return self.on_bad_line not in _STOPPING
 
 
@@ -76,7 +76,7 @@ class LinePlace(NamedTuple):
     row: int | None = None
 
 
-# The action, the reason, the number of lines, and the positions of the first ones.
+# The action, the reason, the number of lines, and the positions of the first lines.
 BadLines = list[tuple[str, str, int, list[LinePlace]]]
 
 
@@ -95,7 +95,7 @@ class CorpusReader:
 
     @property
     def bad_lines(self) -> BadLines:
-        """The lines so far that were not plain text."""
+        """The lines read so far that were not plain text."""
         return [(*kind, count, self._first[kind]) for kind, count in self._counts.items()]
 
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
@@ -127,7 +127,7 @@ class CorpusReader:
         piece.file.check_unchanged()
 
     def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
-        """Yields the offsets and lines of a piece and of the text after it, or the texts of its rows."""
+        """Yields (offset, line) for the piece and the text after it; for Parquet, (piece.start, text) for each row."""
         path = piece.file.path
         self._is_parquet = piece.file.format == "parquet"
         if self._is_parquet:
@@ -242,7 +242,7 @@ class CorpusReader:
         return text
 
     def _cleaned(self, text: str) -> str | None:
-        """Returns a text without unwanted characters; None if it has some and must be skipped."""
+        """Returns the text without control characters; None if the line must be skipped because of them."""
         found = _UNWANTED.search(text)
         if found is None:
             return text
@@ -255,7 +255,7 @@ class CorpusReader:
         return _UNWANTED.sub("", text) if self._bad(reason, name, can_clean=True) else None
 
     def _bad(self, reason: str, found: str = "", can_clean: bool = False) -> bool:
-        """Counts the current line. Returns True if it should be cleaned, and False if it should be skipped."""
+        """Counts the current line as bad. Returns True if it should be cleaned, and False if it should be skipped."""
         if not self._options.keeps_going:
             advice = "clean to delete such characters" if can_clean else "skip to skip such lines"
             (name,) = _names([self._place])
@@ -296,7 +296,7 @@ def bad_line_messages(parts: Iterable[Any]) -> list[str]:
     """Returns a message for each action and reason, such as "skipped 2 lines (not UTF-8): a.txt line 3, ...".
 
     Args:
-      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order, also as JSON lists.
+      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order. Lists from JSON are accepted too.
     """
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)

@@ -31,7 +31,7 @@ from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
 
 _OFFSET = struct.Struct("<q")
-# The number of spans that are announced to the operating system before they are read.
+# Number of spans to announce to the operating system before they are read.
 _ANNOUNCED_SPANS = 1024
 
 
@@ -80,7 +80,7 @@ class TokenizerOptions:
         return np.dtype(np.uint16)
 
     def __getstate__(self) -> dict[str, object]:
-        """Omits the vocabulary. Another process reads it again."""
+        """Returns the state to pickle, without the vocabulary, which another process reads again."""
         return {name: value for name, value in self.__dict__.items() if name != "vocab"}
 
 
@@ -140,7 +140,7 @@ class CorpusTokenizer:
 
 
 def write_part(path: str, text: CorpusTokenizer, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
-    """Tokenizes pieces of a corpus to a part. Each of its files appears completely or not at all."""
+    """Tokenizes pieces of a corpus and writes a part. Each file of the part appears only when it is complete."""
     counts = text.counts
     with contextlib.ExitStack() as stack:
         ids_file, sentences_file, documents_file = (
@@ -160,10 +160,10 @@ class Part(NamedTuple):
     """A part and its size.
 
     Attributes:
-      path: its files without suffixes.
-      documents: its number of documents.
-      sentences: its number of sentences.
-      tokens: its number of tokens.
+      path: the path of the part's files, without suffix.
+      documents: the number of documents.
+      sentences: the number of sentences.
+      tokens: the number of tokens.
     """
 
     path: str
@@ -213,12 +213,12 @@ class TokenStore(contextlib.ExitStack):
         return self._documents[part]
 
     def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
-        """Returns the token offsets [count + 1] in the store of a part's sentences from its sentence `first` on."""
+        """Returns the token offsets [count + 1], in the store, of `count` sentences of a part, starting at `first`."""
         data = os.pread(self._sentences[part], (count + 1) * _OFFSET.size, first * _OFFSET.size)
         return np.frombuffer(data, np.int64) + self._first_token[part]
 
     def sentence_ranges(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the first sentences and the ends [n] of documents [n], all as indices in the store."""
+        """Returns the first and the end [n] of the sentences of `documents` [n], as sentence indices in the store."""
         parts = _part_of(self._first_document, documents)
         ranges = np.empty((2, len(documents)), np.int64)
         for part in np.unique(parts):
@@ -231,7 +231,7 @@ class TokenStore(contextlib.ExitStack):
     def offset_windows(self, sentences: np.ndarray, width: int) -> np.ndarray:
         """Returns the token offsets [n, width + 1] of `width` sentences, starting at each of `sentences` [n].
 
-        Offsets after the end of a sentence's document are undefined.
+        Offsets after the end of the document are undefined.
         """
         parts = _part_of(self._first_sentence, sentences)
         at = (sentences - self._first_sentence[parts]) * _OFFSET.size
@@ -243,7 +243,7 @@ class TokenStore(contextlib.ExitStack):
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the concatenated tokens of spans [n]. `starts` are indices in the store.
 
-        If the store is larger than the memory, spans are read in their order on the disk. The next spans are
+        If the store is larger than half of the memory, spans are read in their order on the disk. The next spans are
         announced to the operating system, so the disk processes many spans at once.
         """
         if not self._is_larger_than_memory:
@@ -282,7 +282,7 @@ def _cumulated(counts: Iterable[int]) -> np.ndarray:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raises the process's limit of open files as far as possible."""
+    """Increases the process's limit of open files to `count`, or as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))

@@ -1,8 +1,8 @@
 """Counts the words of a corpus in parallel and in bounded memory.
 
 A word is the text between white space and punctuation, which `BasicTokenizer` passes to WordPiece. Each part of the
-corpus is counted separately, and the counts are summed in the order of the corpus, so they do not depend on the number
-of processes.
+corpus is counted separately. The counts are summed in the order of the corpus, so the result does not depend on the
+number of processes.
 """
 
 import collections
@@ -20,12 +20,12 @@ from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 
 class BoundedCounter:
-    """Counts words by lossy counting (Manku and Motwani, 2002). If there are too many, the rarest are removed.
+    """Counts words by lossy counting (Manku and Motwani, 2002). If there are too many words, the rarest are removed.
 
-    A count is never too high, and too low by at most `error`. A missing word occurred at most `error` times.
+    A count is never too high, and too low by at most `error`. A removed word occurred at most `error` times.
 
     Args:
-      capacity: largest number of words.
+      capacity: largest number of distinct words.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -56,21 +56,24 @@ def count_words(
     capacity: int,
     advance: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Counts the words of a part of a corpus. It is a job of `Workers`.
+    """Counts the words of a part of a corpus. `Workers` runs this function as a job.
 
     Args:
       path: the file of words and counts to write.
-      pieces: the pieces of files to count.
+      pieces: the pieces of files whose words are counted.
       corpus: how files are split into lines.
       rules: the arguments of `BasicTokenizer`, and `kept_tokens`, which are never split and not counted.
-      capacity: largest number of words in memory.
+      capacity: largest number of distinct words in memory.
       advance: called with the number of bytes that were read.
+
+    Returns:
+      "error", the largest error of a count, and "bad_lines"; see `CorpusReader.bad_lines`.
     """
     counter = BoundedCounter(capacity)
     rules = dict(rules)
     kept = re.compile("|".join(map(re.escape, sorted(rules.pop("kept_tokens", []), key=len, reverse=True))) or "(?!)")
     tokenize = BasicTokenizer(**rules).tokenize
-    # Text between white space is counted first, so equal texts are tokenized once.
+    # Strings between white space are counted first, so that each distinct string is tokenized once.
     raw: collections.Counter[str] = collections.Counter()
 
     def add_raw() -> None:
@@ -94,7 +97,7 @@ def add_up(parts: Iterable[tuple[str, Mapping[str, Any]]], capacity: int) -> Bou
 
     Args:
       parts: the path and the result of `count_words` of each part, in order.
-      capacity: largest number of words in memory.
+      capacity: largest number of distinct words in memory.
     """
     counter = BoundedCounter(capacity)
     for path, result in parts:

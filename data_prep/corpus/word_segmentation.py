@@ -1,6 +1,6 @@
-"""A user's word segmenter, for whole-word masking in languages without spaces.
+"""Word segmenters supplied by the user, for whole-word masking in languages without spaces.
 
-In Chinese each character is a token, and no "##" marks tokens that continue a word.
+In Chinese each character is a token, so "##" does not mark the tokens that continue a word.
 """
 
 import importlib
@@ -25,13 +25,13 @@ def load_word_segmenter(name: str) -> WordSegmenter:
       name: "module:function", such as "jieba:lcut". The function returns the words of a text, in order.
 
     Raises:
-      InputError: if there is no such function.
+      InputError: if the function does not exist.
     """
     module, _, function = name.partition(":")
     try:
         segment = getattr(importlib.import_module(module), function)
         if not callable(segment):
-            raise TypeError(f"it is a {type(segment).__name__}, not a function")
+            raise TypeError(f"it is a {type(segment).__name__}")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
             f"--word_segmenter is {name!r}, which can't be used ({error}). Pass the module:function of an installed "

@@ -1,8 +1,8 @@
 """Learns a WordPiece vocabulary of a given size from word counts, with the learner of tensorflow-text.
 
-The learner keeps a substring only if it occurs often enough at the start of a word or a token, not counting occurrences
-as the front of a longer token. It takes a frequency threshold instead of a size. Therefore several thresholds are tried
-until the vocabulary is slightly too large, and its rarest tokens are removed.
+The learner keeps a substring if it occurs often enough at the start of a word or of a token. Occurrences at the start
+of a longer token do not count. The learner takes a frequency threshold instead of a size. Therefore several thresholds
+are tried until the vocabulary is slightly too large, and then the rarest tokens are removed.
 """
 
 import collections
@@ -20,13 +20,13 @@ from bert_tf.runtime.messages import say
 from bert_tf.text.characters import clean, clean_only
 from bert_tf.text.vocabulary import CONTINUATION
 
-# Longer words are skipped, because most are not words and the learner visits every substring.
+# In characters. Longer strings are skipped, because most are not words and the learner visits every substring.
 LONGEST_WORD = 50
 _ITERATIONS = 4
 # The alphabet has at least this many characters, and enough to cover this fraction of the text.
 _FEWEST_CHARACTERS = 1000
 _COVERAGE = 0.9995
-# How much larger than requested a vocabulary may be before its rarest tokens are removed.
+# A vocabulary may exceed the requested size by this fraction before the rarest tokens are removed.
 _SURPLUS = 0.02
 
 
@@ -39,8 +39,8 @@ def learn_vocabulary(
       counts: the number of occurrences of each word.
       vocab_size: the requested number of tokens.
       first: the first tokens, such as the special tokens.
-      max_alphabet: largest number of characters; words with rarer ones are skipped. By default (0), it is 1000, or more
-        to cover 99.95% of the text.
+      max_alphabet: largest number of distinct characters. Words that contain a character outside the alphabet are
+        skipped. By default (0), it is 1000, or more if needed to cover 99.95% of the text.
 
     Returns:
       The tokens: `first`, the sorted alphabet, and the others by descending frequency. There are fewer than
@@ -106,17 +106,17 @@ def _learner() -> ModuleType:
 
 
 def _alphabet_size(characters: collections.Counter[str]) -> int:
-    """Returns the number of the most frequent characters that cover enough of the text."""
+    """Returns how many of the most frequent characters are needed to cover `_COVERAGE` of the text."""
     covered = np.cumsum(sorted(characters.values(), reverse=True))
     return max(_FEWEST_CHARACTERS, int(np.searchsorted(covered, _COVERAGE * covered[-1])) + 1)
 
 
 def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, threshold: int) -> list[str]:
-    """Returns the vocabulary of about the highest threshold that yields enough tokens, or else of threshold 1.
+    """Returns the vocabulary for about the highest threshold that yields enough tokens; for threshold 1 if none does.
 
     Args:
       learn: returns the vocabulary for a threshold.
-      vocab_size: minimum number of tokens the vocabulary must have.
+      vocab_size: the requested number of tokens.
       threshold: the first threshold to try.
     """
     enough = too_few = None  # thresholds and sizes above and below the requested size
@@ -142,7 +142,7 @@ def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, thr
 
 
 def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -> int:
-    """Estimates the threshold for `wanted` tokens, assuming that the size is a power of the threshold."""
+    """Estimates the threshold for `wanted` tokens, assuming that the size is a power function of the threshold."""
     (low, most), (high, fewest) = enough, too_few
     share = math.log(most / wanted) / math.log(most / fewest)
     guess = round(low * (high / low) ** min(max(share, 0.1), 0.9))
@@ -150,7 +150,7 @@ def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -
 
 
 def _cut(vocabulary: Sequence[str], vocab_size: int, fixed: set[str]) -> list[str]:
-    """Removes the last tokens, except fixed ones."""
+    """Removes the last tokens that are not in `fixed`."""
     room = vocab_size - len(fixed)
     kept = []
     for token in vocabulary:

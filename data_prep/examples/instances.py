@@ -1,10 +1,10 @@
 """Splits documents into pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
 
-The rules are the original ones, which `original_order` executes with the original random draws. Here they are
-executed for many sentences at once. For every sentence, the functions assume that a chunk begins there. They compute
-the end of this chunk, its division into A and B, whether B is random, and the start of the next chunk. Then the chain
-of chunks is followed from the first sentence. All decisions are drawn from (seed, duplicate, document, sentence), so
-they do not depend on how the work is divided.
+The rules are the original ones. (`original_order` applies the same rules with the original random draws.) This module
+applies the rules to many sentences at once. For every sentence, the functions assume that a chunk begins there. They
+compute the end of this chunk, its division into A and B, whether B is random, and the start of the next chunk. Then
+they follow the chain of chunks from the first sentence. Every random decision is a function of (seed, duplicate,
+document, sentence), so the result does not depend on how the work is divided.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from bert_tf.text.packing import truncate_randomly_batch
 from bert_tf.text.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.tokens import TokenStore
 
-# The first number in a key: for draws about a document (its target length) and about an example.
+# The number after the seed in a key: 0 for draws about a document (its target length), 1 for draws about an example.
 _OF_DOCUMENT, _OF_EXAMPLE = 0, 1
 _IS_SHORT, _SHORT_TARGET = 0, 1
 _CUT, _IS_RANDOM, _RANDOM_DOCUMENT, _RANDOM_SENTENCE, _FRONT_A, _FRONT_B = range(6)
 
-# The numbers of sentences and of random segments to process together, to limit the memory.
+# Number of sentences, and number of random segments, to process together. They limit the memory.
 _SENTENCES_AT_A_TIME = 1 << 14
 _LOOK_UPS_AT_A_TIME = 1 << 12
-# A random segment almost always has enough tokens in this many sentences. Otherwise more are read.
+# A random segment almost always has enough tokens in this many sentences. Otherwise more sentences are read.
 _FEW_SENTENCES = 12
 
 # A planned example: the positions of its tokens in the store, and its label. Its key is stored in a separate array.
@@ -42,8 +42,8 @@ class SegmentRules(Settings, frozen=True):
 
     Attributes:
       max_seq_length: longest sequence in tokens, including [CLS] and two [SEP].
-      short_seq_prob: fraction of the documents, in each duplicate, with a shorter target length.
-      dupe_factor: number of times each document is used, each time with other random choices.
+      short_seq_prob: fraction of the documents with a shorter target length, drawn again for each duplicate.
+      dupe_factor: number of times each document is used, each time with different random choices.
       random_seed: seed of all draws.
 
     Raises:
@@ -65,7 +65,7 @@ class SentenceWindow(NamedTuple):
     """n sentences in the order of the corpus.
 
     Attributes:
-      offsets: [n + more + 1], token offsets of the sentences, of up to `max_num_tokens` following sentences, and of the
+      offsets: [n + M + 1], token offsets of the n sentences, of M <= `max_num_tokens` following sentences, and of the
         end.
       documents: [n], the document index of each sentence.
       places: [n], the index of each sentence in its document.
@@ -79,10 +79,10 @@ class SentenceWindow(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """Consecutive sentences that become an example: A is the front of a chunk, B is its rest or a random segment.
+    """Consecutive sentences that become examples. A is the front of a chunk; B is the rest or a random segment.
 
     Attributes:
-      keys: [n], keys for drawing all properties of an example.
+      keys: [n], keys for all random draws of an example.
       documents: [n], document indices.
       targets: [n], target lengths in tokens.
       first: [n], index of the first sentence in the window's offsets.
@@ -103,8 +103,8 @@ class Chunks(NamedTuple):
 def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: SegmentRules) -> tuple[Chunks, int]:
     """Divides the sentences of a window into chunks.
 
-    A chunk takes sentences until it has the document's target length. A gets a random number of them. If B is random,
-    the sentences after A begin the next chunk.
+    Sentences are added to a chunk until it has the document's target length. Segment A gets a random number of the
+    sentences. If B is random, the sentences after A begin the next chunk.
 
     Args:
       window: the sentences.
@@ -113,8 +113,8 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
       rules: the rules.
 
     Returns:
-      The chunks, and the index of the sentence that begins the first chunk of the next window, relative to this
-      window's start.
+      The chunks, and the index of the first sentence of the next window's first chunk, relative to the start of this
+      window.
     """
     here = np.arange(len(window.documents))
     document_keys = make_keys(rules.random_seed, _OF_DOCUMENT, duplicate, window.documents)
@@ -141,8 +141,8 @@ def chunks_of_document(offsets: np.ndarray, document: int, rules: SegmentRules) 
     """Returns the chunks of one document, for all duplicates together.
 
     Args:
-      offsets: [sentences + 1], token offsets of its sentences.
-      document: its index in the corpus.
+      offsets: [sentences + 1], token offsets of the document's sentences.
+      document: the index of the document in the corpus.
       rules: the rules.
     """
     count = len(offsets) - 1
@@ -161,18 +161,18 @@ def _choose_all_chunks(window: SentenceWindow, first: list[int], rules: SegmentR
 
 
 def random_documents(keys: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
-    """Returns for each example [n] one of the `count` documents other than its own."""
+    """Returns for each example [n] a random document among `count`, different from the example's document `own` [n]."""
     others = below(draw(keys, _RANDOM_DOCUMENT), count - 1)
     return others + (others >= own)
 
 
 def random_sentences(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns for each example [n] the sentence, out of `counts` [n], with which its random segment begins."""
+    """Returns for each example [n] the first sentence of the random segment, a random number below `counts` [n]."""
     return below(draw(keys, _RANDOM_SENTENCE), counts)
 
 
 def wanted_tokens(chunks: Chunks, offsets: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens [n] after which a random segment ends (including its current sentence)."""
+    """Returns the number of tokens [n] that a random segment needs; its last sentence may exceed the number."""
     return chunks.targets - (offsets[chunks.cuts] - offsets[chunks.first])
 
 
@@ -181,11 +181,11 @@ def segment_ends(windows: np.ndarray, sentences: np.ndarray, wanted: np.ndarray)
 
     Args:
       windows: [n, W + 1], token offsets of sentences.
-      sentences: [n], numbers of sentences; offsets after their end are ignored.
+      sentences: [n], number of sentences in each row; offsets after the last sentence are ignored.
       wanted: [n], required numbers of tokens.
 
     Returns:
-      Token offsets [n] after the required number of complete sentences, at least one.
+      Token offsets [n] after the smallest number of complete sentences, at least one, that have enough tokens.
     """
     place = np.arange(windows.shape[1])
     is_enough = (windows - windows[:, :1] >= wanted[:, None]) | (place >= sentences[:, None])
@@ -239,7 +239,7 @@ class PlannedExamples(NamedTuple):
 
 
 def plan_examples(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[PlannedExamples]:
-    """Plans the examples of the documents of one part, window by window, in arbitrary order."""
+    """Plans the examples of the documents in one part, window by window, in arbitrary order."""
     first = [0] * rules.dupe_factor
     for window in _windows(store, part, rules.max_num_tokens):
         count = len(window.documents)
@@ -286,6 +286,6 @@ def _place_tokens(store: TokenStore, window: SentenceWindow, chunks: Chunks, rul
 def _random_segments(
     store: TokenStore, first: np.ndarray, sentences: np.ndarray, wanted: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the starts and ends of segments of at most `most` sentences. See `segment_ends`."""
+    """Returns the starts and ends, in tokens, of segments of at most `most` sentences. See `segment_ends`."""
     windows = store.offset_windows(first, most)
     return windows[:, 0], segment_ends(windows, np.minimum(sentences, most), wanted)

@@ -1,7 +1,7 @@
 """The original examples in the original order (`--original_order`), with the original random draws.
 
-As in the original code, the whole corpus is in memory, and one core does the work. Unlike the streaming mode, this mode
-keeps these original properties:
+As in the original code, the complete corpus is in memory, and one core does the work. Unlike the streaming mode, this
+mode keeps these properties of the original code:
 
 - Carriage returns are deleted everywhere.
 - A document continues in the next file if there is no blank line at the end.
@@ -58,12 +58,12 @@ def write_original_examples(
     Args:
       inputs: text files with one sentence per line and blank lines between documents.
       tokenizer: the tokenizer.
-      rules: how tokens are combined to segments.
+      rules: how tokens are combined into segments.
       options: the content of a record.
-      shards: the files.
+      shards: the files to write.
 
     Returns:
-      Counts of documents and sentences, and the counts of `records.count_examples`.
+      The numbers of documents and sentences, and the counts of `records.count_examples`.
 
     Raises:
       InputError: if a file is missing or not UTF-8, or there is no text.
@@ -107,7 +107,7 @@ def _arrays(examples: Sequence[Example], options: ExampleOptions) -> dict[str, n
 
 
 def read_documents(inputs: Iterable[str], tokenizer: Tokenizer) -> list[Document]:
-    """Reads the documents of text files like the original code. Documents without tokens are skipped.
+    """Reads documents from text files like the original code. Documents without tokens are skipped.
 
     Raises:
       InputError: if a file is missing, or a line is not UTF-8.
@@ -181,7 +181,7 @@ def _pairs_of_document(
 
 
 def _end_of_chunk(document: Document, first: int, target: int) -> int:
-    """Returns the end of the chunk that begins with sentence `first`: at least one sentence, up to `target` tokens."""
+    """Returns the end of the chunk that begins with sentence `first`: after the sentence that reaches `target`."""
     length = 0
     for end, sentence in enumerate(document[first:], start=first + 1):
         length += len(sentence)

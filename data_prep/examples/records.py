@@ -1,11 +1,11 @@
 """Converts planned examples to TFRecords: packs, masks and encodes tokens in batches, and writes them to shards.
 
 The bytes equal the output of `tf.train.Example.SerializeToString(deterministic=True)` and `tf.io.TFRecordWriter`. They
-are written without TensorFlow, which would create a Python object per feature of each record and take half a gigabyte
+are written without TensorFlow, which would create a Python object per feature of each record and take 0.5 GB of memory
 in each process.
 
 A record is an `Example` message: a map from names to lists of numbers, sorted by name. Integers are varints, so the
-length of a record depends on its values. All parts with the same length in all records of a batch form one array.
+length of a record depends on its values. Parts that have the same length in all records of a batch form one array.
 
 Axis letters: B examples, T tokens, L numbers of a feature, W bytes.
 """
@@ -52,7 +52,7 @@ class ExampleOptions(Settings, frozen=True):
       is_masked: whether sequences are masked here. Otherwise the input pipeline masks them, or they stay unmasked
         (objective "ltr").
       policy: the masking rules.
-      is_segmented: whether the tokens of the store mark tokens that continue a word (see `word_segmentation`).
+      is_segmented: whether ids in the store have the bit `word_segmentation.CONTINUES_WORD`.
 
     Raises:
       InputError: if there is no room for a prediction.
@@ -92,7 +92,7 @@ class ExampleMaker:
         Args:
           keys: [B], keys for drawing the masks.
           examples: [B], of type `instances.EXAMPLE`.
-          tokens: A and B of the first example, then of the second, and so on.
+          tokens: A and B of the first example, then A and B of the second example, and so on.
         """
         options, vocabulary = self._options, self._vocabulary
         continues_word = None
@@ -139,20 +139,20 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a name that is the same only for equal values."""
+    """Returns a hash of the values, for use in a name."""
     text = json.dumps(parts, default=msgspec.to_builtins, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardSet:
-    """All shards of one set of examples. Their names are hidden until all of them are complete.
+    """All shards of one set of examples. The shards have hidden names until all of them are complete.
 
     Symbolic links are followed: the files that they point to are replaced.
 
     Attributes:
-      paths: [shards], their files.
-      features: the features of their records.
+      paths: [shards], the files.
+      features: the features of the records.
       vocab_sha256: see `vocabulary_hash`.
       settings: all other settings that determine the content.
     """
@@ -167,11 +167,11 @@ class ShardSet:
         return self._hidden(files.target_of(self.paths[shard]))
 
     def stage(self, shard: int, source: str, counts: Mapping[str, int]) -> None:
-        """Moves a finished shard to its hidden name, next to its metadata.
+        """Moves a finished shard to its hidden name, and writes its metadata file.
 
         Args:
           shard: the index of the shard.
-          source: its file, which may already have the hidden name.
+          source: the file of the shard, which may already have the hidden name.
           counts: see `count_examples`.
         """
         metadata = files.target_of(Metadata.path_of(self.paths[shard]))
@@ -181,14 +181,14 @@ class ShardSet:
             files.move(source, self.staged(shard))
 
     def is_staged(self, shard: int) -> bool:
-        """Returns True if a shard is complete under its hidden name or under its own."""
+        """Returns True if a shard is complete, under its hidden name or under its final name."""
         return files.exists(self.staged(shard)) or self._is_finished(shard)
 
     def publish(self) -> None:
         """Renames the files once all shards are staged.
 
-        An older set at these paths is unchanged until then. From here on, no more disk space is needed. After an
-        interruption, this can be repeated. Metadata files are renamed first; they do not match older shards.
+        Until then, an older set at these paths is unchanged. Renaming needs no disk space. After an interruption, call
+        this method again. Metadata files are renamed first; they do not match older shards.
         """
         for path in self.paths:
             for target in map(files.target_of, (Metadata.path_of(path), path)):
@@ -238,7 +238,7 @@ def _varint(number: int) -> bytes:
 
 @functools.cache
 def _field(number: int, length: int) -> bytes:
-    """Returns the bytes before a field of `length` bytes."""
+    """Returns the tag and the length that precede a field of `length` bytes."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
@@ -293,7 +293,7 @@ class RecordEncoder:
         return _framed([_field(_FEATURES, len(body)) + body for body in bodies])
 
     def _column(self, feature: Feature, numbers: np.ndarray) -> "np.ndarray | tuple[list[bytes], list[bytes]]":
-        """Encodes one feature of all records: an array [B, W] if the lengths are equal, otherwise heads and bodies."""
+        """Encodes one feature of all records: an array [B, W] if lengths are equal, otherwise heads and bodies."""
         if numbers.shape[1] != feature.length:
             raise ValueError(f"{feature.name} has {numbers.shape[1]} numbers, but {feature.length} are expected")
         if feature.is_float:
@@ -326,7 +326,7 @@ def _frame_head(length: int) -> bytes:
 
 @functools.cache
 def _head(feature: Feature, length: int) -> bytes:
-    """Returns the bytes before `length` bytes of numbers: entry of the map, key, value, list."""
+    """Returns the bytes that precede `length` bytes of numbers: entry of the map, key, value, list."""
     name = feature.name.encode()
     numbers = _field(_NUMBERS, length)
     kind = _field(_FLOAT_LIST if feature.is_float else _INT64_LIST, len(numbers) + length)
@@ -342,7 +342,7 @@ def _with_head(feature: Feature, numbers: np.ndarray) -> np.ndarray:
 
 
 def _joined(columns: Sequence) -> Iterator[tuple[list[bytes], ...]]:
-    """Converts columns to lists of bytes. Neighbouring arrays are joined first."""
+    """Converts columns to lists of bytes, one item per record. Adjacent arrays are joined first."""
     for is_array, group in itertools.groupby(columns, key=lambda column: isinstance(column, np.ndarray)):
         if is_array:
             block = np.concatenate(list(group), axis=1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Sets TF_CONFIG from the variables of Slurm, and runs a command.
+"""Sets TF_CONFIG from Slurm's environment variables, and runs a command.
 
     srun python deploy/slurm/with_tf_config.py python run_pretraining.py --distribution_strategy=multi_worker ...
 
 Each node runs one task, which uses all GPUs of the node. Without a command, the script prints TF_CONFIG.
-BERT_PORT is the port of all workers. By default it depends on the number of the job, so that two jobs can share a node.
-The script needs no package and no command of Slurm, so it also works in containers.
+BERT_PORT is the port of all workers. By default it depends on the job's number, so that two jobs can share a node. The
+script needs neither Python packages nor Slurm's commands, so it also works in containers.
 """
 
 import json
@@ -14,12 +14,12 @@ import re
 import sys
 from collections.abc import Mapping
 
-# The number of the first port, and the number of ports.
+# First port, and number of ports.
 _PORTS = 20000, 10000
 
 
 def expand(nodes: str) -> list[str]:
-    """Returns the names in a list of nodes such as "gpu[01-03,7],login", in its order.
+    """Returns the names in a list of nodes such as "gpu[01-03,7],login", in the order of the list.
 
     Raises:
       ValueError: if a bracket is missing or a range is not of numbers.

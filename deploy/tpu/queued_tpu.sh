@@ -8,9 +8,10 @@
 #     deploy/tpu/queued_tpu.sh log
 #     deploy/tpu/queued_tpu.sh delete
 #
-# NAME (bert) is the name of the VM and of its request. TYPE (v5litepod-8) and VERSION (v2-alpha-tpuv5-lite) are described
-# in docs/howto/tpu.md. SPOT=1 requests a spot VM. A request waits for hours or days and costs nothing until the VM exists.
-# After a spot VM was stopped, delete it and start again: the run resumes from the last checkpoint in the bucket.
+# Variables, with defaults: NAME (bert) is the name of the VM and of the request. docs/howto/tpu.md describes TYPE
+# (v5litepod-8) and VERSION (v2-alpha-tpuv5-lite). SPOT=1 requests a spot VM. A request can wait for hours or days, and
+# costs nothing until the VM exists. If a spot VM was stopped, delete it and start again. The run resumes from the last
+# checkpoint in the bucket.
 set -euo pipefail
 
 : "${PROJECT:?Set PROJECT to a project of Google Cloud}" "${ZONE:?Set ZONE, such as us-west4-a}"

@@ -2,9 +2,12 @@
 
     python docs/figures/draw.py
 
-confusion.csv has the counts of build/quickstart/authors/eval_results.json, and attention.csv the table that
-docs/howto/embeddings.md prints. losses.csv has the losses in metrics.jsonl of runs of docs/howto/expected-losses.md.
-The other numbers are from the pages in docs/results.
+Sources of the CSV files:
+
+- confusion.csv: the counts in build/quickstart/authors/eval_results.json
+- attention.csv: the table that the example in docs/howto/embeddings.md prints
+- losses.csv: metrics.jsonl of the runs in docs/howto/expected-losses.md
+- other files: the pages in docs/results
 
 The SVG files have no background and grey text, so they are readable on light and dark pages.
 """
@@ -61,9 +64,9 @@ def draw_pretraining(rows: list[dict[str, str]]) -> None:
 
 
 def draw_losses(rows: list[dict[str, str]]) -> None:
-    """Draws the masked-LM losses of the quickstart with right and wrong settings, and of a run on books.
+    """Draws the masked-LM losses of the quickstart with correct and wrong settings, and of a run on books.
 
-    The dotted lines are the losses of the token frequencies.
+    The dotted lines are the losses of a model that predicts the token frequencies.
     """
     figure, panels = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True, width_ratios=(3, 2))
     runs = list(dict.fromkeys(row["run"] for row in rows))
@@ -81,7 +84,7 @@ def draw_losses(rows: list[dict[str, str]]) -> None:
 
 
 def draw_figure_5(rows: list[dict[str, str]]) -> None:
-    """Draws dev accuracies after shares of the pre-training steps, with one panel for each machine."""
+    """Draws dev accuracies after fractions of the pre-training steps, with one panel for each machine."""
     figure, panels = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
     for axes, (machine, title) in zip(panels, (("first", "first machine"), ("C", "machine C")), strict=True):
         for colour, objective in zip(COLOURS, ("masked LM", "left to right"), strict=False):
@@ -112,7 +115,7 @@ def draw_speed(rows: list[dict[str, str]]) -> None:
 
 
 def draw_matrix(name: str, xlabel: str, ylabel: str) -> None:
-    """Draws a table with names in its first column, shaded by the fractions of each row."""
+    """Draws a table whose first column has names. The shade of a cell is its fraction of the row's sum."""
     rows = read(name)
     names, *columns = rows[0]
     numbers = [[float(row[column]) for column in columns] for row in rows]

@@ -2,8 +2,8 @@
 
     python docs/hooks/flag_reference.py    # prints the flags as JSON
 
-Programs define their flags when they run. Each program is therefore started in a separate process, and stopped before
-it parses its flags.
+Programs define their flags at run time. Therefore the hook starts each program in a separate process, and stops it
+before it parses the flags.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = "reference/flags.md"
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Module of each program -> the command that `pip install` makes of it.
+# Module of a program -> the command that `pip install` creates for it.
 COMMANDS = {target.partition(":")[0]: name for name, target in _PROJECT["scripts"].items()}
 
 
 class _FlagsAreDefined(Exception):
-    """Raised instead of parsing the flags."""
+    """Raised in place of parsing the flags, to stop the program."""
 
 
 def describe(program: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def describe(program: str) -> dict[str, Any]:
     for flag in {flag.name: flag for module in modules for flag in by_module[module]}.values():
         values = getattr(flag.parser, "enum_values", None)
         kind = "enum" if values else flag.flag_type().removeprefix("multi ").split()[0]
-        # absl writes the values in angle brackets before the help, which a browser would read as a tag.
+        # absl adds the values in angle brackets at the start of the help. A browser would read them as a tag.
         text = flag.help.removeprefix(f"<{'|'.join(values)}>: ") if values else flag.help
         described = {"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind}
         found.append(described | {"section": sections.get(flag.name, "")})

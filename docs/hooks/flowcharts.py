@@ -1,7 +1,7 @@
-"""Draws the flowcharts of the pages when the site is built, so that a browser loads no program for them.
+"""Draws the flowcharts of the pages when the site is built, so that browsers need no script for them.
 
-The charts are written in the language of Mermaid, which code hosts draw too. Only `flowchart TB` is supported, with
-lines such as `a["text"] --> b`.
+The charts are written in Mermaid, which code hosts also draw. Only `flowchart TB` is supported, with lines such as
+`a["text"] --> b`.
 """
 
 import html
@@ -14,7 +14,7 @@ _CHARACTER, _LINE, _PADDING, _GAP = 7.3, 18, 12, 28  # pixels, with a font of 14
 
 
 def draw(source: str, *_: Any, **__: Any) -> str:
-    """Returns a chart as SVG in the colours of the page. It is a formatter of `pymdownx.superfences`."""
+    """Formatter for `pymdownx.superfences`. Returns the chart as SVG, in the colours of the page."""
     texts: dict[str, str] = {}
     edges: list[tuple[str, str]] = []
     for line in source.strip().splitlines()[1:]:
@@ -22,14 +22,14 @@ def draw(source: str, *_: Any, **__: Any) -> str:
         edges.append((a, b))
         for name, text in ((a, text_a), (b, text_b)):
             texts[name] = text or texts.get(name, name)
-    # A path and its purpose are in two lines.
+    # The text of a node is a path and its purpose, shown on two lines.
     lines = {name: re.sub(r": | — ", "\n", text, count=1).split("\n") for name, text in texts.items()}
     ranks = _ranks(texts, edges)
     rows = [[name for name in texts if ranks[name] == rank] for rank in range(max(ranks.values()) + 1)]
     widths = {name: max(map(len, parts)) * _CHARACTER + 2 * _PADDING for name, parts in lines.items()}
     row_widths = [sum(widths[name] + _GAP for name in row) - _GAP for row in rows]
     total, top = max(row_widths), 1.0
-    boxes: dict[str, tuple[float, float, float]] = {}  # the centre, the top and the height of a box
+    boxes: dict[str, tuple[float, float, float]] = {}  # name -> (centre, top, height) of the box
     for row, row_width in zip(rows, row_widths, strict=True):
         height, left = max(len(lines[name]) for name in row) * _LINE + _PADDING, (total - row_width) / 2 + 1
         for name in row:
@@ -46,7 +46,7 @@ def draw(source: str, *_: Any, **__: Any) -> str:
 
 
 def _ranks(names: Mapping[str, str], edges: list[tuple[str, str]]) -> dict[str, int]:
-    """Returns the row of each node: below the nodes that lead to it, or just above the ones that it leads to."""
+    """Returns the row of each node: below all its predecessors; without predecessors, just above its successors."""
     ranks = dict.fromkeys(names, 0)
     for _ in names:
         for a, b in edges:

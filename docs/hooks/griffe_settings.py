@@ -1,4 +1,4 @@
-"""Griffe extension: shows settings without `Annotated` and `about`, whose text becomes the description."""
+"""Griffe extension: shows settings without `Annotated` and `about`. The text of `about` becomes the description."""
 
 import ast
 from typing import Any
@@ -10,7 +10,7 @@ class SettingsExtension(Extension):
     """Simplifies annotated attributes."""
 
     def on_attribute_instance(self, *, node: Any, attr: Attribute, **_: Any) -> None:
-        """Replaces `Annotated[TYPE, about("TEXT")]` by TYPE, described by TEXT unless it has a description."""
+        """Replaces `Annotated[TYPE, about("TEXT")]` by TYPE. Without a docstring, TEXT becomes the description."""
         annotation = getattr(node, "annotation", None)
         is_annotated = isinstance(annotation, ast.Subscript) and getattr(annotation.value, "id", "") == "Annotated"
         if not is_annotated:

@@ -1,6 +1,6 @@
 """MkDocs hook: builds a page from each notebook, with its committed outputs and pictures.
 
-In the repository, pages and notebooks link to each other's files. On the site, the links lead to pages.
+In the repository, pages and notebooks link to files. On the site, the links lead to pages.
 """
 
 import pathlib

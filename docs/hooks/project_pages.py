@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# File -> its page.
+# File -> page of the site.
 PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",

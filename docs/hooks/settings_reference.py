@@ -1,6 +1,6 @@
 """MkDocs hook: writes tables of keyword arguments in place of comments such as `<!-- settings: Classifier -->`.
 
-A table has the settings that are flags of the programs, under the names of the Python arguments.
+A table lists the settings that are flags of the programs, with the names of the Python arguments.
 """
 
 import functools
@@ -20,7 +20,7 @@ _BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 @functools.cache
 def _tables() -> dict[str, Mapping[str, Any]]:
-    """Returns the settings in each table."""
+    """Returns the settings for each table name."""
     sys.path.insert(0, ".")
     import bert_tf
     from bert_tf.api import arguments, pretrainer

@@ -1,4 +1,4 @@
-"""The tiny model that estimators start from, and a stand-in for training."""
+"""Fixtures: a tiny model that estimators start from, and a substitute for training."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from tests.finished_runs import write_model
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """A directory with a tiny, randomly initialised model and its vocabulary."""
+    """Returns a directory with a tiny, randomly initialised model and its vocabulary."""
     directory = tmp_path_factory.mktemp("pretrained")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
     keras.utils.set_random_seed(1)
@@ -25,7 +25,7 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture
 def tasks(monkeypatch):
-    """The tasks that estimators would train on, which they don't."""
+    """Replaces training. Returns the list of tasks that estimators would train on."""
     found = []
     monkeypatch.setattr(base, "finetune", lambda task, *_, **__: found.append(task) or {})
     return found
@@ -33,7 +33,7 @@ def tasks(monkeypatch):
 
 @pytest.fixture
 def read(pretrained, tasks):
-    """Returns the task that `fit` makes of data."""
+    """Returns a function that returns the task that `fit` makes from data."""
 
     def task_of(kind, x, y=None, **options):
         kind.from_pretrained(pretrained, max_seq_length=16, **options).fit(x, y, num_train_steps=1)
@@ -44,7 +44,7 @@ def read(pretrained, tasks):
 
 @pytest.fixture
 def fine_tuned(pretrained, tmp_path):
-    """Writes a fine-tuned model of Hugging Face with classes of these names, and returns its directory."""
+    """Writes a fine-tuned model in Hugging Face's format with the given classes, and returns the directory."""
 
     def write(model_class, names, **settings):
         shutil.copy(f"{pretrained}/vocab.txt", tmp_path)

@@ -1,4 +1,4 @@
-"""Callbacks of Keras, loggers, and what `fit` prints."""
+"""Tests Keras callbacks, loggers, and the output of `fit`."""
 
 import csv
 import sys
@@ -66,7 +66,7 @@ def test_callbacks_are_called_and_change_no_weight(pretrained, tmp_path):
     assert recorder.calls == ["begin", *epochs[0], *epochs[1], "end"]
     assert recorder.params == {"epochs": 2, "steps": 3, "verbose": 0}
     assert [batch for batch, _ in batches] == [0, 1, 2] * 2
-    # As in Keras, the logs of a batch are means since the epoch began.
+    # As in Keras, the logs of a batch are means since the start of the epoch.
     assert batches[-1][1] == {name: history.history[name][-1] for name in ("loss", "accuracy")}
     assert set(history.history) >= {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert history.history["val_accuracy"][-1] == scores["eval_accuracy"]

@@ -1,4 +1,4 @@
-"""Classifiers and regressors: training, and the names of classes."""
+"""Tests classifiers and regressors: training and class names."""
 
 import collections
 
@@ -46,7 +46,7 @@ def test_weights_of_examples(pretrained, tmp_path):
     for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():
         estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
         x, y, sample_weight = given
-        number = int if kind == "list" else np.int64  # settings may be NumPy's numbers
+        number = int if kind == "list" else np.int64  # settings may be NumPy numbers
         estimator.fit(
             x,
             y,
@@ -83,7 +83,7 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.TokenClassifier, bert_tf.MultipleChoice):
         with pytest.raises(InputError, match=r"was trained for .*reset_head=True"):
             other.from_pretrained(estimator.output_dir, max_seq_length=16)._check_usable()
-    # A model that was fine-tuned elsewhere is given both texts too.
+    # A model that was fine-tuned elsewhere also gets both texts.
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
     for given, second in ((pairs, "words"), (TEXTS, None)):
         task, examples, *_ = copied._predicted(given, 8)

@@ -1,4 +1,4 @@
-"""Estimators: their directories, their settings, and their errors."""
+"""Tests directories, settings and errors of estimators."""
 
 import concurrent.futures
 import copy
@@ -69,7 +69,7 @@ def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrai
 
 def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, capsys):
     directory = str(tmp_path / "run")
-    with concurrent.futures.ThreadPoolExecutor() as pool:  # Python gives signals to its main thread only
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # in Python, only the main thread gets signals
         classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory)
         pool.submit(classifier.fit, TEXTS, LABELS, **FIT).result()
     cased = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory, do_lower_case=False)

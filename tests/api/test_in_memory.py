@@ -1,4 +1,4 @@
-"""Data of all kinds that Python users have, and what is said of those that can't be used."""
+"""Tests data in memory of many types, and the errors for unsupported data."""
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ def test_bad_data_are_named(pretrained, x, y, message):
     assert_refused(message, estimator.fit, x, y)
 
 
-# Reader -> the class, and its data with a value in the second example.
+# Reader -> the class, and data with a value in the second example.
 READERS = {
     "text": (bert_tf.Classifier, lambda value: (["a", value], ["x", "y"])),
     "second text": (bert_tf.Classifier, lambda value: ([("a", "a"), ("a", value)], ["x", "y"])),
@@ -137,7 +137,7 @@ def test_sentences_are_no_tables(pretrained, frame):
 
 
 class Polars:
-    """A table of polars, which need not be installed."""
+    """A substitute for a polars table, so that polars need not be installed."""
 
     def __init__(self, rows):
         self._rows = rows
@@ -147,7 +147,7 @@ class Polars:
 
 
 def tables_of(rows):
-    """A table of each library, and as a data set of TensorFlow."""
+    """Returns the rows as a table of each library and as a TensorFlow data set."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     return [rows, pd.DataFrame(rows), pa.table(columns), Polars(rows)]
 

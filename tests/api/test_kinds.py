@@ -1,4 +1,4 @@
-"""Taggers, sentence encoders and pre-trainers."""
+"""Tests taggers, sentence encoders and pre-trainers."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""What a training keeps in memory after its end: nothing."""
+"""Training keeps nothing in memory after its end."""
 
 import gc
 
@@ -44,7 +44,7 @@ def counts():
     ids=["fit", "fit with recomputation", "fit with evaluations", "Keras"],
 )
 def test_a_training_keeps_no_graph_and_no_data(fit, pretrained):
-    fit(pretrained)  # functions that are traced once for all trainings
+    fit(pretrained)  # functions that are traced once for all training runs
     first = counts()
     for _ in range(2):
         fit(pretrained)

@@ -1,4 +1,4 @@
-"""Estimators give the same weights as the programs, bitwise."""
+"""Estimators and programs give bitwise identical weights."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ WEIGHT_FLAGS = {"labels": "pos,neg", "class_weights": "pos=2.0"}
 
 
 def write_data(directory, split, estimator, x, y):
-    """Writes the data that an estimator is given into a file for its program."""
+    """Writes the data of an estimator into a file for the corresponding program."""
     directory.mkdir(exist_ok=True)
     examples = estimator._examples(*in_memory.labelled(x, y, "x", estimator._RANK)[:2])
     if isinstance(estimator, bert_tf.TokenClassifier):
@@ -77,7 +77,7 @@ def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, 
         trained = tensors_of(ours / part)
         np.testing.assert_equal(trained, tensors_of(theirs / part))
     assert any("bilstm" in name for name in trained) == ("bilstm_layers" in settings)
-    if flags == PAIRS:  # another run predicts with the classes and the threshold of the model that it is given
+    if flags == PAIRS:  # another run predicts with the classes and the threshold of the given model
         (tmp_path / "data" / "train.jsonl").rename(tmp_path / "data" / "test.jsonl")
         given = common | flags | {"output_dir": tmp_path / "other", "init_checkpoint": theirs, "label_threshold": ""}
         programs.run(*command, "--do_predict", *(f"--{name}={value}" for name, value in given.items()))

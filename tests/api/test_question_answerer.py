@@ -1,4 +1,4 @@
-"""Questions, contexts and answers."""
+"""Tests questions, contexts and answers of `QuestionAnswerer`."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Vectors of texts from directories of sentence-transformers: in Python, from the program, and from an export."""
+"""Tests text vectors of sentence-transformers models: in Python, from the program, and from an export."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ TEXTS = ["a fine day", "poor words", "day"]
 
 @pytest.fixture
 def directory(pretrained, tmp_path):
-    """The tiny model as a directory of sentence-transformers: [CLS], normalised, at most 4 tokens."""
+    """Returns a sentence-transformers directory of the tiny model: [CLS] pooling, normalised, at most 4 tokens."""
     directory = tmp_path / "sentences"
     shutil.copytree(pretrained, directory)
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}

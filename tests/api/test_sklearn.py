@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's cross-validation and searches."""
+"""Tests estimators in scikit-learn's cross-validation and parameter search."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Classifiers that are trained on probabilities."""
+"""Tests classifiers that are trained on probabilities."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ COLUMNS = pd.DataFrame({"probability_neg": 1 - GOOD, "probability_pos": GOOD})
 
 
 def trained_on(tasks, pretrained, x, y=None, labels=None, **options):
-    """The examples that a classifier would train on."""
+    """Returns the examples that a classifier would train on."""
     estimator = bert_tf.Classifier.from_pretrained(pretrained, labels, max_seq_length=16, **options)
     estimator.fit(x, y, **FIT)
     task = tasks.pop()

@@ -1,4 +1,4 @@
-"""Every estimator learns, and every form of the trained model gives the same answers."""
+"""Every estimator learns, and all forms of the trained model give the same answers."""
 
 import dataclasses
 import functools
@@ -28,13 +28,13 @@ SCORES = [100.0 if "fine" in text else 200.0 for text in TEXTS]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An estimator and what it learns.
+    """An estimator, its data and the expected result.
 
     Attributes:
       data: examples and labels.
-      right: the predictions for the first four examples.
-      options: of `from_pretrained`.
-      fit: of `fit`.
+      right: the correct predictions for the first four examples.
+      options: arguments of `from_pretrained`.
+      fit: arguments of `fit`.
       best: the score of a model without mistakes.
       details: the method whose answers have the most details.
     """
@@ -160,7 +160,7 @@ def test_scores_far_from_0_are_learned_and_predicted_by_every_form_of_the_model(
     starts = [bert_tf.Regressor.from_pretrained(tmp_path / name, max_seq_length=16) for name in ("hf", "saved")]
     for form in (bert_tf.Regressor.load(tmp_path / "saved"), *starts):
         assert_close(form.predict(TEXTS[:4]), right, 1e-3)
-    # Other scores have another scale, and the model starts from the same predictions.
+    # The new scores have another scale, but the model starts from the same predictions.
     for start in (regressor, starts[0]):
         start.fit(TEXTS[:2], [1.0, 5.0], epochs=1, batch_size=2, learning_rate=1e-12)
         assert_close(start.predict(TEXTS[:4]), right, 1e-2)

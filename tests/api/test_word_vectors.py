@@ -1,4 +1,4 @@
-"""Vectors of words, compared with the hidden states of their tokens."""
+"""Compares word vectors with the hidden states of the tokens."""
 
 import json
 

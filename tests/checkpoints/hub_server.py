@@ -1,4 +1,4 @@
-"""A server on this machine that speaks as much of the Hugging Face Hub's protocol as a download needs."""
+"""A local server with the part of the Hugging Face Hub's protocol that downloads need."""
 
 import contextlib
 import hashlib
@@ -9,14 +9,14 @@ import threading
 
 
 class HubServer(http.server.ThreadingHTTPServer):
-    """Serves repositories, and plain files under /files.
+    """Serves repositories, and single files under /files.
 
     Attributes:
-      repositories: owner/name -> names and contents of its files, all in the branch main.
+      repositories: owner/name -> names and contents of the files in the branch main.
       files: plain files by name.
-      gated: the repositories that answer 403 to everyone but the bearer of the token "good".
-      broken: path of a file -> how many bytes of it each of the next answers holds before the connection breaks; a
-        file is served whole when its list is empty.
+      gated: the repositories that answer 403 to requests without the token "good".
+      broken: path of a file -> list of numbers of bytes. Each of the next answers sends that many bytes before the
+        connection breaks. When the list is empty, the complete file is sent.
       requests: method, path, Range and Authorization of each request.
     """
 
@@ -31,7 +31,7 @@ class HubServer(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def commit(self, name):
-        """The commit of the branch main, which depends on the files."""
+        """Returns the commit of the branch main, which depends on the files."""
         return hashlib.sha1(repr(sorted(self.repositories[name].items())).encode()).hexdigest()
 
     def asked(self, method, ending):

@@ -171,7 +171,7 @@ def test_a_frozen_variable_that_is_not_read_is_refused(tmp_path, fresh):
 
 
 def test_model_gardens_pre_training_checkpoints(tmp_path):
-    # Their word embeddings are stored under the path of the masked-LM head.
+    # These checkpoints store the word embeddings under the path of the masked-LM head.
     weights = writers.arrays(heads=("masked LM",))
     model = writers.Garden(weights)
     del model.slots

@@ -1,4 +1,4 @@
-"""Output layers that were trained elsewhere: their classes are matched by name, or the error says what to do."""
+"""Classes of output layers from other libraries are matched by name, or the error explains what to do."""
 
 import contextlib
 import json
@@ -26,13 +26,13 @@ def model_of(classes):
 
 @pytest.fixture(scope="module")
 def their_weights():
-    """The weights of a model whose output layer has the bias 1, 2, 3."""
+    """Returns the weights of a model whose output layer has the bias 1, 2, 3."""
     return {variable.path: variable.numpy() for variable in model_of(NAMES).variables}
 
 
 @pytest.fixture
 def hugging_face(tmp_path, their_weights):
-    """Writes a fine-tuned model with classes of the given names; returns its directory."""
+    """Writes a fine-tuned model with classes of the given names; returns the directory."""
 
     def write(id2label):
         convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, {"id2label": id2label})
@@ -94,7 +94,7 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
 
 
 def run_directory(directory, weights, settings):
-    """Makes the directory of a run with a checkpoint; returns the checkpoint."""
+    """Makes a run directory with a checkpoint; returns the checkpoint."""
     checkpoints.write_checkpoint(str(directory / "model.ckpt-1"), weights)
     (directory / "run.json").write_text(json.dumps({"resume_settings": settings}))
     return str(directory / "model.ckpt-1")
@@ -162,7 +162,7 @@ def test_hugging_faces_config_says_what_a_run_has_trained(
     assert written["id2label"] == named(names)
     assert written["label2id"] == {name: number for number, name in enumerate(names)}
     assert written.get("problem_type") == problem
-    # Once more from Hugging Face's format, nothing is lost.
+    # A second conversion, from Hugging Face's format, loses nothing.
     again = hf_names.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
     assert again.items() <= written.items()
     assert {"architectures", "id2label", "label2id"} <= again.keys()

@@ -26,7 +26,7 @@ NAME = "someone/tiny-bert"
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
-    """The directory of a tiny model in the release's format."""
+    """Returns the directory of a tiny model in the original format."""
     directory = tmp_path_factory.mktemp("released")
     write_model(directory, BertEncoder(tiny_config(vocab_size=len(PIECES))))
     return directory
@@ -34,7 +34,7 @@ def released(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(released, tmp_path_factory):
-    """The names and the contents of the same model's files in a repository."""
+    """Returns the names and contents of the model's files in a repository."""
     directory = tmp_path_factory.mktemp("hf") / "converted"
     convert_checkpoint.convert(str(released), str(directory), "hf")
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -43,7 +43,7 @@ def model(released, tmp_path_factory):
 
 @pytest.fixture
 def hub(model, tmp_path, monkeypatch):
-    """A server with the model, and an empty cache."""
+    """Returns a server with the model, and sets an empty cache."""
     download._snapshot.cache_clear()
     with hub_server() as server:
         server.repositories[NAME] = dict(model)
@@ -168,7 +168,7 @@ def test_an_unreachable_server_is_an_error(hub, monkeypatch):
 
 @pytest.fixture
 def shards(model):
-    """The same weights in two files, and their index."""
+    """Returns the same weights in two files, with an index."""
     tensors = safetensors.numpy.load(model["model.safetensors"])
     shard_of = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
     files = {
@@ -186,7 +186,7 @@ def test_weights_in_several_files_are_read(hub, shards, released):
 
 
 def zipped(directory, inside="uncased/", others=()):
-    """The bytes of a zip file of a directory's files and of others."""
+    """Returns the bytes of a zip file with a directory's files and other files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as writer:
         for path in directory.iterdir():

@@ -105,7 +105,7 @@ def test_a_vocabulary_may_be_missing_but_no_config(tmp_path):
 
 
 def save_run(directory, step):
-    """Makes the directory of a run with a checkpoint of one step; returns the encoder."""
+    """Makes a run directory with a checkpoint of one step; returns the encoder."""
     directory.mkdir(parents=True, exist_ok=True)
     encoder = save(directory)
     (directory / "bert_model.ckpt.index").unlink()

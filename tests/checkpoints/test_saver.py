@@ -14,7 +14,7 @@ from tests.conftest import assert_refused
 
 
 def save(directory, *steps, keep=0):
-    """Saves checkpoints in which x is the step, and says how many files that took for each."""
+    """Saves checkpoints in which x is the step. Returns the number of files written for each checkpoint."""
     with CheckpointSaver(str(directory), keep) as writer:
         for step in steps:
             writer.save(step, {"x": tf.fill([100], float(step))})
@@ -130,7 +130,7 @@ def killed_after(write, remaining):
     return wrapped
 
 
-@pytest.mark.parametrize("first", [1, 2])  # the step that is saved in vain: a new one, or one that is there already
+@pytest.mark.parametrize("first", [1, 2])  # the step whose save fails: a new step, or one with a checkpoint
 def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch, first):
     listed_after, is_whole, writes = None, False, 0
     while not is_whole:
@@ -202,7 +202,7 @@ def test_without_a_list_no_checkpoint_is_a_leftover(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        # TensorFlow 1 writes whole paths, and bytes that are not ASCII as octal numbers.
+        # TensorFlow 1 writes complete paths, and non-ASCII bytes as octal numbers.
         r"""
         model_checkpoint_path: "/m\303\244rz/model.ckpt-2"
         all_model_checkpoint_paths: "/m\303\244rz/model.ckpt-1"

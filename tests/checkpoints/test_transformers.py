@@ -1,4 +1,4 @@
-"""Models that go to Hugging Face's `transformers` and come from there give the same logits and the same pieces.
+"""Models converted to and from Hugging Face's `transformers` give the same logits and the same tokens.
 
 Needs the extra "transformers"; `make test-transformers` installs it and runs these tests.
 """
@@ -41,7 +41,7 @@ def logits(model):
     return model.logits(BATCH)
 
 
-# Our model, its logits, what run.json says of it; the class of transformers, and its logits.
+# Our model, our logits, the settings in run.json; the class in transformers, and the logits of that class.
 HEADS = {
     "classifier": (
         lambda: ClassifierModel(CONFIG, 3, classes=CLASSES),
@@ -81,7 +81,7 @@ heads = pytest.mark.parametrize("head", HEADS)
 
 
 def randomize(model):
-    """Gives every variable values of a size at which differences show."""
+    """Sets every variable to values so large that differences are visible."""
     rng = np.random.default_rng(1)
     for variable in model.variables:
         variable.assign(variable.numpy() + 0.2 * rng.standard_normal(variable.shape))
@@ -117,7 +117,7 @@ def test_our_models_are_what_they_are_in_transformers(tmp_path, head):
     assert config.architectures == [architecture]
     theirs, report = getattr(transformers, architecture).from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"]
-    # Models without a pooler don't load it; the files keep it for those that have one.
+    # Models without a pooler don't load it. The files keep the pooler for other models.
     assert all(name.startswith("bert.pooler.") for name in report["unexpected_keys"])
     assert_close(their_logits(theirs), our_logits(model), 1e-4)
     if settings.get("labels") and architecture != "BertForMultipleChoice":
@@ -132,7 +132,7 @@ def test_our_models_are_what_they_are_in_transformers(tmp_path, head):
 def test_their_models_are_the_same_here(tmp_path, head):
     build, our_logits, _, architecture = HEADS[head]
     model = randomize(build())
-    # Their classes come in another order than ours.
+    # The order of their classes differs from ours.
     names = list(model.classes or ("LABEL_0", "LABEL_1")[: 1 + (head == "answerer")])[::-1]
     config = transformers.BertConfig(
         **{name: value for name, value in CONFIG.to_dict().items() if name != "hidden_act"},
@@ -164,7 +164,7 @@ TEXTS = ["Éé bÉ! Ü uÜ", "中文a中文 a", "e\u0301 A\u0300b İ B", "bee\u2
 def test_tokenizers_are_the_same_in_both_directions(tmp_path, rules):
     run, converted, saved = (str(tmp_path / name) for name in ("run", "converted", "saved"))
     save_run(tmp_path / "run", SpanModel(CONFIG), {"task": "squad", "do_lower_case": rules["do_lower_case"]})
-    # Only a vocabulary with capital letters is taken for one of cased text.
+    # Only a vocabulary with capital letters is recognised as cased.
     pieces = PIECES if rules["do_lower_case"] else [*PIECES[:-2], "B", "##B"]
     (tmp_path / "run" / "vocab.txt").write_text("\n".join(pieces) + "\n")
     (tmp_path / "run" / "tokenizer_config.json").write_text(json.dumps(rules))
@@ -174,7 +174,7 @@ def test_tokenizers_are_the_same_in_both_directions(tmp_path, rules):
     assert theirs.model_max_length == CONFIG.max_position_embeddings
     expected = [theirs(text, add_special_tokens=False).input_ids for text in TEXTS]
     assert [ours.encode(text) for text in TEXTS] == expected
-    # Their newest versions write tokenizer.json, and no vocab.txt.
+    # The newest versions of transformers write tokenizer.json but not vocab.txt.
     theirs.save_pretrained(saved)
     read = Tokenizer.checked(pretrained.find_vocabulary(saved), rules["do_lower_case"])
     assert [read.encode(text) for text in TEXTS] == expected

@@ -1,4 +1,4 @@
-"""A small corpus of made-up words, a vocabulary for it, and preparations of it in this process."""
+"""Makes a small corpus of invented words and a vocabulary, and prepares the corpus in this process."""
 
 import random
 import re
@@ -18,7 +18,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES,
 
 
 def write_vocab(directory):
-    """Writes a vocabulary in which each syllable is a piece, and returns its path."""
+    """Writes a vocabulary in which each syllable is a token, and returns the path."""
     path = directory / "vocab.txt"
     path.write_text("\n".join(PIECES) + "\n")
     return str(path)
@@ -40,7 +40,7 @@ def write_corpus(path, documents=30, seed=0, marks=False):
     return str(path)
 
 
-# The first and the second characters of Chinese words.
+# First characters, and second characters, of Chinese words.
 FIRSTS, SECONDS = "天地人山水", "上下左右中"
 
 

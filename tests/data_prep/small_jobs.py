@@ -1,4 +1,4 @@
-"""Jobs without real work, in a module that workers import fast."""
+"""Jobs without real work, in a module that workers can import quickly."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import time
 
 
 def job(path, amount, seconds, advance):
-    """Reports an amount, and takes some seconds."""
+    """Reports progress of `amount`, and takes `seconds`."""
     advance(amount)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -20,7 +20,7 @@ def job(path, amount, seconds, advance):
 
 def dying_job(path, amount, seconds, advance):
     advance(amount)
-    # As if it had been killed inside `advance`.
+    # As if the process had been killed inside `advance`.
     cells = dict(zip(advance.__code__.co_freevars, advance.__closure__, strict=True))
     cells["progress"].cell_contents.get_lock().acquire()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Vocabularies and pre-training data from Python."""
+"""Tests the Python functions for vocabularies and pre-training data."""
 
 import json
 import pathlib

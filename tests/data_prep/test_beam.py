@@ -50,11 +50,11 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
 
 @pytest.fixture
 def worker_pool():
-    """The address of a process that runs the functions of pipelines, and shares no memory with this one."""
+    """Yields the address of a process that runs the functions of pipelines, and shares no memory with this process."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = free.getsockname()
-    # The pool starts its workers as `python`.
+    # The pool starts workers with the command `python`.
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     pool = subprocess.Popen(
         [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={address[1]}"],
@@ -79,7 +79,7 @@ def worker_pool():
 
 
 def test_a_job_server_and_workers_in_another_process_make_the_same_files(tmp_path, worker_pool):
-    """The way of Flink and Spark: the pipeline is sent to a server, which has workers run its functions."""
+    """As in Flink and Spark, the pipeline is sent to a server, and workers run its functions."""
     write_vocab(tmp_path)
     text = write_corpus(tmp_path / "text.txt")
     paths, counts = make(tmp_path, text, output="local", num_shards=2)

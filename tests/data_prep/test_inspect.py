@@ -1,4 +1,4 @@
-"""Examples as text, counts of metadata files, and files that can't be shown."""
+"""Tests examples as text, counts from metadata files, and files that can't be shown."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(directory):
-    """Two files of examples, and the counts of the set."""
+    """Makes two files of examples. Returns the paths and the counts."""
     return make(directory, directory / "text.txt", output="two", num_shards=2, dupe_factor=5)
 
 

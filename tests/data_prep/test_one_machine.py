@@ -23,7 +23,7 @@ from tests.data_prep.corpora import PIECES, features, make, preparation_config, 
 
 
 def run_program(directory, output, *more, text="text.txt", expect=0):
-    """Runs the program for a text and a vocabulary in a directory; returns what it prints."""
+    """Runs the program with a text and a vocabulary in a directory; returns the output."""
     files = (
         f"--input_file={directory / text}",
         f"--vocab_file={directory}/vocab.txt",
@@ -85,7 +85,7 @@ def test_a_store_larger_than_the_memory_and_windows_without_examples_give_the_sa
     monkeypatch.setattr(os, "posix_fadvise", lambda *span: announced.append(span))
     for module, changes in (
         (one_machine, {"_READ_TOGETHER": 7, "_BATCH": 5}),
-        (one_machine, {"_SORTED_EXAMPLES": (1, 1)}),  # there may be nothing to sort at the end of a part
+        (one_machine, {"_SORTED_EXAMPLES": (1, 1)}),  # at the end of a part, there may be nothing to sort
         (instances, {"_SENTENCES_AT_A_TIME": 1}),  # a chunk may cover complete windows
     ):
         for name, value in changes.items():
@@ -155,8 +155,8 @@ def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
 
 
 def test_a_preparation_that_is_killed_at_any_operation_goes_on(monkeypatch):
-    """See `torture.kills.prepare_data`, which is trial 4."""
-    if os.path.isdir("/dev/shm"):  # the kills are many, and files wait for the disk
+    """Runs trial 4 of `torture.kills`, `prepare_data`."""
+    if os.path.isdir("/dev/shm"):  # there are many kills, and waiting for the disk takes long
         monkeypatch.setenv("TMPDIR", "/dev/shm")
     printed = programs.run("-m", "tests.torture", "--trial=4", "--only=kills")
     assert "60 kills" in printed and "0 not held" in printed
@@ -177,7 +177,7 @@ def interrupt(*args):
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_links_are_followed(text, tmp_path, exists):
-    """Also if the files are made again, or the metadata file is a link too."""
+    """Links are followed also if the files are made again, or if the metadata file is a link."""
     expected = contents(make(tmp_path, text, output="expected")[0])
     for directory in ("data", "more"):
         (tmp_path / directory).mkdir()
@@ -252,7 +252,7 @@ def test_a_directory_of_text_may_hold_the_outputs(tmp_path):
 
 
 def test_a_large_text_that_was_written_later_is_reported(tmp_path):
-    """It is known by its size and samples, so a change of other bytes isn't noticed."""
+    """A large text is identified by its size and samples, so a change of other bytes is not detected."""
     write_vocab(tmp_path)
     text = tmp_path / "text.txt"
     text.write_text("ba co.\ndi.\n\nfu ga.\nhi.\n" + " " * 300_000)

@@ -59,7 +59,7 @@ def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeyp
         assert process.exitcode is not None
 
 
-# The owner is killed before its workers have imported their modules.
+# The main process is killed before the workers have imported their modules.
 DYING_OWNER = """
 import os, pathlib, signal, sys, time
 directory = pathlib.Path(sys.argv[1])

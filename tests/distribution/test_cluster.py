@@ -1,4 +1,4 @@
-"""Workers that wait for each other, as threads on the loopback interface, and what TF_CONFIG may hold."""
+"""Tests workers that wait for each other, as threads on the loopback interface, and the checks of TF_CONFIG."""
 
 import concurrent.futures
 import contextlib
@@ -17,7 +17,7 @@ from tests.conftest import assert_refused
 
 
 def outcomes(*workers, seconds=20):
-    """What each worker is told, if anything; a worker is its cluster and its name."""
+    """Returns the error message of each worker, or "". A worker is a pair of cluster and name."""
 
     def outcome(worker):
         try:
@@ -37,7 +37,7 @@ def three(monkeypatch):
 
 
 def say(address, text):
-    """Connects as soon as somebody listens, and says something."""
+    """Connects as soon as a process listens at the address, and sends a text."""
     for _ in range(200):
         with contextlib.suppress(ConnectionRefusedError):
             connection = socket.create_connection(address)
@@ -68,7 +68,7 @@ def test_a_worker_may_be_killed_while_it_waits_and_started_again(three, counted)
         if counted:  # the leader waits for others
             with say(address, greeting):
                 time.sleep(0.5)
-        else:  # the leader listens to one who says nothing
+        else:  # the leader waits for a client that sends nothing
             with say(address, b""), say(address, greeting):
                 pass
         assert outcomes((three, "worker 2"), (three, "worker 1")) == ["", ""]
@@ -83,7 +83,7 @@ def test_two_workers_with_one_index_end_all(three, doubled):
 
 
 def test_workers_with_other_clusters_end_all(three, monkeypatch):
-    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.3)  # for worker 2, which does not come
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.3)  # for worker 2, which never connects
     two = {"worker": three["worker"][:2]}
     message = f"the cluster is {json.dumps(three)} on worker 0, but {json.dumps(two)} on worker 1"
     found = outcomes((three, "worker 0"), (two, "worker 1"))
@@ -99,7 +99,7 @@ def test_who_is_missing_is_named(three, monkeypatch):
 
 
 def test_an_address_that_another_program_uses_is_named(three, monkeypatch):
-    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.1)  # for an answer of the other program
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 0.1)  # for an answer from the other program
     port = int(three["worker"][0].rpartition(":")[2])
     with socket.create_server(("", port)):
         (told,) = outcomes((three, "worker 0"))

@@ -64,14 +64,14 @@ def test_what_weights_depend_on_besides_settings_is_recorded(kind):
 
 
 class Replica:
-    """Stands in for the context of a replica beside others that have computed the same."""
+    """Substitute for the context of a replica. All other replicas have the same values."""
 
     def __init__(self, replicas):
         self.num_replicas_in_sync = replicas
 
     def all_reduce(self, reduce_op, values):
         assert reduce_op == tf.distribute.ReduceOp.SUM
-        assert len({value.dtype for value in tf.nest.flatten(values)}) == 1  # TensorFlow takes no others
+        assert len({value.dtype for value in tf.nest.flatten(values)}) == 1  # TensorFlow requires equal types
         return tf.nest.map_structure(lambda value: value * self.num_replicas_in_sync, values)
 
 
@@ -92,7 +92,7 @@ def test_tensorflow_says_nothing_below_errors():
 
 
 def test_one_replica_reads_a_pipeline_that_is_not_tuned():
-    # Removing the iterator of a tuned one takes up to a minute.
+    # Removing the iterator of an auto-tuned data set takes up to a minute.
     dataset = tf.data.Dataset.range(3)
     with mock.patch.object(tf.data.Dataset, "with_options", autospec=True, return_value=dataset) as with_options:
         batches = strategies.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
@@ -141,7 +141,7 @@ def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypat
     monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: False)
     with pytest.warns(UserWarning, match="Import bert_tf first"):
         strategies._warn_of_lost_onednn()
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # somebody's choice
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # a value that the user has set
     with warnings.catch_warnings(action="error"):
         strategies._warn_of_lost_onednn()
 
@@ -183,7 +183,7 @@ def test_determinism_is_asked_of_tensorflow(monkeypatch):
 
 
 def tpu(cores, hosts, job):
-    """Stands in for the strategy of a TPU."""
+    """Returns a substitute for the strategy of a TPU."""
     strategy = mock.create_autospec(tf.distribute.TPUStrategy, instance=True)
     strategy.num_replicas_in_sync = cores
     strategy.extended = mock.Mock(num_hosts=hosts, worker_devices=[f"/job:{job}/replica:0/task:0/device:TPU:0"])
@@ -192,7 +192,7 @@ def tpu(cores, hosts, job):
 
 @pytest.fixture
 def connect(monkeypatch):
-    """The function that finds a TPU, which tests replace."""
+    """Replaces the function that finds a TPU, and returns the substitute."""
     strategies._build_tpu_strategy.cache_clear()
     monkeypatch.setattr(strategies, "_TPU_LOCK", "no such file")
     connect = mock.Mock()

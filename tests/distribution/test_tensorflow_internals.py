@@ -47,7 +47,7 @@ def test_a_gradient_lives_as_long_as_its_graph(function, expected, is_nested):
     assert strategy.run(gradient, [tf.constant(2.0)]).numpy() == expected
     gc.collect()
     assert len(REGISTERED) > len(before)
-    # Another trace finds the gradients of the functions that were traced before.
+    # A later trace finds the gradients of functions that were traced earlier.
     assert strategy.run(gradient, [tf.constant([2.0, 2.0])]).numpy().tolist() == [expected, expected]
     graph = weakref.ref(gradient.get_concrete_function(tf.constant(2.0)).graph)
     del gradient

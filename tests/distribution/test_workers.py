@@ -1,5 +1,8 @@
-"""What TensorFlow says when a worker is lost. The messages were seen, with the process of one of two workers killed,
-stopped, or ended; tests/training/test_multi_worker.py does so again."""
+"""Tests the conversion of TensorFlow's errors when a worker is lost.
+
+The messages were recorded with two workers, after the process of one was killed, stopped or ended.
+tests/training/test_multi_worker.py repeats this.
+"""
 
 import json
 from unittest import mock

@@ -15,7 +15,7 @@ import bert_tf
 from tests.documentation import outputs
 from tests.documentation.pages import Block
 
-# Whose examples are run.
+# Modules and classes whose examples are run.
 NAMES = (
     *(f"bert_tf.{name}" for name in ("Classifier", "Regressor", "MultipleChoice", "TokenClassifier")),
     *(f"bert_tf.{name}" for name in ("QuestionAnswerer", "SentenceEncoder", "Pretrainer", "FillMask")),
@@ -25,10 +25,10 @@ NAMES = (
 
 
 class Checker(doctest.OutputChecker):
-    """Compares outputs without their numbers and words."""
+    """Compares outputs, ignoring numbers and predicted words."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        """Returns True if all lines were printed. An example without an output may print messages."""
+        """Returns True if all expected lines were printed. An example without expected output may print messages."""
         return outputs.missing_line(Block("", 0, "text", want, marker="predicted"), got, every=True) is None
 
 

@@ -1,4 +1,4 @@
-"""Writes the older models that the documentation's commands read, with the vocabulary `vocab.txt`."""
+"""Writes the models in older formats that the documentation's commands read, with the vocabulary `vocab.txt`."""
 
 import pathlib
 

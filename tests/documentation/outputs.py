@@ -1,12 +1,12 @@
-"""Compares the outputs that the documentation shows with what its commands print.
+"""Compares the outputs in the documentation with the real outputs of the commands.
 
-A ```text or ```json block is the output of the last command or Python block before it in its section. Each of its lines
-that has a word must be printed, in the same order. Numbers match any number, because the commands run on small data,
+A ```text or ```json block is the output of the last command or Python block before it in the section. Each line
+with a word must be printed, in the same order. Numbers match any number, because the commands run on small data,
 and `...` matches any text. A comment on the line before the block changes this:
 
     <!-- output: exact -->        numbers must be equal
     <!-- output: predicted -->    quoted texts, except keys, and words before a percentage or a last number match any
-    <!-- output: skip -->         not compared: printed by another program, or of another form for small data
+    <!-- output: skip -->         not compared: from another program, or with another form for small data
 """
 
 import re
@@ -29,7 +29,7 @@ _PATTERNS = {
 
 
 def of_blocks(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Yields each block that is run with each block of its output."""
+    """Yields each block that is run, with each block of the output."""
     source = None
     for block in blocks:
         if block.language in RUN:
@@ -39,7 +39,7 @@ def of_blocks(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
 
 
 def pattern(line: str, marker: str = "") -> re.Pattern:
-    """Returns what a printed line must contain."""
+    """Returns the pattern that a printed line must contain."""
     found = ""
     for part in re.finditer((_PREDICTED if marker == "predicted" else "") + _PART, line.strip()):
         is_exact = part.lastgroup == "number" and marker == "exact"
@@ -48,12 +48,12 @@ def pattern(line: str, marker: str = "") -> re.Pattern:
 
 
 def missing_line(shown: Block, printed: str, every: bool = False) -> str | None:
-    """Returns the first line of an output that was not printed after the lines before it; None if all were.
+    """Returns the first line of an expected output that was not printed in order; None if all lines were printed.
 
     Args:
-      shown: the block of the output.
-      printed: what was printed. A line may also have other text, such as a progress bar.
-      every: whether lines of numbers are compared too.
+      shown: the block with the expected output.
+      printed: the real output. A line may also contain other text, such as a progress bar.
+      every: whether lines without words are also compared.
     """
     lines = iter(re.split(r"[\r\n]+", printed))
     for line in shown.code.splitlines():

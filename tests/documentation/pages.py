@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the code blocks in them."""
+"""Finds the pages of the documentation and their code blocks."""
 
 import dataclasses
 import pathlib
@@ -22,11 +22,11 @@ class Block:
 
     Attributes:
       page: path from the root of the repository.
-      line: of its first line of code, from 1.
+      line: number of the first line of code, from 1.
       language: the word after the opening fence.
       code: the lines inside the fence.
-      section: number of the headings before it.
-      marker: the comment before it, which says how its lines are compared; see `outputs`.
+      section: number of headings before the block.
+      marker: the comment before the block, which sets the comparison of the lines; see `outputs`.
     """
 
     page: str
@@ -55,6 +55,6 @@ def blocks(page: pathlib.Path) -> list[Block]:
 
 
 def commands(code: str) -> list[str]:
-    """The lines of a shell script, continuations joined, without comments."""
+    """Returns the lines of a shell script, with joined continuations and without comments."""
     lines = code.replace("\\\n", " ").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]

@@ -1,7 +1,7 @@
 """Replaces large files and long runs when the documentation's commands are run.
 
-A command is run as it is written, in a directory with small files under the names that the documentation uses, and with
-the flags of `SMALLER` behind its own: the last value of a flag counts.
+A command is run unchanged, in a directory with small files under the names in the documentation. The flags of `SMALLER`
+are added at the end, because the last value of a flag counts.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tests.documentation.pages import ROOT
 
-# Program -> flags that make it small, each list where one of its own flags begins with the text before it.
+# Program -> pairs of the start of a flag in the command ("" for any command) and the flags that make the run small.
 SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     "run_pretraining": [
         ("", ["--num_train_steps=2", "--num_warmup_steps=1", "--train_batch_size=8"]),
@@ -40,10 +40,10 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
     "tests.torture": [("", ["--minutes=0", "--only=kills,damage"])],
-    # A run takes minutes; tests/experiments has one.
+    # A run takes minutes; tests/experiments contains one.
     "experiments": [("", ["--list"])],
 }
-# Notebook -> the parameters at its top that make it small.
+# Notebook -> parameters in the first cell that make it small.
 _MODEL = "../../build/quickstart/pretrained"
 NOTEBOOKS: dict[str, dict[str, object]] = {
     "movie_reviews": {"MODEL": _MODEL, "REVIEWS": "../../reviews.txt", "TRAIN": 16, "TEST": 8, "EPOCHS": 2},
@@ -62,7 +62,7 @@ _CONTEXT = "The war ended in 1945, and the city of Rome was free. Its people dan
 
 
 def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
-    """The flags of `SMALLER` for a command."""
+    """Returns the flags of `SMALLER` for a command."""
     return [
         flag
         for given, flags in SMALLER.get(program, ())
@@ -72,7 +72,7 @@ def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
 
 
 def write_files(directory: pathlib.Path) -> None:
-    """Writes all that no program makes."""
+    """Writes all files that no program makes."""
     for name in _LINKS:
         (directory / name).symlink_to(ROOT / name)
     for name, lines in itertools.chain(_examples(), _texts(), _glue(), _answers()):
@@ -82,7 +82,7 @@ def write_files(directory: pathlib.Path) -> None:
 
 
 def commands() -> str:
-    """The shell commands that make the rest: what `make quickstart` leaves, and checkpoints."""
+    """Returns the shell commands that make the other files: the outputs of `make quickstart`, and checkpoints."""
     lengths = "--max_seq_length=16 --max_predictions_per_seq=3"
     config = json.dumps(_CONFIG)
     return f"""
@@ -120,7 +120,7 @@ def commands() -> str:
         """
 
 
-# A file and its lines.
+# File -> lines.
 File = tuple[str, Iterable[str]]
 
 

@@ -1,6 +1,6 @@
 """Replaces a program: writes scores that its settings determine, and records the call.
 
-Files in the directory of all runs change it: `kills` contains how often the harness is still to be killed;
+Files in the directory of all runs change the behaviour: `kills` is the number of times to kill the harness, and
 `MODULE.fails` makes a program fail.
 """
 
@@ -13,7 +13,7 @@ import zlib
 
 
 def main() -> None:
-    """Writes what the harness reads."""
+    """Writes the files that the harness reads."""
     module, *arguments = sys.argv[1:]
     flags = dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
     output = pathlib.Path(flags.get("output_dir") or flags["output_file"])

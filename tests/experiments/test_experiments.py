@@ -1,4 +1,4 @@
-"""Runs, interrupted and failed runs, and tables from recorded results; a stand-in replaces the programs."""
+"""Tests complete, interrupted and failed runs, and tables from recorded results. A substitute replaces the programs."""
 
 import csv
 import json
@@ -19,9 +19,9 @@ from tests import programs
 from tests.conftest import ROOT
 
 STAND_IN = [sys.executable, "-SE", str(pathlib.Path(__file__).parent / "stand_in.py")]
-# The table that has the fewest runs.
+# The table with the fewest runs.
 SMALL = "table3"
-# `python -m experiments` with the stand-in.
+# `python -m experiments` with the substitute.
 HARNESS = f"""
 import functools
 from experiments import __main__ as command, runner
@@ -31,7 +31,7 @@ command.program.run(command.main, takes_names=True)
 
 
 def output(work_dir: pathlib.Path, *arguments: str, status: int = 0) -> str:
-    """Runs the harness, for `SMALL` if there are no arguments, and returns what it prints."""
+    """Runs the harness, by default for `SMALL`, and returns the output."""
     return programs.run("-c", HARNESS, *(arguments or [SMALL]), f"--work_dir={work_dir}", expect=status)
 
 
@@ -65,7 +65,7 @@ def calls(work_dir: pathlib.Path) -> list[str]:
 
 
 def told(work_dir: pathlib.Path, name: str, content: str = "") -> pathlib.Path:
-    """Writes a file that changes what the stand-in does."""
+    """Writes a file that changes the behaviour of the substitute."""
     (work_dir / "runs").mkdir(exist_ok=True)
     (work_dir / "runs" / name).write_text(content)
     return work_dir / "runs" / name
@@ -73,7 +73,7 @@ def told(work_dir: pathlib.Path, name: str, content: str = "") -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A directory in which all runs of `SMALL` are finished, and its table is written."""
+    """Returns a directory with all runs of `SMALL` finished and the table written."""
     work_dir = tmp_path_factory.mktemp("finished")
     output(work_dir)
     return work_dir
@@ -130,7 +130,7 @@ def test_all_rows_are_compared_on_the_same_held_out_text():
     assert {"--max_predictions_per_seq=7", "--second_max_predictions_per_seq=26"} <= flags
     assert {"--eval_max_seq_length=64", "--eval_max_predictions_per_seq=10"} <= flags
     assert f"--eval_input_file=W/runs/{held_out}/data.tfrecord" in flags
-    # If training draws the masks, the data have no limit of their number.
+    # If training draws the masks, the data do not limit their number.
     flags = pretraining["dynamic masks"].flags
     assert flags["input_file"].run.flags["masking"] == "dynamic" and "max_predictions_per_seq" in flags
     assert "max_predictions_per_seq" not in flags["input_file"].run.flags
@@ -185,7 +185,7 @@ def test_missing_data_are_named_with_what_to_fetch(tmp_path):
 
 
 def test_runs_keep_their_names():
-    """Finished runs are found by them. The data are missing here, so that all machines have the same."""
+    """Finished runs are found by name. The data is missing in this test, so all machines give the same names."""
     by_kind = {run.kind: run.name for run in runs_of("table2", "tiny", data_dir="nowhere")}
     assert by_kind == {
         "vocabulary": "vocabulary-8eb3b3ea9c7a",
@@ -283,7 +283,7 @@ def test_scores_are_those_of_all_data_sets(tmp_path):
 
 
 def recorded(work_dir: pathlib.Path, name: str, scores: dict[str, list[float]]) -> report.Table:
-    """Writes scores as finished runs of the column MNLI-m of a table."""
+    """Writes scores as finished runs of a table's column MNLI-m, and returns the table."""
     made = assembly(name, only=["MNLI-m"])
     for cell in made.cells:
         of_row = scores.get(cell.row.name, [])

@@ -1,4 +1,4 @@
-"""The files of tables and scales: the shipped files can be read, and errors are named."""
+"""Tests the files of tables and scales: the project's files are valid, and errors are reported."""
 
 import pathlib
 import re
@@ -26,7 +26,7 @@ def read(tmp_path: pathlib.Path, text: str, scale: str = "smoke"):
 
 
 def assemblies():
-    """Every table at every scale."""
+    """Returns every table at every scale."""
     for scale in schema.SCALES:
         for name in schema.NAMES:
             yield name, scale, Assembly(schema.load_experiment(name, scale), schema.load_scale(scale), "data", "W")
@@ -37,7 +37,7 @@ def test_there_is_a_file_for_each_table_and_figure():
 
 
 def test_every_flag_of_every_run_exists():
-    """One command for each program, with all flags that any table gives it at any scale, is parsed by the program."""
+    """Each program parses a command with all flags that any table passes to it at any scale."""
     given: dict[str, dict[str, str]] = {}
     for _, _, assembly in assemblies():
         for cell in assembly.cells:

@@ -13,7 +13,7 @@ from tests.conftest import assert_refused, tiny_config
 
 
 def features_of(lengths, choices=1):
-    """Sequences 1, 2, 3... of the given lengths, with the last two tokens in segment 1."""
+    """Returns sequences 1, 2, 3... with the given lengths and the last two tokens in segment 1."""
     sequences = [(list(range(1, n + 1)), [0] * (n - 2) + [1] * 2) for n in lengths]
     return FeatureSet.from_sequences(sequences, {"label_ids": np.arange(len(lengths) // choices)}, choices)
 
@@ -71,7 +71,7 @@ def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length
     steps = epochs * count // batch_size
     drawn = np.concatenate([sampler.examples(step) for step in range(steps)])
     for epoch in range(epochs):
-        # A batch that contains the end of one epoch and the start of the next has the examples in this order.
+        # A batch with the end of one epoch and the start of the next has the examples in this order.
         once = np.bincount(drawn[epoch * count : (epoch + 1) * count], minlength=count)
         assert (once == 1).all() or len(drawn) < (epoch + 1) * count
     if count > 10:
@@ -81,7 +81,7 @@ def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length
 def test_grouping_keeps_the_examples_of_each_window():
     sampler, plain = sampler_of(), sampler_of(group_by_length=False)
     window = feature_sets.WINDOW_BATCHES
-    for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 whole batches in an epoch
+    for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 complete batches in an epoch
         drawn, random = ([p.examples(step).tolist() for step in steps] for p in (sampler, plain))
         assert sorted(np.ravel(drawn)) == sorted(np.ravel(random))
         assert drawn != random or len(steps) == 1
@@ -132,13 +132,13 @@ def test_packed_evaluation_sees_everything_once_in_batches_of_one_shape(choices,
         assert batch["label_ids"][places].tolist() == numbers.tolist()
         own = batch["sequence_lengths"].reshape(-1, choices).max(axis=1)
         assert own[places].tolist() == features.longest[numbers].tolist()
-        assert own.sum() == own[places].sum()  # the other places are free
+        assert own.sum() == own[places].sum()  # the other positions are free
         shapes.append({name: x.shape for name, x in batch.items()})
         seen += numbers.tolist()
     assert sorted(seen) == list(range(len(features)))
     assert all(shape == shapes[0] for shape in shapes)
     assert shapes[0]["input_ids"] == (3 * replicas, 32)
-    assert len(shapes) == -(-sum(lengths) // (32 * 3 * replicas))  # hardly any padding
+    assert len(shapes) == -(-sum(lengths) // (32 * 3 * replicas))  # little padding
 
 
 def test_pairs_are_refused_for_a_model_with_one_segment():

@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction of tasks with tiny models, in this process."""
+"""Tests training, evaluation and prediction of tasks with tiny models, in this process."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ CONFIG = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
 
 
 def run_of(directory, write, batch_size=4, learning_rate=1e-3, **settings):
-    """A run on texts of different lengths, where texts that contain "a" have the label "yes"."""
+    """Returns a run on texts of different lengths. Texts that contain "a" have the label "yes"."""
     rng = np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
     rows = [f"{text}\t{'yes' if 'a' in text else 'no'}\n" for text in words]
@@ -165,7 +165,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         assert row["accuracy"] == max(line["accuracy"] for line in lines_of(trial, "eval"))
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
     kept = [any(trial.glob("best/*.index")) for trial in trials]
-    assert sorted(kept) == [False, True]  # only the best trial's weights
+    assert sorted(kept) == [False, True]  # only the weights of the best trial
     assert [run_directory.recorded_labels(str(directory)) for directory in (out, *trials)] == [["no", "yes"]] * 3
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
@@ -320,7 +320,7 @@ def test_a_missing_last_evaluation_is_repeated(tmp_path, write, capsys):
 
 @pytest.mark.graph
 def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, write, monkeypatch):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the dropout implementations drop different elements
     losses = {}
     for work in (float("inf"), 0):
         monkeypatch.setattr(finetuning_run, "WORK_FOR_FAST_GRAPHS", work)
@@ -400,7 +400,7 @@ def test_invalid_settings_are_refused(make, message):
     [
         (0, [0.5, 0.4, 0.3, 0.2], False),
         (1, [0.5], False),
-        (1, [0.5, 0.5], True),  # an equal score is no better one
+        (1, [0.5, 0.5], True),  # an equal score is not better
         (2, [0.5, 0.4], False),
         (2, [0.4, 0.5, 0.3, 0.5], True),
         (2, [0.4, 0.5, 0.3, 0.6], False),

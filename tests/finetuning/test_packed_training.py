@@ -1,4 +1,4 @@
-"""Training computes the same with packed rows and with padded sequences, in one part or several, with any shape."""
+"""Training gives the same result with packed rows and padded sequences, with any number of parts and any shape."""
 
 import functools
 
@@ -20,7 +20,7 @@ from bert_tf.training.trainer import Trainer
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20
-# Too few rows for most batches, so they need several spill micro-batches.
+# Too few rows for most batches, so several spill micro-batches are needed.
 NARROW = {1: Shape(2, 0, 1, 0, 8), 2: Shape(2, 0, 2, 0, 8)}
 
 

@@ -10,7 +10,7 @@ from bert_tf.training.settings import TrainingConfig
 
 
 def size_of(path):
-    """Width and height of a PNG in pixels."""
+    """Returns the width and height of a PNG in pixels."""
     return struct.unpack(">II", path.read_bytes()[16:24])
 
 

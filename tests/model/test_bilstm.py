@@ -22,7 +22,7 @@ def test_both_directions_stop_at_the_end_of_a_sequence(bilstm):
     states = bilstm(x, mask)
     assert_close(states[:, :5], bilstm(x[:, :5], mask[:, :5]), 1e-6)
     shorter = bilstm(x[:, :4], mask[:, :4])
-    assert np.abs(states[:, 3] - shorter[:, 3]).max() > 1e-3  # a token sees those after it
+    assert np.abs(states[:, 3] - shorter[:, 3]).max() > 1e-3  # the output of a token depends on the following tokens
     ends = np.concatenate([states[:, 4, :3], states[:, 0, 3:]], axis=-1)
     assert_close(bilstm.summary(x, mask), ends, 1e-6)
 
@@ -57,7 +57,7 @@ def test_models_read_it_in_place_of_the_encoder_and_of_its_pooler():
     assert [logits.shape for logits in spans.logits(batch)] == [(2, 6)] * 2
     read = spans.head.output_weights.numpy() @ spans.token_states(batch, None).numpy()[1, 2]
     assert_close(np.stack(spans.logits(batch))[:, 1, 2], read, 1e-6)
-    # A layer's two directions have four gates, which read what comes in and their own states.
+    # Each of a layer's two directions has four gates, which read the input and the state.
     cells = 2 * 4 * 3 * ((config.hidden_size + 3) + (6 + 3))
-    forward = classifier.encoder.flops(np.array([6, 4])) + 2 * cells * 10  # padding does not count
+    forward = classifier.encoder.flops(np.array([6, 4])) + 2 * cells * 10  # padding is not counted
     assert_close(classifier.flops(batch), 3 * forward, 1)

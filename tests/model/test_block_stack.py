@@ -1,4 +1,4 @@
-"""In a graph, blocks with the same variables share one trace, and compute what they compute without a graph."""
+"""In a graph, blocks with the same variables share one trace, and give the same results as without a graph."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Dropout: rate, scale and independence, in the plain form, in the compiled one and in a TPU's."""
+"""Tests rate, scale and independence of dropout, in the plain, the compiled and the TPU implementation."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.conftest import assert_close, is_compiled
 
 @pytest.fixture(params=[tf.distribute.get_strategy, OneCore])
 def strategy(request):
-    """The form of a strategy, in whose scope the test runs."""
+    """Runs the test in the scope of a strategy."""
     with request.param().scope():
         yield request.param
 
@@ -72,7 +72,7 @@ def test_compiled_dropout_is_independent_from_place_to_place_and_from_seed_to_se
         flat = mask.reshape(-1)
         for distance in (1, 2, 3, 64, 768, 1536):
             assert_rate(flat[distance:] & flat[:-distance], rate**2)
-        blocks = flat.reshape(-1, 2 * 1024)  # of random words that share one of their two drawn words, in halves
+        blocks = flat.reshape(-1, 2 * 1024)  # elements whose random words share one of two drawn words
         sides = blocks[:, 2:] & blocks[:, :-2]
         assert_rate(sides[1:] & sides[:-1], rate**4)
         for other in masks[:i]:

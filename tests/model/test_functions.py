@@ -1,4 +1,4 @@
-"""Activations, normalisation and matrix multiplication: their definitions, and that compiled and plain forms agree."""
+"""Compares activations, normalisation and matrix multiplication with definitions, and compiled with plain forms."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.conftest import assert_close, is_compiled
 
 ROWS, WIDTH = 31, 17
 EPSILON = 1e-12
-# What rounds to the next number of a type is this part of it away at the most.
+# Largest relative rounding error of a type.
 ROUNDING = {"float32": 2e-6, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
@@ -21,7 +21,7 @@ def normal(dtype, number, deviation=1.0):
 
 
 def far_apart(dtype):
-    """Numbers from -300 to 300: the square of the largest is no number of float16."""
+    """Returns numbers from -300 to 300. The square of the largest number is out of range in float16."""
     return tf.cast(tf.reshape(tf.linspace(-300.0, 300.0, ROWS * WIDTH), [ROWS, WIDTH]), dtype)
 
 
@@ -42,7 +42,7 @@ def layer_norm_by_definition(x, gamma, beta):
     return (x - mean) / tf.sqrt(variance + EPSILON) * gamma + beta
 
 
-# A function of numbers in the type, and of others in float32; its definition; and these numbers.
+# A function of numbers in the type and of other numbers in float32, the definition, and the other numbers.
 FORMS = {
     "gelu": (activations.gelu, gelu_by_definition, normal, []),
     "gelu far apart": (activations.gelu, gelu_by_definition, lambda dtype, number: far_apart(dtype), []),
@@ -93,7 +93,7 @@ def test_both_forms_round_once(name, dtype):
     for found in (compiled(upstream, x, *others), plain(upstream, x, *others)):
         assert [part.dtype for part in found] == [x.dtype, x.dtype, *(other.dtype for other in others)]
         for part, expected in zip(found, exact, strict=True):
-            # The gradient of a residual branch is rounded once more where it meets the other.
+            # The gradient of a residual branch is rounded once more in the sum of the branches.
             tolerance = (3 if "residual" in name else 1) * ROUNDING[dtype]
             size = np.abs(expected).max()
             np.testing.assert_allclose(tf.cast(part, tf.float64), expected, rtol=tolerance, atol=tolerance * size)
@@ -112,7 +112,7 @@ def test_nothing_is_compiled_for_each_length_nor_where_devices_are_shared():
 
 
 def reference(x, gamma, beta):
-    """In float64, by definition."""
+    """Computes the definition in float64."""
     mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
     return (x - mean) / np.sqrt(variance + EPSILON) * gamma + beta
 

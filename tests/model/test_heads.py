@@ -77,7 +77,7 @@ def test_the_classifier_equals_the_original_code():
     batch = {name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")}
     batch["label_ids"] = inputs["label_ids"].reshape(-1)
     outputs = model.predict(batch)
-    # Every score of a row of padding gets -10000, where the spacing of float32 is 1e-3.
+    # Every score in a row of padding gets -10000. At this size, the spacing of float32 is 1e-3.
     has_tokens = batch["input_mask"].any(axis=1)
     for name in ("logits", "probabilities", "per_example_loss"):
         assert_close(outputs[name][has_tokens], expected[name][has_tokens], 5e-5, name)
@@ -196,7 +196,7 @@ def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
     width = 300
     config = without_dropout(tiny_config()).replace(hidden_size=width, vocab_size=7)
     head = ClassifierModel(config, width).head
-    head.output_weights.assign(tf.eye(width))  # so that the logits are what dropout leaves
+    head.output_weights.assign(tf.eye(width))  # so that the logits are the output of dropout
     kept = head(tf.ones([200, width]), seed=tf.constant([1, 1])).numpy()
     assert np.mean(kept == 0) == pytest.approx(0.1, abs=0.006)  # five standard deviations
     assert_close(kept[kept != 0], 1 / 0.9, 1e-4)
@@ -210,7 +210,7 @@ def test_operations_of_a_training_step_are_counted():
     batch |= {"masked_lm_positions": np.zeros((4, 3), np.int32)}
     batch |= {"masked_lm_ids": np.zeros((4, 3), np.int32), "masked_lm_weights": np.ones((4, 3), np.float32)}
     width, inner, pieces, layers = 12, 20, 41, 2
-    # Query, key, value and output; the two feed-forward layers; scores of attention and their use.
+    # Query, key, value and output; two feed-forward layers; attention scores and weighted sums.
     encoder = layers * 2 * 4 * 10 * (4 * width * width + 2 * width * inner + 2 * 10 * width)
     head = 2 * 4 * 3 * (width * width + width * pieces)
     assert_close(model.encoder.flops(np.full(4, 10)), encoder, 1)

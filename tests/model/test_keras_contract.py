@@ -1,4 +1,4 @@
-"""The layers keep Keras's promises: configs, saving, symbolic calls, dtypes, training, freezing, masks, strategies."""
+"""Tests Keras's contract for layers: configs, saving, symbolic calls, dtypes, training, freezing, masks, strategies."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ from tests.conftest import assert_close, tiny_config
 pytestmark = pytest.mark.plain
 
 CONFIG = tiny_config()
-SHALLOW = tiny_config(num_hidden_layers=1)  # for tests that spend their time on tracing training steps
+SHALLOW = tiny_config(num_hidden_layers=1)  # for tests that spend most of their time tracing training steps
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(1, 41, (6, 8)).astype(np.int32)
 MASK = np.array([[1] * 6 + [0] * 2] * 6, np.int32)
@@ -78,7 +78,7 @@ def test_a_layer_passes_the_checks_of_keras(name):
         expected_num_trainable_weights=variables,
         expected_num_non_trainable_weights=0,
         supports_masking=True,
-        # These two checks call the layer with its first input alone.
+        # These two checks call the layer with only the first input.
         run_training_check=not others and name != "causal_encoder",
         run_mixed_precision_check=not others,
     )
@@ -152,7 +152,7 @@ def test_a_functional_model_of_two_encoders_and_all_heads_is_saved_and_loaded(tm
         names = [weight.path for weight in trained.weights]
         assert names.count("bert/embeddings/word_embeddings") == 2
         assert len(trained.trainable_variables) == len(names) - 39  # the second encoder's
-    # The head still reads the table of the encoder beside it.
+    # The head still reads the embedding table of the encoder.
     table = loaded.get_layer("first").embeddings.word_embeddings
     table.assign(RNG.normal(size=table.shape))
     assert np.abs(loaded(batch)["words"] - before["words"]).max() > 0.1
@@ -168,7 +168,7 @@ def test_the_encoders_outputs_stay_what_they_are_in_a_model():
 
 
 class Subclassed(keras.Model):
-    """A model that is written as users write one."""
+    """A subclassed model, as users write it."""
 
     def __init__(self, **options):
         super().__init__()
@@ -189,10 +189,10 @@ def test_a_model_learns_is_evaluated_and_predicts_on_one_device_and_on_two(subcl
     with strategy.scope():
         keras.utils.set_random_seed(1)
         model = Subclassed(dtype="mixed_bfloat16", gradient_checkpointing=True) if subclassed else sequential()
-        # XLA, Keras's default, takes seconds to compile; the checks of Keras do.
+        # XLA, Keras's default, takes seconds to compile. Keras's own checks use it.
         model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=False)
     inputs = INPUTS if subclassed else IDS
-    # Two devices take longer to begin an epoch than to train on a batch.
+    # With two devices, starting an epoch takes longer than training on a batch.
     repeated = tf.nest.map_structure(lambda x: np.tile(x, (15, 1)), inputs)
     history = model.fit(repeated, np.tile(LABELS, 15), batch_size=6, epochs=2, shuffle=False, verbose=0).history
     assert history["accuracy"][-1] == 1

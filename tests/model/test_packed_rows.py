@@ -22,11 +22,11 @@ LENGTH, PREDICTIONS = 9, 3
 
 @pytest.fixture(autouse=True)
 def no_dropout_before_the_output_layer(monkeypatch):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # packed rows have the tokens in other places
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # packed rows have the tokens at other positions
 
 
 def sequences_of(lengths):
-    """Random ids; positions at the end of a sequence are padding."""
+    """Returns sequences of random ids. Positions at the end of a sequence are padding."""
     rng = np.random.default_rng(5)
     is_token = np.arange(LENGTH) < np.array(lengths)[:, np.newaxis]
     tags = np.where(is_token, rng.integers(0, 3, is_token.shape), -1)
@@ -61,7 +61,7 @@ def predictions_of(lengths):
 
 
 def packed(lengths, choices=1, rows=6, slots=5):
-    """The same batch in packed rows, with rows, places and slots for predictions that are not used."""
+    """Returns the same batch in packed rows, with unused rows, positions and prediction slots."""
     batch, masked = sequences_of(lengths), predictions_of(lengths)
     sizes = Sizes.of(np.array(lengths).reshape(-1, choices))
     micro_batch = MicroBatch(LENGTH, slots, rows)
@@ -77,7 +77,7 @@ def packed(lengths, choices=1, rows=6, slots=5):
 
 
 class MaskedSpanModel(SpanModel):
-    """Leaves padding out of the softmax of padded sequences, as for packed rows."""
+    """Excludes padding from the softmax of padded sequences, as for packed rows."""
 
     def logits(self, batch, seed=None):
         padding = tf.where(batch["input_mask"] > 0, 0.0, -10000.0) if "input_mask" in batch else 0.0

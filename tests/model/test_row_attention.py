@@ -1,4 +1,4 @@
-"""Attention that computes a few rows at a time equals the attention of each of these rows."""
+"""Attention computed a few rows at a time equals attention computed for each row."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The input pipeline packs the same examples that it would pad."""
+"""Packed batches of the input pipeline contain the same examples as padded batches."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def padded_examples(batch):
 
 
 def packed_examples_of(part):
-    """Returns the examples of a replica's packed part, which has one micro-batch and maybe spill micro-batches."""
+    """Returns the examples of a replica's packed part: one micro-batch, and spill micro-batches if needed."""
     groups = [(part, 1), (part["spill"], len(part["spill_is_used"]))] if "spill" in part else [(part, 1)]
     found = set()
     for group, count in groups:
@@ -109,7 +109,7 @@ def test_replicas_share_the_examples_of_their_pipeline(shards, fixed):
         first, second = (packed_examples_of(part) for part in packed[2 * step : 2 * step + 2])
         assert first | second == padded_examples(expected)
         assert fixed or len(first) == len(second)
-    for pipeline in range(2):  # each packs its own part of a batch
+    for pipeline in range(2):  # each replica packs its own part of a batch
         own = batches(shards, Packer(), count=2, context=context(pipeline, of=2, replicas=2))
         alone = batches(shards, None, count=2, context=context(pipeline, of=2, replicas=2))
         for packed, padded in zip(own, alone, strict=True):

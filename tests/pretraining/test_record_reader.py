@@ -32,7 +32,7 @@ def test_records_come_in_the_order_that_is_asked_for(shard, tmp_path):
 def test_adjacent_records_are_read_at_once_and_gaps_only_on_remote_storage(shard, monkeypatch):
     offsets = record_offsets(shard, "--input_file")
     reader = RecordReader([shard], [4])
-    reader.read(np.array([0]), np.array([0]))  # looks at the headers
+    reader.read(np.array([0]), np.array([0]))  # reads the headers
     sizes = []
 
     class CountingFile(io.FileIO):

@@ -78,7 +78,7 @@ def test_files_without_a_metadata_file_are_checked_by_their_first_record(tmp_pat
 
 
 def test_empty_files_are_left_out(tmp_path, write):
-    """If there are more --num_shards than examples. The original's files have no metadata file."""
+    """Files are empty if --num_shards exceeds the number of examples. The original's files have no metadata file."""
     path = tmp_path / "a-00001"
     write_shard(path, range(3))
     metadata(path)
@@ -108,7 +108,7 @@ def test_damaged_files_are_refused(tmp_path, write):
 
 
 def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path):
-    """Model Garden's names, gzip, and no labels of next sentence prediction."""
+    """Records may have Model Garden's names, be gzipped, and lack next-sentence labels."""
     names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
     example = tf.train.Example()
     for feature in FEATURES[:-1]:

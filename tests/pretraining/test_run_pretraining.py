@@ -94,13 +94,13 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert "perplexity" in lines[-1]
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
     tokens = {line["step"]: line["tokens"] for line in lines if line["kind"] == "train"}
-    assert (tokens[4], tokens[6]) == (8 * LENGTH, 4 * (LENGTH + 2))  # each phase has batches of its own size
-    assert rates[4] == pytest.approx(6e-3 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
+    assert (tokens[4], tokens[6]) == (8 * LENGTH, 4 * (LENGTH + 2))  # each phase has its own batch size
+    assert rates[4] == pytest.approx(6e-3 * (1 - 3 / 4) ** 0.5)  # each phase has its own schedule
     assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
     assert lines[0]["first_step_seconds"] > 0
-    assert "first_step_seconds" not in lines[3]  # the process's first line only
+    assert "first_step_seconds" not in lines[3]  # only in the first line of the process
     assert sorted(p.name for p in out.glob("*.index")) == ["model.ckpt-4.index", "model.ckpt-6.index"]
     source = checkpoints.open_checkpoint(str(out / "model.ckpt-6"))
     assert int(source.read("global_step")) == 6
@@ -110,7 +110,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert "learning_rate was 0.006, and is 0.002 now" in output
     assert "Traceback" not in output
 
-    # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
+    # A run that ended at the boundary of the phases resumes exactly. The optimizer has not been reset yet.
     saver.CheckpointSaver(str(tmp_path / "resumed"), 1).save(4, tensors_of(out / "model.ckpt-4"))
     without_evaluation = [flag for flag in command[:-1] if not re.search("eval|best", flag.partition("=")[0])]
     programs.run(*without_evaluation, f"--output_dir={tmp_path / 'resumed'}")
@@ -235,8 +235,8 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
         (first, 2, 4, 3.0, 3, False),
         (second, 2, 5, 5.0, 5, True),
         (second, 2, 6, 4.0, 6, False),
-        (second, 1, 7, 9.0, 7, True),  # fewer batches are other data too
-        (second, 1, 6, 9.5, 7, False),  # better weights of a later step, which a killed process kept, stay
+        (second, 1, 7, 9.0, 7, True),  # fewer batches also count as different data
+        (second, 1, 6, 9.5, 7, False),  # better weights of a later step, saved by a killed process, are kept
     ):
         held_out = HeldOutConfig(data, batch_size=8, max_steps=max_steps, use_best_checkpoint=True)
         run.settings = run.settings.replace(do_train=True, held_out=held_out)
@@ -256,7 +256,7 @@ def test_xla_compiles_blocks_on_a_gpu_and_on_request(device, choice, compiles, f
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": device})
     run.record()
     assert run.jit_compile == run.model.encoder.jit_compile == compiles
-    # A resumed run with the default makes the same choice on other devices.
+    # On other devices, a resumed run with the default makes the same choice.
     resumed = make_run(files, tmp_path / "out")
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "CPU"})
     assert resumed.training_config.jit_compile == "auto"

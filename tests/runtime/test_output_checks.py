@@ -22,7 +22,7 @@ def test_a_link_is_followed_and_its_target_replaced_in_its_own_directory(tmp_pat
     (tmp_path / "elsewhere").mkdir()
     target, link = tmp_path / "elsewhere" / "target", tmp_path / "link"
     link.symlink_to(target)
-    for _ in range(2):  # the target is made, and then replaced
+    for _ in range(2):  # the target is created, and then replaced
         write(link)
         assert link.is_symlink() and target.read_text() == "new"
         target.write_text("old")

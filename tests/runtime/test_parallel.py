@@ -53,7 +53,7 @@ def test_cpu_quotas_of_containers_are_respected(tmp_path):
     assert quotas(
         "0::/a/b\n", **{"sys/fs/cgroup/a/cpu.max": "150000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "max 1\n"}
     ) == [1.5]
-    # In a container, the path is often the host's.
+    # In a container, the path often exists only on the host.
     assert quotas("0::/docker/x\n", **{"sys/fs/cgroup/cpu.max": "200000 100000\n"}) == [2.0]
     version_1 = {"sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "50000\n", "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n"}
     unlimited = {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}

@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 
 def run(main, *arguments):
-    """Runs a program with a body of `main`."""
+    """Runs a program with the given body of `main`."""
     command = [sys.executable, "-c", PROGRAM.format(main=main), *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -137,7 +137,7 @@ def test_help_shows_flags_in_their_sections():
 
 
 def test_what_an_error_held_is_removed_before_python_ends():
-    """Otherwise an iterator whose data are read by a Python function waits for ever for that function."""
+    """Otherwise an iterator that reads data with a Python function would wait forever for the function."""
     main = """
     import sys
 

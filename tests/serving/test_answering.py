@@ -1,4 +1,4 @@
-"""What all models that answer plain Python values refuse."""
+"""Inputs that all models for plain Python values refuse."""
 
 import pandas as pd
 import pytest

@@ -19,7 +19,7 @@ TOLERANCES = [5e-5, 5e-5, 5e-3, 5e-5]
 
 
 def random_encoder(**options):
-    """An encoder with random biases and scales, so that a missing one changes the result."""
+    """Returns an encoder with random biases and scales, so that a missing bias or scale changes the result."""
     encoder = BertEncoder(tiny_config().replace(**options.pop("config", {})), **options)
     rng = np.random.default_rng(0)
     for variable in encoder.weights:
@@ -29,7 +29,7 @@ def random_encoder(**options):
 
 @pytest.fixture(scope="module")
 def batch():
-    """A padded batch with a masked token inside a row, and with a row that is masked completely."""
+    """Returns a padded batch with a masked token inside a row, and with a completely masked row."""
     rng = np.random.default_rng(1)
     input_mask = (np.arange(9) < np.array(LENGTHS)[:, None]).astype(np.int32)
     input_mask[1, 3] = 0
@@ -84,7 +84,7 @@ def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
 
 
 def executed(directory, tokens):
-    """How often each operation is in the graph that TensorFlow runs for a SavedModel, with what is fused into it."""
+    """Counts the operations, with their fused operations, in the graph that TensorFlow runs for a SavedModel."""
     metadata = tf.compat.v1.RunMetadata()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         model = tf.compat.v1.saved_model.load(session, ["serve"], directory)
@@ -99,7 +99,7 @@ def executed(directory, tokens):
     return collections.Counter((node.op, *(name.decode() for name in node.attr["fused_ops"].list.s)) for node in nodes)
 
 
-# TensorFlow fuses on x86 only, and bfloat16 only with these instructions.
+# TensorFlow fuses operations only on x86, and bfloat16 operations only with these instructions.
 INSTRUCTIONS = {"float32": "sse2", "bfloat16": "avx512f"}
 
 

@@ -1,4 +1,4 @@
-"""The LiteRT model of an export answers texts as the SavedModel beside it does."""
+"""The LiteRT model of an export gives the same answers as the SavedModel of the export."""
 
 import functools
 import itertools
@@ -27,7 +27,7 @@ CHOICES = [{"prompt": a, "endings": [b, "c", a]} for a, b in zip(TEXTS, OTHERS, 
 CHOICES += [{"prompt": "a", "endings": [""]}, {"prompt": "a", "endings": ["b"]}]
 TEXT = {"task": "text", "text_column": "review"}
 PAIR = TEXT | {"text_b_column": "other"}
-# Kind of task -> the number of outputs, the run's record, and examples.
+# Type of task -> the number of outputs, run.json, and examples.
 KINDS = {
     "pairs": (3, PAIR | {"problem": "classification", "labels": ["x", "ý", "z"]}, PAIRS),
     "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, TEXTS),
@@ -38,7 +38,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Returns the directory of an export of a kind, which is made when a test needs it."""
+    """Returns the directory of an export for a type of task. It is made when a test first needs it."""
     root = tmp_path_factory.mktemp("lite")
 
     @functools.cache

@@ -50,7 +50,7 @@ def tokenizer(tmp_path_factory):
 
 
 def tiny_model(build, tokenizer, *arguments, **options):
-    """A model with weights so large that the predictions of different texts differ."""
+    """Returns a model with weights so large that predictions for different texts differ."""
     config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
     tf.keras.utils.set_random_seed(5)
     model = build(config, *arguments, **options)
@@ -63,7 +63,7 @@ def random_text(rng, words):
 
 
 def predict(model, sequences, **per_example):
-    """The model's predictions for [(ids, segment_ids)], padded."""
+    """Returns the model's predictions for [(ids, segment_ids)], after padding."""
     features = FeatureSet.from_sequences(sequences, per_example)
     return model.predict(features.batch(np.arange(len(features)), 20))
 
@@ -144,7 +144,7 @@ def test_choices(tokenizer, pairs):
     sequences = [tokenizer.pack(a, b, LENGTH) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
     expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
-    # A copy of the second example has one ending less, and the last example has none.
+    # A copy of the second example has one ending fewer, and the last example has no endings.
     endings = [endings for _, endings in examples]
     prompts = [a for a, _ in examples] + [examples[1][0], "a"]
     found = served.signatures()["serving_default"](
@@ -278,7 +278,7 @@ def test_tags(tokenizer, scheme, labels, has_entities):
 
 def test_texts_are_split_into_words_in_linear_time():
     split = tf.function(graph_tagger._split_words, input_signature=[tf.TensorSpec([None], tf.string)])
-    # Substr copies its text: for each word the whole of it.
+    # `Substr` would copy the complete text for each word.
     assert "Substr" not in {op.type for op in split.get_concrete_function().graph.get_operations()}
     words, starts, ends = graph_tagger._split_words(tf.constant(["ä (b)", "", "c d"]))
     assert words.to_list() == [["ä".encode(), b"(", b"b", b")"], [], [b"c", b"d"]]

@@ -1,4 +1,4 @@
-"""The Keras layer for raw text."""
+"""Tests the Keras layer for raw text."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""GLUE's tasks, its table and its submissions."""
+"""Tests GLUE's tasks, score table and submissions."""
 
 import dataclasses
 import zipfile
@@ -20,7 +20,7 @@ STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\ts
 @pytest.mark.golden
 def test_rows_are_those_of_the_released_processors():
     for case in golden_json("classifier/processors/expected.json"):
-        if isinstance(case["examples"], str):  # the release has no test set of XNLI
+        if isinstance(case["examples"], str):  # the original code has no test set of XNLI
             continue
         task = GlueTask(case["processor"], str(GOLDEN / "classifier" / "processors" / case["processor"]))
         split = {"train": "train", "dev": task.dev_splits[0], "test": "test"}[case["split"]]

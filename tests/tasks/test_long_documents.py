@@ -1,4 +1,4 @@
-"""Texts that are longer than a sequence: the tokens that are read, and one answer for each text."""
+"""Tests texts longer than a sequence: the tokens that are read, and one answer for each text."""
 
 import itertools
 
@@ -20,13 +20,13 @@ from tests.conftest import assert_close, assert_refused
 
 LENGTH = 10
 MODES = [LongDocuments(), LongDocuments("head_tail"), LongDocuments("windows", 3), LongDocuments("windows")]
-# The last words decide, which are beyond the first tokens.
+# The label depends on the last words, which are beyond the first tokens.
 DOCUMENTS = ["words " * length + f"{word} " * 6 for length in (8, 13, 18) for word in ("fine", "poor")] * 4
 LABELS = ["pos", "neg"] * 12
 
 
 def parts_of(tokens, documents):
-    """The parts of a text that are read, token by token."""
+    """Returns the parts of a text that are read, token by token."""
     room = LENGTH - 2
     if documents.long_documents == "truncate":
         return [tokens[:room]]

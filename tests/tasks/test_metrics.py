@@ -32,7 +32,7 @@ def test_correlations():
 def test_several_labels_a_row():
     predictions, labels = np.array([[1, 0, 1], [0, 0, 1]]), np.array([[1, 0, 0], [0, 0, 1]])
     scores = metrics.multi_label_f1(predictions, labels)
-    # Over all: 2 right of 3 predicted, and of 2 labels. By class: 1, none, 2/3.
+    # Overall: 2 correct of 3 predictions and 2 labels. F1 by class: 1, 0, 2/3.
     assert scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 0 + 2 / 3) / 3, "accuracy": 0.5})
 
 

@@ -10,7 +10,7 @@ from bert_tf.tasks.registry import build_task
 from tests.conftest import assert_close, data_path, loss_and_gradients, tiny_config
 from tests.programs import PIECES
 
-# The columns that SWAG is published with.
+# The columns of SWAG's published files.
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 SWAG_ROW = '0,v,1,s,"a, b",c,gold,d,e,f,g,2\n'
 HEADER = "prompt\tending0\tending1\tlabel\n"
@@ -148,12 +148,12 @@ def test_bad_rows_are_reported_or_skipped(write, file, text, message):
 def test_what_is_only_predicted_may_be_blank(write):
     task = task_of(write, "multiple_choice", "a.jsonl", '{"prompt": "", "endings": ["a", " "]}\n', "test")
     assert (task.examples("test")[0].prompt, task.examples("test")[0].endings) == ("", ("a", " "))
-    with pytest.raises(InputError, match="line 1: the ending 1 is empty"):  # exported models take it for padding
+    with pytest.raises(InputError, match="line 1: the ending 1 is empty"):  # exported models treat it as padding
         task_of(write, "multiple_choice", "a.jsonl", '{"prompt": "p", "endings": ["a", ""]}\n', "test").examples("test")
 
 
 def test_a_label_is_the_number_in_the_name_of_its_ending(write):
-    names = ["ending1", "ending10", *(f"ending{i}" for i in range(2, 10)), "ending0"]  # as sorted as texts, and not
+    names = ["ending1", "ending10", *(f"ending{i}" for i in range(2, 10)), "ending0"]  # ending0 is out of order
     text = "\t".join(["prompt", *names, "label"]) + "\n" + "\t".join(["p", *names, " 10 "]) + "\n"
     (example,) = task_of(write, "multiple_choice", "a.tsv", text).examples("train")
     assert example.endings == tuple(f"ending{i}" for i in range(11))

@@ -1,4 +1,4 @@
-"""A task that a program adds, with two output layers."""
+"""Tests a custom task with two output layers."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ class Example:
 
 
 class TwoLabels(ReportingTask):
-    """The first letter of a text, and whether it is long."""
+    """Predicts the first letter of a text, and whether the text is long."""
 
     name = "two_labels"
     output_weights = "heads/letter/output_weights"

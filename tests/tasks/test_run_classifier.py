@@ -1,4 +1,4 @@
-"""Runs the program like a user, on several GLUE tasks in their unpacked directories, and tests the choice of tasks."""
+"""Runs the program like a user, on several unpacked GLUE tasks, and tests the selection of tasks."""
 
 import json
 import zipfile
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.plain
 
 @pytest.fixture
 def glue(write, tmp_path):
-    """GLUE's root directory with two small tasks and WNLI."""
+    """Returns a GLUE directory with two small tasks and WNLI."""
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(list("abcdefgh"), rng.integers(2, 7))) for _ in range(24)]
     cola = [f"gj04\t{int('a' in x)}\t\t{x}\n" for x in text]

@@ -14,7 +14,7 @@ from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 
-# As predictions are written, with the columns in another order than the sorted classes, and a class without examples.
+# Like a file of predictions. The columns are not in the sorted order of the classes, and a class has no examples.
 TABLE = """id,text,label,probability_z,probability_x,probability_y
 1,a,x,0.1,0.7,0.2
 2,b,z,0.600001,0.1,0.3
@@ -120,7 +120,7 @@ def test_a_temperature_needs_probabilities_and_is_recorded(write):
     with pytest.raises(InputError, match=r"--distillation_temperature: there are no probabilities in .*train\.csv"):
         hard.check_training_set(hard.examples("train"))
     plain, soft = task_of(write, TABLE), task_of(write, TABLE, distillation_temperature=2.0)
-    soft.check_training_set(soft.examples("train")[1:])  # the most probable class of both is z
+    soft.check_training_set(soft.examples("train")[1:])  # z is the most probable class of both
     assert soft.resume_settings() == plain.resume_settings() | {"distillation_temperature": 2.0}
     other = task_of(write, TABLE.replace("0.7,0.2", "0.8,0.1"))
     assert fingerprint(plain.examples("train")) != fingerprint(other.examples("train"))

@@ -97,7 +97,7 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
         assert cells("a.csv", text) == cells("a.tsv", text, mark) == [("a, b; c\t| d", "x")]
     assert cells("a.csv", "text:label\na:x\n", ":") == [("a", "x")]
     assert cells("a.txt", "text;label\na;x\n", "semicolon") == [("a", "x")]
-    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"):  # what spreadsheets write
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"):  # as spreadsheets write it
         assert cells("a.tsv", "text\tlabel\r\n\xe4\u4e2d\tx\r\n", encoding=encoding) == [("\xe4\u4e2d", "x")]
     for delimiter in ("", "::", "\n", '"'):
         assert_refused("--delimiter is ", cells, "a.csv", "text;label\na;x\n", delimiter)

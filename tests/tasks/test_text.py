@@ -15,7 +15,7 @@ from tests.conftest import assert_refused
 
 
 def task_of(write, text, name="train.tsv", columns=None, others=None, **options):
-    """A task with a training file, and the files of other splits if they are given."""
+    """Returns a task with a training file, and with files of other splits if given."""
     paths = {"train": write(name, text)} | {
         split: write(f"{split}.{name.rpartition('.')[2]}", text) for split, text in (others or {}).items()
     }
@@ -24,7 +24,7 @@ def task_of(write, text, name="train.tsv", columns=None, others=None, **options)
 
 
 def predicted(task, directory, outputs, **options):
-    """The names and the contents of the files with predictions for the test set."""
+    """Returns the names and contents of the files with predictions for the test set."""
     outputs = {name: np.array(values) for name, values in outputs.items()}
     assert task.labels is None or len(task.labels) > 1
     test = SplitOutputs("test", task.examples("test"), outputs, None)
@@ -154,7 +154,7 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
 
 
 def features_with(label_ids):
-    """Features that have only labels."""
+    """Returns features that have only labels."""
     return FeatureSet.from_sequences([([1], [0])] * len(label_ids), {"label_ids": label_ids})
 
 
@@ -194,7 +194,7 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
         assert features.per_example.keys() == {"label_ids"}
     assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
     assert fingerprint(weighted) != fingerprint(even)
-    # The rows have the same fingerprint in run.json as rows without weights, as before weights were added.
+    # In run.json, the rows have the same fingerprint as rows without weights, for compatibility with older runs.
     assert repr(even[0]) == "InputExample(guid='2', text_a='a', text_b=None, label='x')"
     with pytest.raises(InputError, match="every row has weight 0"):
         task.check_training_set([dataclasses.replace(row, weight=0.0) for row in weighted])

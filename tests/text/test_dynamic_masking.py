@@ -1,4 +1,4 @@
-"""Data that the input pipeline masks while it is read."""
+"""Tests data that the input pipeline masks during reading."""
 
 import json
 
@@ -26,7 +26,7 @@ LENGTH, PREDICTIONS, ROWS = 40, 5, 20
 
 
 def sequences(rows, rng):
-    """Returns unmasked sequences of random lengths, as the features of a batch."""
+    """Returns the features of a batch of unmasked sequences with random lengths."""
     ids = rng.integers(FIRST, len(VOCAB), (rows, LENGTH))
     ends = rng.integers(8, LENGTH, (rows, 1))
     places = np.arange(LENGTH)
@@ -104,7 +104,7 @@ def test_numbers_are_drawn_only_for_the_own_rows(batch, whole_word):
         *[tf.TensorSpec([], tf.int64)] * 2,
     )
     drawn = [op.outputs[0].shape for op in traced.graph.get_operations() if op.type == "StatelessRandomUniformV2"]
-    assert drawn == [[2 * LENGTH + 3]] * 3  # three more, because they are made in fours
+    assert drawn == [[2 * LENGTH + 3]] * 3  # three more, because sequences are made in groups of four
 
 
 def test_data_for_different_masks_is_not_mixed(batch, tmp_path):

@@ -1,4 +1,4 @@
-"""The identity of a tokenizer: its rules, its added tokens, and the digest of its vocabulary."""
+"""Tests the identity of a tokenizer: rules, added tokens, and the digest of the vocabulary."""
 
 import json
 

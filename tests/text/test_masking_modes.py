@@ -1,4 +1,4 @@
-"""One table of cases for masking; the release's order, NumPy batches and tensors all run over it."""
+"""Tests masking in all modes on the same cases: the original order, NumPy batches, and tensors."""
 
 import functools
 import random
@@ -62,7 +62,7 @@ def mask(mask_ids, ids, predictions=PREDICTIONS, seed=1, **policy):
 
 @pytest.fixture(scope="module")
 def ids():
-    """Sequences [B, T] of random lengths."""
+    """Returns sequences [B, T] of random lengths."""
     rng = np.random.default_rng(3)
     ids = rng.integers(FIRST, len(VOCAB), (ROWS, LENGTH))
     ends, places = rng.integers(9, LENGTH, (ROWS, 1)), np.arange(LENGTH)
@@ -72,14 +72,14 @@ def ids():
 
 
 def chosen(masked):
-    """[B, T], True for predicted tokens."""
+    """Returns [B, T], True for predicted tokens."""
     is_chosen = np.zeros([len(masked.positions), LENGTH + 1], bool)
     np.put_along_axis(is_chosen, np.where(masked.weights > 0, masked.positions, LENGTH), True, axis=1)
     return is_chosen[:, :LENGTH]
 
 
 def replacements(masked):
-    """The ids in the places of all predicted tokens, and the original ids."""
+    """Returns the ids at the positions of all predicted tokens, and the original ids."""
     is_prediction = masked.weights > 0
     return np.take_along_axis(masked.input_ids, masked.positions, axis=1)[is_prediction], masked.labels[is_prediction]
 
@@ -107,7 +107,7 @@ def test_cases_with_one_result(mask_ids, tokens, most, policy, positions):
 
 @every_mode
 def test_a_rest_of_a_word_in_segment_b(mask_ids):
-    """Only the release adds it to the last word of A, which becomes too long."""
+    """Only the original order adds the rest to the last word of A, which becomes too long."""
     policy = {"masked_lm_prob": 0.99, "whole_word": True}
     masked = mask(mask_ids, np.array([[CLS, 9, SEP, 8, SEP]]), 1, **policy)
     assert masked.weights.sum() == (mask_ids is not mask_in_the_releases_order)
@@ -118,7 +118,7 @@ def test_a_rest_of_a_word_in_segment_b(mask_ids):
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)])
 def test_replacements_have_the_policys_shares(mask_ids, ids, shares):
     found, labels = replacements(mask(mask_ids, ids, **dict(zip(("mask", "same", "random"), shares, strict=True))))
-    by_chance = shares[2] / len(VOCAB)  # a random piece may be [MASK], or the original one
+    by_chance = shares[2] / len(VOCAB)  # a random token may be [MASK] or the original token
     expected = np.array([shares[0] + by_chance, shares[1] + by_chance, shares[2] - 2 * by_chance])
     counts = [np.sum(found == MASK), np.sum(found == labels), np.sum((found != MASK) & (found != labels))]
     deviation = np.sqrt(np.maximum(expected * (1 - expected), 0) * len(found))
@@ -170,7 +170,7 @@ def test_words_are_masked_whole(mask_ids, ids):
     policy = {"whole_word": True, "mask": 0.5, "same": 0.5, "random": 0.0}
     is_mask = mask(mask_ids, ids, **policy).input_ids == MASK
     assert (is_mask[:, 1:] != is_mask[:, :-1])[continues].any()
-    if mask_ids is not mask_in_the_releases_order:  # the release has no such option
+    if mask_ids is not mask_in_the_releases_order:  # the original code has no such option
         is_mask = mask(mask_ids, ids, replace_words_jointly=True, **policy).input_ids == MASK
         assert (is_mask[:, 1:] == is_mask[:, :-1])[continues].all() and is_mask.any()
 

@@ -1,4 +1,4 @@
-"""One table of texts for the tokenizer: all methods in Python and in the graph give the same pieces and spans."""
+"""Tests that all methods of the tokenizer, in Python and in the graph, give the same tokens and spans."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ BYTES = [b"\xff\xfea\xc3b", b"\xed\xa0\x80a", b"a\xe4\xb8 \xe4\xb8\xad\x80", b"\
 
 
 def assert_same(tokenizer, graph_tokenizer, texts):
-    """Checks all modes on texts in bytes; Python drops those that aren't UTF-8, as the release does."""
+    """Checks all modes on texts in bytes. Like the original code, Python drops bytes that aren't UTF-8."""
     for begin in range(0, len(texts), 2000):
         some = texts[begin : begin + 2000]
         ids = graph_tokenizer.tokenize(tf.constant(some, tf.string)).to_list()
@@ -64,7 +64,7 @@ def test_pieces_and_spans_are_those_of_python(do_lower_case):
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A vocabulary in which the traps' characters are pieces, because [UNK] would hide differences."""
+    """Returns a vocabulary with the characters of the difficult texts, because [UNK] would hide differences."""
     found = {char for text in TRAPS for form in (text, text.lower()) for char in form if not char.isspace()}
     found |= set("αςσδυε\u0323\u0302\u0316\u1100\u11a8ᆫiıɉss") - {"\0"}
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
@@ -83,7 +83,7 @@ def test_every_rule_meets_every_other(letters, keep_special_tokens):
 
 @pytest.mark.parametrize(("do_lower_case", "chinese"), [(True, False), (False, True)])
 def test_rules_of_other_tokenizers(letters, do_lower_case, chinese):
-    """Lower case with accents, and cased text without them, which the release doesn't have."""
+    """Tests lower case with accents, and cased text without accents. The original code has neither."""
     rules = {"strip_accents": not do_lower_case, "tokenize_chinese_chars": chinese}
     assert_same(
         *make_pair(letters, do_lower_case, **rules), [text.encode() for text in [*TRAPS, "ÉÄ中Ée\u0301"]] + BYTES
@@ -120,7 +120,7 @@ def _strings(value):
 @pytest.mark.slow  # two minutes
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_all_real_texts(do_lower_case):
-    """Every string of XQuAD, the naughty strings, and GLUE's cells and whole lines."""
+    """Tests every string of XQuAD and of the naughty strings, and every cell and line of GLUE."""
     texts = set()
     for path in [*data_path("xquad").glob("*.json"), data_path("unicode/blns.json")]:
         texts.update(_strings(json.loads(path.read_text())))
@@ -136,7 +136,7 @@ def test_all_real_texts(do_lower_case):
 @pytest.mark.slow  # five minutes
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point(tmp_path, do_lower_case):
-    """Tests each code point alone and between others, with a vocabulary in which every letter is a piece."""
+    """Tests each code point alone and between other characters. In the vocabulary, every letter is a token."""
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     letters = [char for char in characters if char.isprintable() and not char.isspace()]
     vocab = tmp_path / "vocab.txt"

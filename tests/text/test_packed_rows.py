@@ -20,7 +20,7 @@ def samples(steps, **options):
 
 
 def occupied(layout, sizes):
-    """Returns which sequence is at each position of each micro-batch, from 1; 0 for padding."""
+    """Returns the number of the sequence, from 1, at each position of each micro-batch; 0 for padding."""
     found = np.zeros((len(layout.examples), layout.rows * layout.length), int)
     for number, (examples, starts) in enumerate(zip(layout.examples, layout.starts, strict=True)):
         for example, places in zip(examples, starts, strict=True):
@@ -34,7 +34,7 @@ def occupied(layout, sizes):
 
 
 def check(placed, sizes):
-    """Checks that every example is in one micro-batch, with all of its tokens and predictions."""
+    """Checks that every example is in one micro-batch, with all its tokens and predictions."""
     layouts = [layout for own in placed for layout in own]
     examples = np.concatenate([layout.examples.reshape(-1) for layout in layouts])
     assert sorted(examples[examples >= 0]) == list(range(len(sizes.lengths)))

@@ -1,4 +1,4 @@
-"""One table of cases for truncation and packing; lists, NumPy batches and tensors all run over it."""
+"""Tests truncation and packing of lists, NumPy batches and tensors on the same cases."""
 
 import itertools
 import random
@@ -19,7 +19,7 @@ PAIRS = [
 
 
 def expected(a, b, max_seq_length):
-    """The release's rule, token by token: the sequence and its segment ids."""
+    """Returns a sequence and its segment ids, made token by token with the original rule."""
     a, b, room = list(a), list(b), max_seq_length - (3 if b else 2)
     while len(a) + len(b) > room:
         (a if len(a) > len(b) else b).pop()
@@ -40,7 +40,7 @@ def pack_lists(pairs, max_seq_length):
 def pack_arrays(pairs, max_seq_length):
     lengths = np.array([[len(a), len(b)] for a, b in pairs]).T
     kept = np.transpose(packing.fitting_lengths(*lengths, max_seq_length))
-    # Pre-training examples always have two segments, so `pack_batch` puts a [SEP] behind an empty one.
+    # Pre-training examples always have two segments, so `pack_batch` adds a [SEP] after an empty segment.
     tokens = [token for (a, b), (m, n) in zip(pairs, kept, strict=True) for token in a[:m] + b[:n]]
     batch = packing.pack_batch(np.array(tokens), *kept.T, max_seq_length + 1, CLS, SEP)
     assert (batch.is_text.sum(axis=1) == kept.sum(axis=1)).all()
@@ -91,7 +91,7 @@ def remove_from_arrays(a, b, max_length, draws):
 def test_random_truncation_removes_tokens_from_both_ends(remove, a, b, max_length, kept):
     fronts, lengths = np.moveaxis(np.array(list(remove(a, b, max_length, 2000))), -1, 0)
     assert (lengths == kept).all()
-    removed = np.subtract((a, b), kept)  # each from the front with probability 1/2
+    removed = np.subtract((a, b), kept)  # each token is removed from the front with probability 1/2
     assert np.abs(fronts.mean(axis=0) - removed / 2).max() < 5 * np.sqrt(removed.max() / 4 / 2000) + 1e-9
     assert np.abs(fronts.var(axis=0) - removed / 4).max() <= 0.2 * removed.max()
 

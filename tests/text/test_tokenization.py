@@ -39,7 +39,7 @@ def test_offsets_point_at_the_text_of_each_piece(inputs, casing):
             assert 0 <= start < end <= len(text)
             covered = "".join(tokenizer.basic_tokenizer.tokenize(text[start:end]))
             if piece != "[UNK]":
-                # The lower case of sigma depends on its neighbours; a Hangul syllable can be several pieces.
+                # The lower case of sigma depends on the adjacent characters; a Hangul syllable can be several tokens.
                 bare = piece.removeprefix("##").replace("ς", "σ")
                 assert bare in covered.replace("ς", "σ") or piece in covered
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)
@@ -48,7 +48,7 @@ def test_offsets_point_at_the_text_of_each_piece(inputs, casing):
 def test_offsets_of_changed_characters(write):
     letters = "\n".join([*"abceisz", *(f"##{c}" for c in "abceisz\u0307\u302e"), "?", "ss"])
     tokenizer = FullTokenizer(write("vocab.txt", SPECIAL + letters))
-    # U+302E is a spacing mark that canonical ordering moves behind a mark of a lower class.
+    # U+302E is a spacing mark. Canonical ordering moves it after a mark of a lower class.
     assert unicodedata.normalize("NFD", "a\u302e\u0316b") == "a\u0316\u302eb"
     for text, pieces, spans in (
         ("ce\u0301a \u200bé?", ["c", "##e", "##a", "e", "?"], [(0, 1), (1, 3), (3, 4), (6, 7), (7, 8)]),

@@ -1,4 +1,4 @@
-"""Hugging Face's settings of a tokenizer: honoured, or refused by name."""
+"""Hugging Face's settings of a tokenizer are applied, or refused with their name."""
 
 import json
 
@@ -16,7 +16,7 @@ PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]
 
 @pytest.fixture
 def vocab(write):
-    """Writes a vocabulary, with settings beside it; returns the vocabulary's path."""
+    """Writes a vocabulary, with settings in the same directory; returns the path of the vocabulary."""
 
     def write_both(**settings):
         write("tokenizer_config.json", json.dumps(settings))

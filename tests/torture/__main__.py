@@ -1,4 +1,4 @@
-"""Runs the trials; see the package's docstring."""
+"""Runs the trials; see the docstring of the package."""
 
 import argparse
 import collections
@@ -16,12 +16,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from tests.torture import damage, kills, properties
 
 PARTS = {"kills": kills.trial, "damage": damage.trial, "properties": properties.trial}
-# A trial that takes longer hangs; on a busy machine, the longest takes minutes.
+# Time-out of a trial. On a busy machine, the longest trial takes minutes.
 _SECONDS = 900
 
 
 def run(part: str, seed: int, number: int) -> tuple[dict[str, int], str]:
-    """Runs a trial in a child process and a directory of its own; returns what was tried, and the problem or ""."""
+    """Runs a trial in a child process with its own directory. Returns the counts, and the problem or ""."""
 
     def work() -> str:
         signal.alarm(_SECONDS)

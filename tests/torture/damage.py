@@ -1,4 +1,4 @@
-"""Damages files of each format: the answer is an explained error, or the file is read."""
+"""Damages files of each format. Readers must read the file or raise an error with an explanation."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ _HOSTILE = (b"\0" * 8, b"\xff\xfe", b"[" * 300, b"9" * 5000, b"NaN", b"1e999", b
 
 
 def changed(data: bytes, rng: random.Random) -> bytes:
-    """Damages a file as disks, networks and editors do, half of the time where its structure changes."""
+    """Damages a file like disks, networks and editors; in half of the cases, at a structural character."""
     marks = [i for i, byte in enumerate(data) if byte in b'\n"{}[],:\t\0'] or [0]
     at = rng.choice(marks) if rng.random() < 0.5 else rng.randrange(len(data) + 1)
     end = min(len(data), at + rng.choice((1, 4, 64, 512)))
@@ -94,7 +94,7 @@ _METRICS = "".join(json.dumps({"kind": "train", "step": step, "loss": 0.5}) + "\
 _TOKENIZER = {"model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}}
 _HF_CONFIG = {"model_type": "bert", "id2label": {"0": "a", "1": "b"}, "architectures": ["BertModel"]}
 
-# How files of a format are written into a directory, and how they are read.
+# Format -> the functions that write its files into a directory and read them.
 FORMATS: dict[str, tuple[Callable[[pathlib.Path], object], Callable[[pathlib.Path], Any]]] = {
     "checkpoints": (_checkpoints, _read_newest),
     "records": (_records, _read_records),
@@ -115,7 +115,7 @@ FORMATS: dict[str, tuple[Callable[[pathlib.Path], object], Callable[[pathlib.Pat
 
 
 def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
-    """Reads damaged files of one format. Checkpoints have checksums, so that no damage to them is missed."""
+    """Reads damaged files of one format. Checkpoints have checksums, so all damage must be detected."""
     name = list(FORMATS)[number % len(FORMATS)]
     write, read = FORMATS[name]
     write(pathlib.Path(directory))

@@ -1,4 +1,4 @@
-"""Ends work at each of its writes; a second run must complete the work."""
+"""Ends a job at each of its writes. A second run must complete the job."""
 
 import builtins
 import hashlib
@@ -24,17 +24,17 @@ from data_prep.corpus import files as corpus_files
 from tests.data_prep import corpora
 
 KILLED = 137
-_KILLS = 60  # of a job, at most
+_KILLS = 60  # largest number of kills per job
 _OPERATIONS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.symlink")
-# Files that say what a killed job has left.
+# Files that a killed job leaves.
 _NOT_COMPARED = re.compile(r"^work|\.(lock|incomplete)$")
 
 
 class Operations:
-    """Counts the operations on files of this process, and ends it at one of them, as SIGKILL does.
+    """Counts the file operations of this process, and ends the process at one of them, like SIGKILL.
 
     Args:
-      at: Number of the operation, from 1; 0 for none. A write ends after half of it.
+      at: Number of the operation, from 1; 0 for none. A write stops half-way.
     """
 
     def __init__(self, at: int) -> None:
@@ -78,7 +78,7 @@ class _Writer:
 
 
 def in_child(function: Callable[[], str]) -> tuple[int, str]:
-    """Runs a function in a child process; returns the exit status, and the text that the function returns."""
+    """Runs a function in a child process. Returns the exit status and the text that the function returns."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -112,7 +112,7 @@ def replace_json(directory: pathlib.Path) -> None:
 
 
 def log_metrics(directory: pathlib.Path) -> None:
-    """Continues after the last complete line."""
+    """Writes metrics. A second run continues after the last complete line."""
     done = max((line["step"] for line in read_metrics(str(directory))), default=0)
     log = MetricsLog(str(directory), done)
     for step in range(done + 1, 6):
@@ -136,7 +136,7 @@ def answer_lines(directory: pathlib.Path) -> None:
 
 
 def prepare_data(directory: pathlib.Path) -> None:
-    """Divides the text into many parts, which a second run goes on with."""
+    """Prepares data in many parts. A second run reuses the finished parts."""
     corpus_files._SPLIT_BYTES = (700, 700)
     one_machine._RANGE_EXAMPLES = (60, 60)
     corpora.make(directory, directory / "text.txt", num_shards=2)
@@ -157,19 +157,19 @@ def make_inputs(directory: pathlib.Path) -> None:
 
 
 JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_directory]
-# Jobs whose outputs are complete or absent at any time.
+# Jobs whose outputs are always complete or absent.
 _ATOMIC = [prepare_data, replace_directory]
 
 
 def content(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the checksums of a directory's files, except files with times or with the rest of a killed job."""
+    """Returns the checksums of a directory's files, except files with times and leftovers of a killed job."""
     names = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
     return {name: found[name] * (name != "metrics.jsonl") for name in found if not _NOT_COMPARED.search(name)}
 
 
 def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
-    """Kills a job at its operations. A second run must write the files of a job that was not killed."""
+    """Kills a job at its operations. A second run must write the same files as a job that was not killed."""
     job, places, expected = JOBS[number % len(JOBS)], [0], None
     for at in places:
         inside = pathlib.Path(directory) / str(at)

@@ -1,4 +1,4 @@
-"""Properties of tokenizers and tables, on examples that hypothesis makes."""
+"""Checks properties of tokenizers and tables on examples from hypothesis."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.text.test_modes import TRAPS, assert_same
 
 _PIECES = [*SPECIAL_TOKENS, *"abcdeéßσ天地.,!'", *(f"##{x}" for x in "abcdeσ"), "ab", "##cd", "天地", "ΐ", "i̇"]
-# Characters with special rules: controls, marks, spaces, ideographs, joiners, cases that change the length.
+# Characters with special rules: controls, marks, spaces, ideographs, joiners, and letters whose length depends on case.
 _SPECIAL = "abcde .,!'\t\n\0\u00ad\u0130\u0345\u200b\u200d\u202f\u3000\u0307\uac01\ufffd\ufeff天地Σσςßŉΐǰﬁ\U0001f600"
 _CHARACTERS = st.sampled_from(_SPECIAL) | st.characters(exclude_categories=["Cs"])
 _TEXTS = st.text(_CHARACTERS, max_size=12) | st.sampled_from([trap for trap in TRAPS if isinstance(trap, str)])
@@ -37,7 +37,7 @@ def _graph_tokenizer(do_lower_case: bool) -> GraphTokenizer:
 
 
 def tokenization(texts: list[str], rng: random.Random) -> None:
-    """Python's tokenizer and the graph's give the same tokens and spans, also for damaged UTF-8."""
+    """The tokenizers in Python and in the graph give the same tokens and spans, also for damaged UTF-8."""
     raw = [text.encode() for text in texts]
     raw += [data[: rng.randrange(len(data))] + b"\xff" * rng.randrange(2) for data in raw if data]
     raw += [b"".join(rng.choices(raw, k=rng.randint(2, 4))) for _ in range(10 * len(raw))]
@@ -46,7 +46,7 @@ def tokenization(texts: list[str], rng: random.Random) -> None:
 
 
 def table(rows: list[tuple[str, str]], rng: random.Random) -> None:
-    """A table that is written as JSON lines or CSV is read again; in TSV, tabs and line ends become spaces."""
+    """A table written as JSON lines or CSV is read unchanged. In TSV, tabs and line ends become spaces."""
     with tempfile.TemporaryDirectory() as directory:
         for suffix in (".jsonl", ".csv", ".tsv"):
             path = os.path.join(directory, f"x{suffix}")
@@ -69,7 +69,7 @@ def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> N
 
 
 def examine(has_property, rng: random.Random, counts: Counter) -> None:
-    """Lets hypothesis search for examples that do not have a property."""
+    """Searches with hypothesis for examples that violate a property."""
     seed = rng.randrange(1 << 30)
 
     def check(examples: list) -> None:

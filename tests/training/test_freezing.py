@@ -1,4 +1,4 @@
-"""Frozen parts keep their weights, and cost neither a backward pass nor moments of the optimizer."""
+"""Frozen parts keep their weights, and need neither a backward pass nor moments of the optimizer."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ BATCH = {
 def trainer_of(
     model_class=ClassifierModel, *, accumulation=1, dtype="float32", gradient_checkpointing=False, **freezing
 ):
-    """Returns a trainer of a model with frozen parts."""
+    """Returns a trainer for a model with frozen parts."""
     config = TrainingConfig(
         "unused",
         OptimizerConfig(1e-2, 10),
@@ -90,7 +90,7 @@ def matrix_multiplications(jit_compile, **freezing):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_no_backward_pass_below_the_lowest_trained_layer(jit_compile):
     counts = [matrix_multiplications(jit_compile, freeze_layers=layers) for layers in range(-1, LAYERS + 1)]
-    saved = -np.diff(counts)  # by the embeddings, and then by each layer
+    saved = -np.diff(counts)  # by the embeddings and by each layer
     assert saved[0] > 0
     assert (saved[1:] > 20).all()
 

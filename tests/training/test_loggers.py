@@ -14,7 +14,7 @@ SETTINGS = {"learning_rate": 1e-4, "input_file": "a.tfrecord"}
 
 
 class Recorder:
-    """Stands in for both libraries and their runs: records the calls, and fails if `broken` contains their name."""
+    """Substitute for both libraries and their runs. Records the calls, and fails for names in `broken`."""
 
     def __init__(self):
         self.calls, self.broken = [], ()
@@ -33,7 +33,7 @@ class Recorder:
 
 @pytest.fixture
 def libraries(monkeypatch):
-    """The stand-ins for both libraries, by name."""
+    """Returns the substitutes for both libraries by name."""
     found = {name: Recorder() for name in ("mlflow", "wandb")}
     for name, recorder in found.items():
         monkeypatch.setitem(sys.modules, name, recorder)
@@ -141,7 +141,7 @@ def test_a_local_store_of_mlflow(directory, monkeypatch):
     assert run.data.params == {name: str(value) for name, value in SETTINGS.items()}
     assert [(x.step, x.value) for x in client.get_metric_history(run_id, "eval/accuracy")] == [(2, 0.75), (4, 0.75)]
     assert mlflow.active_run() is None
-    # A run that the caller has started becomes the parent.
+    # A run started by the caller becomes the parent.
     with mlflow.start_run() as parent:
         Loggers("mlflow", str(directory), 0).end("FINISHED")
         assert mlflow.active_run().info.run_id == parent.info.run_id

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.plain
 
 
 def start_workers(*commands):
-    """Starts a worker with each command; together they are a cluster."""
+    """Starts a cluster with one worker for each command."""
     return [
         programs.start(*command, environment={"TF_CONFIG": config})
         for command, config in zip(commands, worker_configs(len(commands)), strict=True)
@@ -30,13 +30,13 @@ def start_workers(*commands):
 
 
 def finish(workers, expect=0, expected_text=""):
-    """Waits until workers have ended with this status, without a traceback; returns the output of the first one."""
+    """Waits until the workers have ended with this status, without a traceback. Returns the first worker's output."""
     outputs = [worker.communicate(timeout=1000)[0] for worker in workers]
     for worker, output in zip(workers, outputs, strict=True):
         assert worker.returncode == expect, output[-3000:]
         assert expected_text in output, output[-3000:]
         assert "Traceback" not in output
-        assert not re.search(r"^[IW]\d{4} ", output, re.MULTILINE), output[-3000:]  # lines of TensorFlow's own
+        assert not re.search(r"^[IW]\d{4} ", output, re.MULTILINE), output[-3000:]  # TensorFlow's own lines
     return outputs[0]
 
 
@@ -46,13 +46,13 @@ def kill(worker):
 
 
 def newest_step(directory):
-    """The step of the newest checkpoint; 0 if there is none."""
+    """Returns the step of the newest checkpoint; 0 if there is none."""
     newest = saver.latest_checkpoint(str(directory))
     return int(newest.rpartition("-")[2]) if newest else 0
 
 
 def wait_for_step(directory, workers, after=0):
-    """Waits until workers have written a checkpoint of a later step than `after`."""
+    """Waits until the workers have written a checkpoint of a step later than `after`."""
     while newest_step(directory) <= after:
         assert all(worker.poll() is None for worker in workers), workers[0].communicate()[0][-3000:]
         time.sleep(0.05)
@@ -121,7 +121,7 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     output = finish(start_workers(same, other), expect=1, expected_text="train_batch_size is 8 on worker 0; 4 on")
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
     assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
-    # These change no weight, but when workers meet.
+    # These settings change when workers synchronise, but not the weights.
     output = finish(start_workers(same, [*same, *held_out]), expect=1, expected_text="evaluation 1 is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
     assert not (tmp_path / "own").exists()
@@ -158,7 +158,7 @@ def test_whichever_worker_is_lost_in_whatever_way_the_others_end(tmp_path, lost,
     workers[lost].send_signal(way)
     output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
     assert f"Start all workers again. The run in {tmp_path / 'out'} resumes from step " in output
-    if way == signal.SIGTSTP:  # it can't go on by itself
+    if way == signal.SIGTSTP:  # it can't continue alone
         workers[lost].send_signal(signal.SIGCONT)
         finish([workers[lost]], expect=1, expected_text=" has ended, or has not answered within --worker_timeout.")
     else:

@@ -1,4 +1,4 @@
-"""Traces the programs as on a TPU, through their own loops and input pipelines, and checks the graphs, without a TPU.
+"""Traces the programs, with their own loops and input pipelines, for a simulated TPU, and checks the graphs.
 
 A graph lowers if its shapes are static, and if the TPU build of TensorFlow compiles all of its operations
 (`tpu_operations.txt`, which `python -m tests.training.tpu_operations` makes).
@@ -19,7 +19,7 @@ from tests import fake_tpu, finished_runs, programs
 from tests.documentation import small_data
 
 OPERATIONS = pathlib.Path(__file__).with_name("tpu_operations.txt")
-# The types that a TPU computes with. It emulates float64, and the programs need none.
+# The data types of TPU operations. A TPU emulates float64, and the programs do not need it.
 TYPES = {"bfloat16", "bool", "float32", "int32", "int64", "resource", "uint16", "uint32", "uint64"}
 LOOP, EVALUATION, PREDICTION = "many_steps", "step", "run"
 
@@ -41,7 +41,7 @@ PROGRAMS = {
         " --gradient_accumulation_steps=2 --max_nonfinite_steps=1 --jit_compile=yes",
         [LOOP, EVALUATION],
     ),
-    # Evaluation and prediction have the same graph.
+    # Evaluation and prediction use the same graph.
     "classification": (f"{CLASSIFIER} --do_eval --task_name=rte --data_dir=glue/RTE", [LOOP, PREDICTION]),
     "regression": (
         f"{CLASSIFIER} --task_name=text --data_dir=tables --problem=regression --text_column=body"
@@ -63,7 +63,7 @@ PROGRAMS = {
 
 
 def write_files(directory):
-    """Writes small data, a model of one layer and its vocabulary."""
+    """Writes small data, a model with one layer, and a vocabulary."""
     small_data.write_files(directory)
     programs.write_model_files(directory)
     finished_runs.write_run(directory / "model", PretrainingModel(finished_runs.config()))
@@ -88,7 +88,7 @@ def directory(tmp_path_factory):
 
 
 def trace(directory, name, output_dir, *options, **how):
-    """Runs a program, and returns the graphs of the TPU."""
+    """Runs a program, and returns the graphs for the TPU."""
     flags = f"{PROGRAMS[name][0]} --use_tpu".split()
     if flags[0] == "extract_features.py":
         flags += ["--master=local", f"--output_file={output_dir}.jsonl"]
@@ -132,7 +132,7 @@ def test_each_host_reads_its_own_part_of_a_batch(tmp_path):
 
 
 def check_parts_of_hosts(path):
-    """For a process of its own: compares the parts that two hosts of two cores read with a complete batch."""
+    """Runs in a separate process. Compares the parts that two hosts with two cores each read with a complete batch."""
     fake_tpu.install(cores=4, hosts=2)
     sizes = (programs.LENGTH, programs.PREDICTIONS)
     shards = record_shards.find_shards(path, *sizes, len(programs.PIECES))

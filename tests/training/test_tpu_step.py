@@ -1,4 +1,4 @@
-"""The form of a training step for TPUs: the numbers are the same as in the form for CPUs."""
+"""The training step for TPUs computes the same numbers as the training step for CPUs."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Steps of a tiny model: clipping with two replicas as a restatement in NumPy does it, two phases, and loss curves."""
+"""Tests steps of a tiny model: clipping with two replicas compared with NumPy, two phases, and loss curves."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ STEPS, ROWS, WIDTH = 3, 6, 4
 
 
 class WeightedRegression(TrainableModel):
-    """A linear model whose loss is divided by a sum of weights, as the loss of masked LM is."""
+    """A linear model whose loss is divided by a sum of weights, like the masked-LM loss."""
 
     def __init__(self, start):
         self.variables = [keras.Variable(start, name="kernel")]
@@ -42,7 +42,7 @@ class WeightedRegression(TrainableModel):
 
 
 def gradient(w, x, y, weights):
-    """The loss of some rows by themselves, and its gradient."""
+    """Returns the loss of some rows alone, and the gradient of this loss."""
     errors = x @ w - y
     total = weights.sum() + 1e-5
     return (weights * errors**2).sum() / total, 2 * (weights * errors) @ x / total
@@ -53,7 +53,7 @@ def clipped(g, limit):
 
 
 def restated(w, batches, config):
-    """The release's steps on two cores (per_replica), or our own: weights, and loss and norm of the last step."""
+    """Returns weights, last loss and last gradient norm of the original steps on two cores (per_replica) or of ours."""
     m, v = np.zeros_like(w), np.zeros_like(w)
     for step, (x, y, weights) in enumerate(batches):
         if config.clip_gradients == "per_replica":
@@ -74,7 +74,7 @@ def restated(w, batches, config):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
 def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts):
-    # With a large epsilon, the size of the gradients matters, and not only their direction.
+    # With a large epsilon, updates depend on the size of the gradients, and not only on their direction.
     options = {"epsilon": 0.1, "clip_norm": 0.7, "clip_gradients": clip_gradients}
     optimizer = OptimizerConfig(0.1, 10, **options)
     config = TrainingConfig("", optimizer, ROWS, gradient_accumulation_steps=parts)
@@ -181,12 +181,12 @@ CURVE_STEPS = 200
 
 
 def learnable(step, batch):
-    """A batch in which few pieces are frequent, so that the loss falls."""
+    """Returns a batch in which few tokens are frequent, so that the loss falls."""
     return batch | {"masked_lm_ids": batch["masked_lm_ids"] % 5}
 
 
 def losses(replicas, dtype):
-    """The loss of every step, from the same initial values and batches."""
+    """Returns the loss of every step, always with the same initial values and batches."""
     strategy = build_strategy(DistributionConfig("mirrored" if replicas > 1 else "one_device"))
     tf.keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -201,7 +201,7 @@ def losses(replicas, dtype):
 
 
 def losses_in_a_process(replicas, dtype):
-    """The losses from a process of its own, because a process has one number of devices."""
+    """Returns the losses from a separate process, because the number of devices is fixed in a process."""
     code = (
         "import json, tensorflow as tf\n"
         "from tests.training import test_trainer_steps\n"  # imports conftest, which makes two devices

@@ -86,7 +86,7 @@ def model_for(config, bert_config=None, strategy=None):
 
 
 def gradients_of(options):
-    """Loss and gradients of one batch, with dropout, for an encoder with the given options, and its operations."""
+    """Returns loss, gradients and operations for one batch, with dropout, of an encoder with the given options."""
     keras.utils.set_random_seed(3)
     model = PretrainingModel(tiny_config(), **options)
     compute = tf.function(lambda batch: loss_and_gradients(model, batch), autograph=False)
@@ -115,11 +115,11 @@ def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, desc
 
 
 class Killed(Exception):
-    """Ends a run where its data is read, as if it were killed."""
+    """Ends a run while it reads data, as if the run were killed."""
 
 
 def killed_at(last):
-    """The data of a run that is killed before a step."""
+    """Returns the data of a run that is killed before a step."""
 
     def change(step, batch):
         if step == last:
@@ -197,7 +197,7 @@ THREE_STEPS = {"steps": 3, "save_checkpoints_steps": 3, "log_steps": 3}
 
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory):
-    """The variables and metrics of a run on one device."""
+    """Returns the variables and metrics of a run on one device."""
     with eagerly():
         config = config_for(tmp_path_factory.mktemp("run"), **THREE_STEPS)
         return run(config, without_dropout(tiny_config(num_hidden_layers=1)))
@@ -208,7 +208,7 @@ def one_device(tmp_path_factory):
     [
         ({"gradient_accumulation_steps": 4}, "one_device", 1e-5),
         pytest.param({}, "mirrored", 1e-5, marks=pytest.mark.graph),
-        # XLA draws other random numbers for dropout.
+        # XLA draws different random numbers for dropout.
         pytest.param({"jit_compile": "yes"}, "one_device", 2e-5, marks=pytest.mark.graph),
     ],
 )
@@ -350,7 +350,7 @@ def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
     assert_same(again, uninterrupted)
     assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("skipped_steps")) == 2
 
-    more = config_for(tmp_path / "b", steps=8)  # fewer are allowed now than have been skipped
+    more = config_for(tmp_path / "b", steps=8)  # the new limit is lower than the number of skipped steps
     with pytest.raises(InputError, match="step 7 is not finite"):
         run(more, data=with_nan_at(7))
 

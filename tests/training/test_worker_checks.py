@@ -1,4 +1,4 @@
-"""Simulates workers by threads, which exchange their texts through memory; test_multi_worker has real ones."""
+"""Simulates workers with threads, which exchange texts in memory. test_multi_worker has real workers."""
 
 import concurrent.futures
 import threading
@@ -18,7 +18,7 @@ from tests.conftest import tiny_config
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """Calls `require` with the values of each worker, and returns the errors of all, and the lengths of their texts."""
+    """Calls `require` with the values of each worker. Returns all errors, and the lengths of the exchanged texts."""
 
     def run(*values):
         barrier, sent, lengths = threading.Barrier(len(values), timeout=100), {}, []

@@ -1,7 +1,7 @@
-"""Makes the list of the operations that a TPU can compile, `tpu_operations.txt`, with the TPU build of TensorFlow.
+"""Makes `tpu_operations.txt`, the list of operations that a TPU can compile, with the TPU build of TensorFlow.
 
-It first traces all programs of `test_tpu` as on a TPU, and lowers each graph with the compiler bridge that a TPU uses.
-No TPU is needed. It takes about 5 minutes.
+It first traces all programs of `test_tpu` for a simulated TPU, and lowers each graph with the TPU's compiler bridge.
+No TPU is needed. The script takes about 5 minutes.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _ENVIRONMENT = """The TPU build of TensorFlow is needed. To install it (1 GB) ne
 
 
 def supported() -> list[str]:
-    """The names of the operations for which this build of TensorFlow has kernels for a TPU, in alphabetical order."""
+    """Returns the operations for which this build of TensorFlow has TPU kernels, in alphabetical order."""
     # The first compilation registers the kernels, even if it fails because this build can't compile for the CPU.
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()

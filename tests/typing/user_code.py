@@ -1,4 +1,4 @@
-"""Code of a user, for type checkers. Each wrong line names the errors that mypy and pyright must report."""
+"""Example of user code for type checkers. Each wrong line names the errors that mypy and pyright must report."""
 
 from collections.abc import Sequence
 from typing import Any, assert_type

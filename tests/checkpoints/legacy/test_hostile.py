@@ -1,4 +1,4 @@
-"""Files that would run code, fill the memory or leave their directory are refused. So are other models."""
+"""Readers refuse files that would run code, fill the memory or write outside their directory, and other models."""
 
 import json
 import pickle
@@ -325,7 +325,7 @@ def test_other_presets(tmp_path, options, message):
 
 def test_presets_of_other_sizes_and_layers(tmp_path):
     weights = writers.arrays(CONFIG.replace(num_hidden_layers=3))
-    writers.write_preset(tmp_path / "m", weights)  # its config has two layers
+    writers.write_preset(tmp_path / "m", weights)  # the config has two layers
     with pytest.raises(InputError, match=r"bert/encoder/layer_2/\S+ is in the checkpoint, but not in the model"):
         bert_tf.load_model(tmp_path / "m")
     with h5py.File(tmp_path / "m/model.weights.h5", "a") as file:

@@ -1,4 +1,4 @@
-"""Models in the formats of other libraries are read with the values, the sizes and the tokenizer that they have."""
+"""Models in the formats of other libraries are read with the correct values, sizes and tokenizer."""
 
 import json
 
@@ -185,7 +185,7 @@ def test_presets_of_keras_hub(tmp_path, task, heads):
     weights = writers.arrays(TANH, heads)
     writers.write_preset(tmp_path / "m", weights, TANH, task)
     config = TANH.replace(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.25)
-    if task == "BertMaskedLM":  # KerasHub's head has other settings than its encoder
+    if task == "BertMaskedLM":  # the settings of KerasHub's head differ from the encoder's
         config = config.replace(mlm_hidden_act="gelu_erf", mlm_layer_norm_eps=1e-5)
     loaded = assert_has(tmp_path / "m", weights, config)
     assert loaded.tokenizer.rules == {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}

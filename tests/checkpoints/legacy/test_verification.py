@@ -1,4 +1,4 @@
-"""A converted model is compared with the original one, which runs in its own software."""
+"""Tests the comparison of a converted model with the original model, which runs in the original library."""
 
 import json
 

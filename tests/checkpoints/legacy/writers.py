@@ -1,4 +1,4 @@
-"""Writes tiny models in the formats of other libraries, from arrays with released names."""
+"""Writes tiny models in the formats of other libraries, from arrays with original names."""
 
 import json
 import re
@@ -28,7 +28,7 @@ OUTPUT_LAYERS = {
 
 
 def arrays(config=CONFIG, heads=(), seed=0):
-    """Random weights of an encoder and of output layers, by their released names."""
+    """Returns random weights of an encoder and of output layers, by their original names."""
     models = [BertEncoder(config, seed=0), *([MaskedLMHead(config)] if "masked LM" in heads else [])]
     shapes = {variable.path: tuple(variable.shape) for model in models for variable in model.weights}
     for head in {*heads} - {"masked LM"}:
@@ -64,7 +64,7 @@ def numbers(values):
 
 
 def tensor(key, shape, strides=None, size=None, offset=0, storage="FloatStorage"):
-    """The operations of a pickle that create a tensor."""
+    """Returns the operations of a pickle that create a tensor."""
     strides = strides or [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     size = int(np.prod(shape)) if size is None else size
     stored = b"(" + text("storage") + f"ctorch\n{storage}\n".encode() + text(key) + text("cpu") + number(size) + b"tQ"
@@ -101,7 +101,7 @@ def hf_arrays(weights):
 
 
 def write_bin(path, weights):
-    """Writes pytorch_model.bin. Matrices are stored in Fortran order, to have other strides."""
+    """Writes pytorch_model.bin. Matrices are stored in Fortran order, which has unusual strides."""
     stored = hf_arrays(weights)
     items, data = {}, {}
     for key, (name, array) in enumerate(stored.items()):
@@ -125,7 +125,7 @@ _H5_HEADS = {
 
 
 def h5_name(name):
-    """The name in a TFBert model, without the model's name."""
+    """Returns the name in a TFBert model, without the prefix of the model."""
     name = _H5_HEADS.get(
         name, name.replace("layer_", "layer_._").replace("cls/predictions/tr", "mlm___cls/predictions/tr")
     )
@@ -151,7 +151,7 @@ def write_h5(path, weights, model="tf_bert_model/", attributes=()):
 
 
 def garden_name(released, head="sentence_prediction/logits"):
-    """The name of a variable in Model Garden."""
+    """Returns the name of a variable in Model Garden."""
     parts = {f"attention/self/{part}": f"self_attention/{part}" for part in ("query", "key", "value")} | {
         "attention/output/dense": "self_attention/attention_output",
         "attention/output/LayerNorm": "self_attention_layer_norm",
@@ -186,7 +186,7 @@ def garden_array(released, array, heads=CONFIG.num_attention_heads):
 
 
 def encode(get, ids, mask, segments, config=CONFIG):
-    """The original encoder in plain TensorFlow; `get` returns a variable, and names it and its operations."""
+    """Computes the original encoder in plain TensorFlow. `get` returns a variable by its name."""
 
     def dense(x, name):
         return tf.matmul(x, get(f"{name}/kernel")) + get(f"{name}/bias")
@@ -231,7 +231,7 @@ def encode(get, ids, mask, segments, config=CONFIG):
 
 
 class Garden(tf.Module):
-    """A model with the variables of Model Garden, under the names that it gives them."""
+    """A model with the variables of Model Garden, under Model Garden's names."""
 
     def __init__(self, weights, config=CONFIG, head="sentence_prediction/logits", prefix="bert_encoder_v2/"):
         super().__init__()
@@ -259,7 +259,7 @@ class Garden(tf.Module):
 
 
 def write_saved_model(directory, model, vocab_file=None, lower=None):
-    """Writes a Keras-2-like SavedModel: TensorFlow Hub's later format, or a classifier."""
+    """Writes a SavedModel like Keras 2: TensorFlow Hub's later format, or a classifier."""
     if vocab_file:
         model.vocab_file = tf.saved_model.Asset(str(vocab_file))
         model.do_lower_case = tf.Variable(lower, trainable=False)
@@ -269,7 +269,7 @@ def write_saved_model(directory, model, vocab_file=None, lower=None):
 
 
 def write_v1(directory, weights, config=CONFIG, vocab_file=None, prefix=""):
-    """Writes a SavedModel of an Estimator, or with a vocabulary one of TensorFlow Hub's first format."""
+    """Writes a SavedModel like an Estimator, or in TensorFlow Hub's first format if there is a vocabulary."""
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         variables = {name: v1.get_variable(prefix + name, initializer=array) for name, array in weights.items()}
         inputs = {
@@ -304,7 +304,7 @@ def write_v1(directory, weights, config=CONFIG, vocab_file=None, prefix=""):
 
 
 def hub_name(released):
-    """The name of a variable in KerasHub's files, and the file."""
+    """Returns the name of a variable in KerasHub's files, and the name of the file."""
     attention = "_self_attention_layer"
     parts = {f"attention/self/{part}": f"{attention}/{part}_dense" for part in ("query", "key", "value")} | {
         "attention/output/dense": f"{attention}/output_dense",

@@ -90,7 +90,7 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
     rare = {chr(0x6000 + i): 1 for i in range(700)}  # less than 0.05% of the text
     vocabulary = learn_vocabulary(frequent | rare | {"ab": 20_000}, 10**4, FIRST)
     assert frequent.keys() | {"a", "b", "ab", "##a", "##b"} <= set(vocabulary)
-    assert len(vocabulary) == len(FIRST) + 1500 + 5  # no ideograph continues a word
+    assert len(vocabulary) == len(FIRST) + 1500 + 5  # no ideograph has a token with ##
     assert "Alphabet: 1502 of 2202 characters, which cover 99.95% of the text." in capsys.readouterr().err
     assert len(learn_vocabulary(frequent | rare, 10**4, FIRST, max_alphabet=2200)) == len(FIRST) + 2200
     few = {chr(0x4E00 + i): 1 for i in range(900)} | {"ab": 10**7}

@@ -18,9 +18,9 @@ from tests.conftest import assert_refused
 
 
 def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
-    """Reads a corpus as lists of sentences; like the token store, it leaves out empty documents.
+    """Reads a corpus as lists of sentences, without empty documents, like the token store.
 
-    The messages about the lines that are not plain text are added to the list `bad`.
+    The messages about lines that are not plain text are added to the list `bad`.
     """
     options = CorpusOptions(**options)
     reader = CorpusReader(options)
@@ -42,7 +42,7 @@ def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
 
 
 def divided(file, *places):
-    """The ranges of a file from each of these places to the next, and to its end."""
+    """Returns the ranges of a file between the given positions, and from the last position to the end."""
     return [FileRange(file, *cut) for cut in itertools.pairwise([*places, file.size])]
 
 

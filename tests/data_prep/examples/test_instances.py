@@ -21,7 +21,7 @@ LENGTH, PREDICTIONS, SHORT = 32, 5, 0.2
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Returns the path of a corpus, its tokenizer, and its token store in three parts."""
+    """Returns the path of a corpus, a tokenizer, and a token store of the corpus in three parts."""
     directory = tmp_path_factory.mktemp("corpus")
     vocab = write_vocab(directory)
     text = write_corpus(directory / "text.txt", documents=60)
@@ -60,7 +60,7 @@ def test_store_gives_back_the_corpus(corpus):
 
 
 def statistics(examples):
-    """Returns arrays of lengths, labels and masks of a set of examples."""
+    """Returns arrays with the lengths, labels and masks of examples."""
     length_a, length_b, is_random, predictions, first, last = np.array(examples, float).T
     total = length_a + length_b
     return {
@@ -128,7 +128,7 @@ def test_windows_change_nothing(corpus, monkeypatch):
 
 
 def test_segments_of_the_text_cover_it(corpus):
-    """Without short sequences, each sentence is once in the A or the true B of an example, per duplicate."""
+    """Without short sequences, each sentence occurs once per duplicate, in the A or the true B of an example."""
     _, _, store = corpus
     _, examples = plan(store, short_seq_prob=0.0, dupe_factor=1, max_seq_length=4000)
     used = np.zeros(store.tokens, int)
@@ -140,16 +140,16 @@ def test_segments_of_the_text_cover_it(corpus):
 
 
 def test_examples_are_shuffled_over_the_whole_corpus(corpus):
-    """The place of an example in the output is independent of its place in the corpus."""
+    """The position of an example in the output is independent of the position in the corpus."""
     _, _, store = corpus
     keys, examples = plan(store, dupe_factor=10)
     origins = np.argsort(np.argsort(examples["start_a"][np.argsort(keys)], kind="stable"))
     places, count = np.arange(len(origins)), len(origins)
     assert abs(np.corrcoef(places, origins)[0, 1]) < 4 / np.sqrt(count)
     assert abs(np.corrcoef(origins[1:], origins[:-1])[0, 1]) < 4 / np.sqrt(count)
-    # Each quarter of the output contains a quarter of the examples from each quarter of the corpus.
+    # Each quarter of the output has about a quarter of the examples from each quarter of the corpus.
     table = np.histogram2d(places, origins, bins=4)[0]
     assert np.sum((table - count / 16) ** 2) / (count / 16) < 30
-    # Keys are evenly distributed, so shards are equally large.
+    # Keys are evenly distributed, so shards have about equal size.
     shares = np.histogram(keys.astype(float), bins=8, range=(0, 2.0**64))[0]
     assert np.sum((shares - count / 8) ** 2) / (count / 8) < 25

@@ -39,7 +39,7 @@ def make(directory, case):
 
 
 def canonical(serialized):
-    """Returns a record in the form that the golden README defines for the digest."""
+    """Returns a record in the canonical form of the golden data's digests."""
     values = {}
     for name, entry in tf.train.Example.FromString(serialized).features.feature.items():
         kind = entry.WhichOneof("kind")

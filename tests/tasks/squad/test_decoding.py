@@ -13,7 +13,7 @@ LENGTHS = (64, 16, 8)
 
 
 class Case:
-    """Questions, their windows in both forms, and logits that can be set."""
+    """Questions, the windows in both forms, and logits that tests can set."""
 
     def __init__(self, *examples, lengths=LENGTHS, answer_text="original"):
         self.examples = list(examples)
@@ -31,7 +31,7 @@ class Case:
         return squad.decode(self.examples, self.windows, self.start, self.end, config)
 
     def place(self, piece, window=0):
-        """Where a piece stands in a window."""
+        """Returns the position of a token in a window."""
         return self.features[window].tokens.index(piece, int(self.windows.first_lengths[window]))
 
 

@@ -6,7 +6,7 @@ from tests.conftest import assert_refused
 
 
 def entries(**probabilities):
-    """An n-best list; "null" stands for the empty answer."""
+    """Returns an n-best list; "null" means the empty answer."""
     return [
         {"text": "" if text == "null" else text, "probability": p, "start_logit": 10 * p, "end_logit": 2 * p}
         for text, p in probabilities.items()

@@ -12,7 +12,7 @@ from tests.conftest import assert_refused, golden_json, golden_path
 
 
 def one_question(*answers, qas_id="q"):
-    """A list of one question."""
+    """Returns a list of one question."""
     return [squad.make_example(qas_id, "?", "c", [{"text": text, "answer_start": 0} for text in answers])]
 
 
@@ -22,7 +22,7 @@ RESULTS = golden_json("squad_eval/results.json")
 @pytest.mark.golden
 @pytest.mark.parametrize("case", RESULTS["subset"] + RESULTS["pipeline"], ids=lambda case: case["predictions"])
 def test_scores_equal_the_official_scripts(case):
-    is_subset = case in RESULTS["subset"]  # whose files are beside the results
+    is_subset = case in RESULTS["subset"]  # whose files are next to the results
     directory, version = "squad_eval/" if is_subset else "", case["version"].removeprefix("v") if is_subset else ""
     path = golden_path(f"squad_eval/dev_subset_v{version}.json" if is_subset else case["dataset"])
     examples = squad.read_squad(str(path), is_training=False).examples
@@ -46,7 +46,7 @@ def test_scores_of_single_answers():
 
 
 def with_threshold(predictions, threshold):
-    """The answers that another threshold gives."""
+    """Returns the answers for another threshold."""
     texts, odds = predictions.best_non_null, predictions.null_odds
     return {qas_id: threshold_answer(text, odds[qas_id], threshold) for qas_id, text in texts.items()}
 
@@ -64,7 +64,7 @@ def many_questions(right):
 
 
 def test_the_threshold_is_tuned_on_answers_that_it_may_replace():
-    # The best threshold, 3, lies above the default, where the answers of b and c are lost.
+    # The best threshold is 3. With the default, which is lower, the answers of b and c are lost.
     examples = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
     predictions = predictions_of({"a": -4.0, "b": 2.0, "c": 3.0, "d": 5.0}, {"a": "x", "b": "y", "c": "z", "d": "v"})
     results = squad.evaluate(examples, predictions, version_2_with_negative=True)
@@ -100,7 +100,7 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
     assert results["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 5)
     assert (results["HasAns_exact"], results["HasAns_total"]) == (pytest.approx(100 / 3), 3)
     assert (results["NoAns_exact"], results["NoAns_total"]) == (50.0, 2)
-    # A wrong answer to each missing question gives the same, even for the best threshold and the average precision.
+    # A wrong answer to each missing question gives the same scores, including the best threshold and average precision.
     wrong = squad.evaluate_v2(examples, answers | {"d": "w", "e": "w"}, odds | {"d": -2.0, "e": 3.0})
     found = squad.evaluate_v2(examples, answers, odds)
     for name in ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_exact", "best_f1"):

@@ -12,7 +12,7 @@ CONTEXT = "The Normans came from Norway in 911, and Rollo led them."
 
 
 def question(qas_id="q1", text="When?", answer="911", start=None, **more):
-    """A question about CONTEXT; `answer` None for one without right answers."""
+    """Returns a question about CONTEXT, without a correct answer if `answer` is None."""
     entry = {"id": qas_id, "question": text, **more}
     if answer is not None:
         entry["answers"] = [{"text": answer, "answer_start": CONTEXT.find(answer) if start is None else start}]
@@ -21,7 +21,7 @@ def question(qas_id="q1", text="When?", answer="911", start=None, **more):
 
 @pytest.fixture
 def squad_file(write):
-    """Writes a file of some questions about one context."""
+    """Writes a file with questions about one context."""
 
     def write_questions(*questions, context=CONTEXT):
         data = [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]

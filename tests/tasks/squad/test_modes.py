@@ -1,6 +1,6 @@
-"""The two modes that answer questions, on the same cases: arrays, and the served graph.
+"""Compares the two modes that answer questions, arrays and the served graph, on the same cases.
 
-The original's functions are adapters of the arrays, and test_squad compares them with the original code.
+The functions with original names call the array mode, and test_squad compares them with the original code.
 """
 
 import functools
@@ -19,7 +19,7 @@ from bert_tf.text.graph_tokenization import GraphTokenizer
 from tests.conftest import golden_lines, golden_path
 
 CONTEXT = "The leader, Steve Smith's heir (1895-1943), left\xa0Paris  in cafe\u0301s."
-# Text that the tokenizer changes, splits or doesn't know, and answers that could begin earlier in their first word.
+# Text that the tokenizer changes, splits or replaces by [UNK], and answers that could begin earlier in the first word.
 ODD_WORDS = [*"aA(.#", "a-a", "(a)", "A.a", "again", "x#y", "Σ.Β", "ΑΣ", "e\u0301é", "İß½", "文字", "한글", "a\u200bb"]
 ODD_WORDS += ["[MASK]", "\xa0", "ﬁn", "a)a", "\u3000", "##", "qqqqx"]
 # n_best_size, max_answer_length, and the threshold of 2.0 or None for 1.1.
@@ -27,17 +27,17 @@ SETTINGS = [(20, 30, None), (1, 5, None), (20, 1000, 0.0), (1, 30, 0.0), (2, 1, 
 
 
 class Case(NamedTuple):
-    """A question with what every mode must make of it.
+    """A question, and the result that every mode must produce.
 
     Attributes:
       question: the question.
       context: the paragraph.
       lengths: max_seq_length, doc_stride, max_query_length.
-      windows: for each window the question's pieces and the text's pieces, with a bar between them.
-      best: for each window the tokens that have no more context in another window.
-      span: the first and the last piece of the answer, to which the model gives the highest scores; None for [CLS].
-      released: the answer's text as the release finds it.
-      exact: the answer's characters.
+      windows: for each window, the question's tokens and the text's tokens, separated by a bar.
+      best: for each window, the tokens that have maximal context in this window.
+      span: the first and the last token of the answer, which get the highest scores; None for [CLS].
+      released: the text of the answer in the original code.
+      exact: the text of the answer with exact characters.
     """
 
     question: str
@@ -69,11 +69,11 @@ CASES = {
     "question cut": Case(
         "a b c d", "b c d e f", (8, 2, 2), ["a b | b c d", "a b | d e f"], ["b c d", "e f"], (3, 3), "e", "e"
     ),
-    # The windows show the pieces d and e with as much context; the first of them counts.
+    # Both windows show the tokens d and e with equal context, so the first window counts.
     "equal context": Case(
         "a", "b c d e f g", (8, 2, 4), ["a | b c d e", "a | d e f g"], ["b c d", "e f g"], (2, 3), "d e", "d e"
     ),
-    # The last window is shorter, so a piece with equal context on its smaller side belongs to the longer window.
+    # The last window is shorter. If the smaller context is equal in both windows, a token belongs to the longer window.
     "longer window": Case(
         "a", "b c d e f", (8, 2, 4), ["a | b c d e", "a | d e f"], ["b c d", "e f"], (4, 4), "f", "f"
     ),
@@ -114,12 +114,12 @@ def graph_tokenizer(*arguments):
 
 
 class Modes:
-    """Questions, and their windows as arrays and in the served graph.
+    """Questions with windows, as arrays and in the served graph.
 
     Args:
       texts: questions and contexts.
       lengths: max_seq_length, doc_stride, max_query_length.
-      arguments: of `tokenizer`.
+      arguments: arguments of `tokenizer`.
     """
 
     def __init__(self, texts, lengths, *arguments):
@@ -135,7 +135,7 @@ class Modes:
         self.graph_windows = graph_predictor.cut_windows(query, self.pieces.ids, cls, sep, config)
 
     def check_windows(self):
-        """Checks that the modes agree on windows, maximal context, and positions of tokens in the text."""
+        """Checks that the modes have the same windows, maximal context, and positions of tokens in the text."""
         graph, windows = self.graph_windows, self.windows
         assert graph.tokens.ids.numpy().tolist() == windows.input_ids.tolist()
         assert graph.tokens.lengths.numpy().tolist() == windows.lengths.tolist()
@@ -148,7 +148,7 @@ class Modes:
             assert [tuple(span) for span in spans] == document.spans
 
     def check_answers(self, start_logits, end_logits, n_best_size, max_answer_length, threshold):
-        """Checks that the modes agree on the answers to logits [W, T]; returns the original's and the exact ones."""
+        """Checks that the modes agree on answers for logits [W, T]. Returns the original and the exact answers."""
         settings = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
         settings["version_2_with_negative"] = threshold is not None
         original, config = (squad.SquadConfig(**settings, answer_text=text) for text in ("original", "offsets"))
@@ -186,7 +186,7 @@ class Modes:
         return released.answers, exact.answers
 
     def random_logits(self, seed, scale=1.0):
-        """[2, W, T], in coarse steps, so that many are equal. Padding has low values."""
+        """Returns logits [2, W, T] in coarse steps, so that many are equal. Padding has low values."""
         logits = np.random.default_rng(seed).normal(-6, 2, [2, len(self.windows), self.lengths[0]])
         is_token = np.arange(self.lengths[0]) < self.windows.lengths[:, None]
         return np.where(is_token, np.round(logits * scale) / scale, -99.0)

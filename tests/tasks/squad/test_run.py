@@ -1,4 +1,4 @@
-"""The program, and what it is made of, on questions whose answer is always the letter x."""
+"""Tests run_squad.py and its parts on questions whose answer is always the letter x."""
 
 import io
 import itertools
@@ -32,7 +32,7 @@ LENGTH = 24
 
 
 def articles(count, version_2=False, first_id=0):
-    """Paragraphs of letters, one of them x; in 2.0 every third question has no answer."""
+    """Returns paragraphs of letters with one x. In version 2.0, every third question has no answer."""
     letters = itertools.cycle("bcdefghijklmnop")
     paragraphs = []
     for number in range(first_id, first_id + count):
@@ -56,7 +56,7 @@ def write_file(directory, name, content):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Model and data files, and in `run` and `run2` finished runs."""
+    """Returns a directory with model and data files, and with finished runs in `run` and `run2`."""
     directory = tmp_path_factory.mktemp("squad")
     programs.write_model_files(directory)
     for version, is_2 in (("1", False), ("2", True)):
@@ -111,7 +111,7 @@ def test_a_trained_model_finds_the_answers(directory):
     assert (directory / "run" / "eval_results.txt").read_text() == "exact_match = 100.0\nf1 = 100.0\n"
     assert not (directory / "run" / "null_odds.json").exists()
     run = run_on(directory, directory / "run", directory / "dev1.json", answer_text="offsets")
-    run.check_model()  # the setting is one of training too, but a trained model may answer with another
+    run.check_model()  # also a setting of training, but a trained model may answer with another value
     assert predict(run)["f1"] == 100.0
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(direct
     assert "stage_1 is already complete (step 5 of 5)" in shown
     assert shown.count(" variables from ") == 2
     assert "Num examples = 9\n" in shown
-    assert "Training starts from randomly" not in shown  # but from the weights of the previous file
+    assert "Training starts from randomly" not in shown  # starts from the weights of the previous file
 
 
 def test_the_threshold_is_tuned_once_and_then_used(directory, tmp_path, capsys):
@@ -177,7 +177,7 @@ def test_the_threshold_is_tuned_once_and_then_used(directory, tmp_path, capsys):
 
     assert predict_with(tune=False)[1] == ""
     scores, stored = predict_with()
-    assert scores["NoAns_exact"] < 100.0  # by a model that has seen no question without an answer
+    assert scores["NoAns_exact"] < 100.0  # by a model that was trained without unanswerable questions
     assert scores["best_f1"] >= scores["f1"]
     threshold = json.loads(stored)["null_score_diff_threshold"]
     assert threshold == scores["best_f1_thresh"] != 0.0
@@ -335,7 +335,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
 
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
-    names = [squad_task._describe_member(str(tmp_path))]  # lists alone
+    names = [squad_task._describe_member(str(tmp_path))]  # only lists
     for weight in (1.0, 2.0):
         saver.CheckpointSaver(str(tmp_path), 1).save(1, {"x": np.float32(weight)})
         names.append(squad_task._describe_member(str(tmp_path)))

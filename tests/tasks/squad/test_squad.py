@@ -1,4 +1,4 @@
-"""The release's functions, and those for whole files that the program uses, against outputs of the original code."""
+"""Compares the functions with original names, and the program's functions for files, with original outputs."""
 
 import functools
 import hashlib
@@ -51,7 +51,7 @@ def windows_of(name: str, answer_text: str = "original") -> squad.SquadWindows:
 
 
 def with_text_keys(feature: dict) -> dict:
-    """As JSON has them."""
+    """Returns the feature with string keys, as in JSON."""
     return {k: {str(i): x for i, x in v.items()} if isinstance(v, dict) else v for k, v in feature.items()}
 
 
@@ -79,7 +79,7 @@ def test_features(name):
 
 
 def assert_files_are_golden(settings: dict, run: dict, directory) -> None:
-    """The predictions exactly; probabilities within 1e-12 and null odds within 1e-9."""
+    """Checks that predictions are equal, probabilities within 1e-12, and null odds within 1e-9."""
     stored = settings["nbest_and_null_odds_stored_under"]
     assert json.loads((directory / "predictions.json").read_text()) == golden_json(
         f"squad/predictions/{run['name']}.predictions.json"

@@ -12,7 +12,7 @@ SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 
 @pytest.fixture
 def letters(write):
-    """A tokenizer whose words are strings of letters, with a piece for each letter."""
+    """Returns a tokenizer for words of letters, with one token per letter."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     return FullTokenizer(write("vocab.txt", SPECIAL + "\n".join([*letters, *(f"##{x}" for x in letters), "?", "."])))
 

@@ -1,4 +1,4 @@
-"""Tagging by features of a frozen encoder."""
+"""Tests tagging with features of a frozen encoder."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ SENTENCES = "a O\nbcd B-PER\ne I-PER\n\nf O\nbcd B-PER\na O\n\n"
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """An encoder and its checkpoint."""
+    """Returns an encoder and its checkpoint."""
     keras.utils.set_random_seed(1)
     encoder = BertEncoder(tiny_config(vocab_size=len(PIECES)))
     path = str(tmp_path_factory.mktemp("pretrained") / "bert_model.ckpt")
@@ -108,7 +108,7 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     changed = pretrained[0], str(tmp_path / "changed.ckpt")
     weights = checkpoints.named_variables(pretrained[0].weights)
     saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
-    with pytest.raises(InputError, match="encoder_sha256 was"):  # the features would be another model's
+    with pytest.raises(InputError, match="encoder_sha256 was"):  # the features would belong to another model
         run_of(write, tmp_path / "out", changed).check_model()
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
         other = run_of(write, tmp_path / "out", pretrained, units=6)

@@ -1,4 +1,4 @@
-"""Tagged sentences in tables: lists, spans of characters, and a word in each row."""
+"""Tests tagged sentences in tables: lists, character spans, and one word per row."""
 
 import gzip
 import json

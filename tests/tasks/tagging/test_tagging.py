@@ -92,7 +92,7 @@ def test_every_window_has_the_greatest_length_and_contains_its_words(lengths, ro
 
 
 def outputs_for(features, tag_ids):
-    """The outputs of a model that predicts these tags for all words in order."""
+    """Returns the outputs of a model that predicts the given tags for all words, in order."""
     tags = np.zeros((len(features), int(features.lengths.max())), np.int32)
     tags[features.word_windows, features.word_positions] = tag_ids
     return {"tags": tags, "loss_sum": np.ones(len(features))}
