@@ -244,5 +244,5 @@ class GlueTask(SentenceTask):
         super().__init__(key, self.reader.examples, definition.labels, problem, *scores)
 
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
-        """Returns True if a test split has labels. Only XNLI has them. In other tasks, all labels are the first class."""
+        """Returns True if a test split has labels. Only XNLI has. In other tasks, all labels are the first class."""
         return self.name == "xnli"
