@@ -338,7 +338,7 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """Returns the Git commit of this code, with "+changes" if files have changed; "" if Git does not track this file."""
+    """Returns the Git commit of this code, with "+changes" if files differ from it; "" if this file is not tracked."""
     directory, name = os.path.split(os.path.abspath(__file__))
 
     def git(*arguments: str) -> str:
