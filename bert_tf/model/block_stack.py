@@ -100,7 +100,7 @@ def _traced_once(
 
     Tracing a block takes longer than many training steps of the block. The result is the same. If XLA compiles the
     complete function, each block is traced separately. Otherwise, XLA would evaluate the call of a block during
-    compilation to find shapes for the gradient, with the weights as constants, and would compile again after each step.
+    compilation, with the weights as constants, to find shapes for the gradient. It would compile again after each step.
 
     Args:
       block: the block.

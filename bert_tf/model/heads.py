@@ -21,8 +21,8 @@ from bert_tf.model.dropout import dropout, seed_of_call
 from bert_tf.model.gathering import gather_positions
 from bert_tf.model.outputs import EncoderOutput, is_encoder_output, pooled_state, sequence_states
 
-# The original code uses these values for the dropout before the classifier and the initializer of fine-tuning heads,
-# whatever the config contains.
+# Dropout before the classifier, and the initializer of fine-tuning heads. The original code uses these values for all
+# configs.
 CLASSIFIER_DROPOUT = 0.1
 FINETUNING_INITIALIZER_RANGE = 0.02
 

@@ -1,7 +1,7 @@
 """Attention that computes a few rows of the batch at a time, so that the scores stay in the fast memory of a TPU.
 
-For a complete batch of long sequences, the scores, probabilities and random bits [B, N, T, T] would be written to main
-memory and read again several times. Here, the backward pass recomputes them for each part.
+In a complete batch of long sequences, scores, probabilities and random bits are [B, N, T, T]. They would be written to
+main memory and read again several times. Here, the backward pass recomputes them for each part.
 
 Axis letters: B rows, N heads, T tokens, D head size.
 """

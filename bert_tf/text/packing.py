@@ -82,7 +82,7 @@ def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
 def truncate_randomly(tokens_a: list[Any], tokens_b: list[Any], max_length: int, rng: random.Random) -> None:
     """Shortens two segments in place, with the random draws of the original pre-training.
 
-    The new lengths are those of `truncated_lengths`. Each token is removed from the front or the end with equal
+    `truncated_lengths` gives the new lengths. Each token is removed from the front or the end with equal
     probability, "to add more randomness and avoid biases" (comment in the original code).
     """
     while len(tokens_a) + len(tokens_b) > max_length:
