@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from bert_tf.runtime import __version__ as __version__, lazy_imports
 
-# Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
-# CPU-only machines the first "error" is just that no GPU was found.
+# Hide TensorFlow's log output, so that this project's messages stay readable. Show TensorFlow errors on machines with a
+# GPU. On other machines, the first "error" only states that no GPU was found.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (such as those with AVX2 only).
-# Training and inference are faster with it there too; see docs/results/speed.md.
+# By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (for example with AVX2 only).
+# On such CPUs, training and inference are also faster with oneDNN; see docs/results/speed.md.
 if platform.machine() == "x86_64":
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits minutes for the cloud's
-# metadata, without a message.
+# The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits several minutes for the
+# cloud's metadata server, without a message.
 if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
@@ -52,8 +52,8 @@ def load_model(
 
     Args:
       path: a directory, a checkpoint prefix, a Hugging Face Hub name (`owner/name`), or a released zip file or its URL.
-      do_lower_case: the tokenizer's casing. Default: the model's own setting.
-      dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Default: Keras's global policy.
+      do_lower_case: the casing of the tokenizer. Default: the setting of the model.
+      dtype: the dtype of matrix multiplications: "float32", "bfloat16" or "float16". Default: Keras's global policy.
 
     Returns:
       A `LoadedBert`: the encoder, its tokenizer, its config and the checkpoint.

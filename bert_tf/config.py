@@ -1,8 +1,8 @@
 """The model's configuration, in the format of the original `bert_config.json`. Unknown keys are errors.
 
-The values of `hidden_act` are the original ones, where "gelu" is the tanh form. Hugging Face calls the tanh form
-"gelu_new" or "gelu_pytorch_tanh", and the erf form "gelu". This project calls the erf form "gelu_erf". When a config is
-converted, the name changes and the function stays the same.
+As in the original code, the value "gelu" of `hidden_act` is the tanh form. Hugging Face's names for the tanh form are
+"gelu_new" and "gelu_pytorch_tanh", and the name for the erf form is "gelu". This project's name for the erf form is
+"gelu_erf". If a config is converted, the name changes and the function stays the same.
 """
 
 import json
@@ -18,14 +18,14 @@ from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
 from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
-# More weights than any machine can store, so a size must be wrong.
+# No machine can store more weights. If a config has more, a size is wrong.
 _MAX_PARAMETERS = 10**12
 
 Activation = Literal["gelu", "gelu_erf", "relu", "tanh", "linear"]
-# How to compute the vector of a text from its tokens' hidden states; see `sentence_vectors.VectorConfig`.
+# How to compute the vector of a text from the hidden states of the tokens; see `sentence_vectors.VectorConfig`.
 Pooling = Literal["mean", "max", "cls", "pooled"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
-# The vector of a word is the mean of its tokens' hidden states, or the hidden state of its first token.
+# The vector of a word: the mean of the hidden states of the tokens, or the hidden state of the first token.
 WORD_POOLINGS = ("mean", "first")
 
 _ACTIVATION_FROM_HF = {
@@ -46,7 +46,7 @@ _ACTIVATION_TO_HF = {
     "linear": "linear",
 }
 
-# Keys in some released bert_config.json files (Chinese, multilingual cased) that the original code never reads.
+# Keys in some released bert_config.json files (Chinese, multilingual cased) that the original code does not read.
 _UNREAD_RELEASED_KEYS = frozenset(
     {
         "directionality",
@@ -58,7 +58,7 @@ _UNREAD_RELEASED_KEYS = frozenset(
     }
 )
 
-# Hugging Face keys that don't change the computation of an encoder.
+# Hugging Face keys that do not change the computation of an encoder.
 _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -89,7 +89,7 @@ _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "use_cache",
 }
 
-# Hugging Face keys that change the computation, and the values with which the model is BERT.
+# Hugging Face keys that change the computation, and their values in BERT models.
 _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
@@ -127,10 +127,10 @@ class BertConfig(Settings, frozen=True):
       max_position_embeddings: longest sequence in tokens.
       type_vocab_size: number of segment ids. The original default is 16; all released checkpoints have 2.
       initializer_range: standard deviation of the truncated normal initializer.
-      layer_norm_eps: epsilon under the square root of layer normalisation. The original has no such key and uses 1e-12;
-        Hugging Face configs may differ. It is written only if it is not 1e-12.
-      mlm_hidden_act: the activation in the masked-LM head, if it differs there, as in KerasHub's models.
-      mlm_layer_norm_eps: the epsilon in the masked-LM head, if it differs there.
+      layer_norm_eps: epsilon under the square root of layer normalisation. The original code has no such key and uses
+        1e-12. The value is written only if it is not 1e-12.
+      mlm_hidden_act: the activation in the masked-LM head; None for `hidden_act`. KerasHub's models have another one.
+      mlm_layer_norm_eps: the epsilon in the masked-LM head; None for `layer_norm_eps`.
 
     Raises:
       InputError: if a value is out of bounds or has the wrong type, or if the heads don't divide `hidden_size`.
@@ -168,7 +168,7 @@ class BertConfig(Settings, frozen=True):
 
     @staticmethod
     def place(field: Field) -> str:
-        """Returns the name of a value for messages."""
+        """Returns the name of a field for messages."""
         return field.name
 
     @property
@@ -178,7 +178,7 @@ class BertConfig(Settings, frozen=True):
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights in embeddings and blocks, excluding biases and layer normalisations (which are few)."""
+        """The number of weights in embeddings and blocks, without biases and layer normalisations."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         return self.hidden_size * rows + self.num_hidden_layers * self._block_weights
 
@@ -189,8 +189,8 @@ class BertConfig(Settings, frozen=True):
     def flops(self, length: Any, predictions: Any = 0) -> Any:
         """Returns the floating-point operations of the matrix multiplications in a forward pass over a sequence.
 
-        A multiplication and its addition count as two. Training takes three times as many: forward, and backward to
-        the inputs and to the weights.
+        A multiplication and an addition count as two operations. A training step takes three times as many: the forward
+        pass, the gradients of inputs, and the gradients of weights.
 
         Args:
           length: the number of tokens, a number or a tensor.
@@ -202,11 +202,11 @@ class BertConfig(Settings, frozen=True):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "config") -> "BertConfig":
-        """Reads a config in the original format, or in Hugging Face's if it has a key that occurs only there.
+        """Reads a config in the original format, or in Hugging Face's format if a key occurs only in that format.
 
         Args:
           values: the parsed JSON object.
-          source: name of the config's source, for messages.
+          source: the source of the config, for messages.
 
         Raises:
           InputError: if a key of the original format is unknown, `vocab_size` is missing, or a value is invalid; the
@@ -226,7 +226,7 @@ class BertConfig(Settings, frozen=True):
                     )
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
             fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
-            # As in transformers. Old versions and other tools also write settings that do not belong to the model.
+            # Ignore other keys, like transformers. Old versions and other tools write settings that BERT does not have.
             if others := sorted(fields.keys() - set(cls.__struct_fields__)):
                 say_once(f"{source}: ignoring {', '.join(others)}, which BERT does not have.")
                 fields = {key: value for key, value in fields.items() if key not in others}
@@ -240,10 +240,10 @@ class BertConfig(Settings, frozen=True):
 
         Args:
           path: the file.
-          flag_name: the flag that gave the path, for messages.
+          flag_name: the flag with the path, for messages.
 
         Raises:
-          InputError: as in `from_dict`; also if the file is missing, empty or not JSON.
+          InputError: see `from_dict`; also if the file is missing, empty or not JSON.
         """
         return cls.from_dict(json_files.read(path, flag_name), source=f"{flag_name} ({path})")
 
@@ -254,7 +254,7 @@ class BertConfig(Settings, frozen=True):
         Args:
           size: the name of the size.
           vocab_size: the number of tokens in the vocabulary.
-          **changes: values that differ from the size's. `intermediate_size` defaults to 4 * `hidden_size`.
+          **changes: values that replace those of the size. `intermediate_size` defaults to 4 * `hidden_size`.
 
         Raises:
           InputError: if the size or the name of a change is unknown, or a value is invalid.
@@ -268,7 +268,7 @@ class BertConfig(Settings, frozen=True):
         return cls.from_dict(values, source=f"size {size}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the config with the original keys, and with those others that differ from the original."""
+        """Returns the config with the original keys. Other keys are included if they differ from the original code."""
         omitted = {"layer_norm_eps": RELEASED_LAYER_NORM_EPSILON, "mlm_hidden_act": None, "mlm_layer_norm_eps": None}
         return {name: value for name, value in super().to_dict().items() if value != omitted.get(name, ...)}
 
@@ -300,11 +300,11 @@ class BertConfig(Settings, frozen=True):
             )
 
     def check_layers(self, count: int, flag_name: str) -> None:
-        """Checks that the model has a number of layers.
+        """Checks that the model has at least a number of layers.
 
         Args:
           count: the number.
-          flag_name: the flag that gave it, for messages.
+          flag_name: the flag with the number, for messages.
 
         Raises:
           InputError: if the model has fewer layers.
@@ -328,7 +328,8 @@ class BertConfig(Settings, frozen=True):
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
         """Checks that the model has an embedding for every entry of a vocabulary.
 
-        The vocabulary may be smaller than `vocab_size`, because some models round it up. Then a message is printed.
+        The vocabulary may be smaller than `vocab_size`, because some models round `vocab_size` up. In this case, a
+        message is printed.
 
         Raises:
           InputError: if the vocabulary is larger than `vocab_size`.
@@ -346,7 +347,7 @@ class BertConfig(Settings, frozen=True):
             )
 
 
-# Maps the type of matrix multiplications to a Keras policy. Both names are accepted.
+# Maps the dtype of matrix multiplications to a Keras policy. Both names are accepted.
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 # Number of layers and hidden size H. There are H/64 heads, and the feed-forward size is 4H (paper, section 3).
 RELEASED_SIZES: dict[str, tuple[int, int]] = {
@@ -360,7 +361,7 @@ RELEASED_SIZES: dict[str, tuple[int, int]] = {
 
 
 class ModelFiles(Settings, frozen=True):
-    """The files of the model that a run starts from. By default, they are in the model's directory."""
+    """The files of the model that a run starts from. By default, all files are in the directory of the model."""
 
     init_checkpoint: Annotated[
         str | None,
@@ -385,7 +386,7 @@ class BiLstmConfig(Settings, frozen=True):
 
     Attributes:
       layers: number of layers.
-      units: U, per direction. The paper doesn't say whether its 768 dimensions are per direction or in total.
+      units: U, per direction. The paper does not define whether its 768 dimensions are per direction or in total.
     """
 
     layers: Annotated[int, about(ge=1, flag="bilstm_layers")] = 2

@@ -1,4 +1,4 @@
-"""Converts a checkpoint of any supported format to the original format or to Hugging Face's.
+"""Converts a checkpoint of any supported format to the original format or Hugging Face's format.
 
 python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --format={tf1,hf}
 """
@@ -19,7 +19,7 @@ from bert_tf.text.vocabulary import token_list
 FORMATS = ("tf1", "hf")
 NEW_EMBEDDINGS = ("mean", "random")
 
-# Maps tensors to the architecture that contains them. A run's settings may be more specific.
+# Maps a tensor to the architecture that contains it. The settings of a run may be more specific.
 _HF_ARCHITECTURES = {
     "qa_outputs.weight": "BertForQuestionAnswering",
     "classifier.weight": "BertForSequenceClassification",
@@ -54,19 +54,19 @@ def convert(
     verify: str | None = None,
     verify_python: str | None = None,
 ) -> None:
-    """Writes a model's weights, config and vocabulary in another format. Training state is not written.
+    """Writes the weights, config and vocabulary of a model in another format. Training state is not written.
 
-    The directory appears once it is complete.
+    The directory appears only when it is complete.
 
     Args:
       source_path: see `checkpoints.open_checkpoint`.
       target_directory: a directory that doesn't exist yet or is empty. With "tf1" the files are bert_model.ckpt.*,
         bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
-      config_file: the model's config. Default: the one in the checkpoint's directory.
-      added_tokens: tokens to add to the model, which are never split, or a file with one per line. The embedding table
-        grows if necessary.
-      new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
+      config_file: the config of the model. Default: the config in the directory of the checkpoint.
+      added_tokens: tokens to add to the model, which are never split, or a file with one token per line. The embedding
+        table grows if necessary.
+      new_embeddings: initial embedding of an added token: "mean" of the tokens that it was split into, or "random".
       verify: a file with texts on which both models are compared; see `verification.verify`.
       verify_python: see `verification.verify`.
 
@@ -131,7 +131,7 @@ def convert(
 def write_hf(
     directory: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes `model.safetensors` and `config.json` for Hugging Face. Each file appears completely or not at all.
+    """Writes `model.safetensors` and `config.json` for Hugging Face. Each file appears only when it is complete.
 
     Args:
       directory: the directory; created if it doesn't exist.
@@ -167,7 +167,7 @@ def write_hf(
 
 
 def main() -> None:
-    """Converts the checkpoint given by the flags."""
+    """Converts the checkpoint named by the flags."""
     given = (_INPUT, _OUTPUT, _FORMAT, _BERT_CONFIG_FILE, _ADDED_TOKENS, _NEW_EMBEDDINGS, _VERIFY, _VERIFY_PYTHON)
     convert(*(flag.value for flag in given))
 

@@ -19,7 +19,7 @@ from bert_tf.model.layers import MASKED_SCORE, Embeddings
 from bert_tf.model.outputs import EncoderOutput
 from bert_tf.runtime.errors import require_whole
 
-# The names of the encoder's inputs here and in other libraries.
+# Maps the names of the inputs in this and other libraries to this library's names.
 _INPUT_NAMES = {
     "input_ids": "input_ids",
     "token_ids": "input_ids",
@@ -52,7 +52,7 @@ class Pooler(BertLayer):
 
 @serializable
 class BertEncoder(BertLayer):
-    """The original `BertModel` as a Keras layer. Its variables exist once it is constructed.
+    """The original `BertModel` as a Keras layer. The constructor creates the variables.
 
     Examples:
       >>> from bert_tf.config import BertConfig
@@ -76,11 +76,11 @@ class BertEncoder(BertLayer):
       causal: each position attends only to itself and earlier positions (the left-to-right ablation of Table 5).
       seed: seed of the dropout in calls with training=True; random if None.
       use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
-      jit_compile: in training in a graph, compile each block with XLA, once for each shape. Dropout then draws other
-        random numbers. A GPU is faster with it.
-      dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
+      jit_compile: in training in a graph, compile each block with XLA, once for each shape. This is faster on a GPU.
+        Dropout draws other random numbers than without XLA.
+      dtype: "float32", "bfloat16" or "float16", the dtype of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
-      **kwargs: Keras arguments, such as `name`. The variables always have their released names
+      **kwargs: Keras arguments, such as `name`. The name does not change the names of the variables
         (bert/embeddings/word_embeddings).
     """
 
@@ -116,7 +116,7 @@ class BertEncoder(BertLayer):
             if self.pooler is not None:
                 self.pooler.build((None, config.hidden_size))
         self.built = True
-        self.seed_generator = keras.random.SeedGenerator(seed)  # created last: without a seed it draws a number
+        self.seed_generator = keras.random.SeedGenerator(seed)  # created last, because it draws a number without a seed
 
     @property
     def embedding_table(self) -> tf.Tensor:
@@ -131,7 +131,7 @@ class BertEncoder(BertLayer):
         segment_ids: tf.Tensor | None = None,
         **kwargs: Any,
     ) -> EncoderOutput:
-        """Same as `call`. All inputs are passed in one dict, because Keras passes only one to `compute_mask`."""
+        """Same as `call`. Joins all inputs in one dict, because Keras passes only one argument to `compute_mask`."""
         others = {name: kwargs.pop(name) for name in list(kwargs) if name in _INPUT_NAMES}
         return super().__call__(_named_inputs(input_ids, input_mask, segment_ids, others), **kwargs)
 
@@ -163,15 +163,15 @@ class BertEncoder(BertLayer):
           sequence_ids: [B, T], the number of the sequence at each position; 0 for padding. A position attends only to
             positions of the same sequence. If None, each row is a sequence.
           output_positions: [n], positions in the flattened batch (0 to B*T - 1). If given, the last block computes
-            only these: the sequence output and the pooled output are [n, H].
+            only the states at these positions. The sequence output and the pooled output are [n, H].
 
         Returns:
           The hidden states, the pooled output and the attention probabilities.
 
         Raises:
-          ValueError: if the dict has an unknown key or lacks input_ids, an input is not [B, T] numbers or its shape
-            differs from input_ids, or the sequences are longer than the model's positions. Outside of graphs, also if
-            an id is out of range. In a graph, the outputs of a sequence with such an id are NaN.
+          ValueError: if the dict has an unknown key or lacks input_ids, an input is not [B, T] numbers, shapes differ,
+            or the sequences have more tokens than the model has positions. Outside of graphs, also if an id is out of
+            range. In a graph, the outputs of a sequence with such an id are NaN.
         """
         others = {"position_ids": position_ids, "sequence_ids": sequence_ids}
         inputs = _named_inputs(input_ids, input_mask, segment_ids, others)
@@ -229,9 +229,9 @@ class BertEncoder(BertLayer):
         return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, (), None)
 
     def freeze(self, layers: int) -> None:
-        """Freezes the embeddings and the lowest blocks. No gradient is computed for them or below them.
+        """Freezes the embeddings and the lowest blocks. No gradient is computed for frozen parts.
 
-        To freeze the whole encoder, set `trainable` to False.
+        To freeze the complete encoder, set `trainable` to False.
 
         Args:
           layers: the number of blocks to freeze; 0 freezes only the embeddings.
@@ -261,10 +261,10 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.value.enable_lora(rank)
 
     def merge_lora(self) -> None:
-        """Adds the LoRA adapters of `enable_lora` to their weights, so the encoder can be saved as a checkpoint.
+        """Adds the LoRA adapters of `enable_lora` to the weights, so that the encoder can be saved as a checkpoint.
 
-        The encoder has its released variables again, frozen until `trainable` is set. Its outputs are unchanged.
-        Compile the model again before you continue training.
+        Removes the variables of the adapters. The encoder is frozen until you set `trainable`. The outputs do not
+        change. Compile the model again before you continue training.
         """
         for block in self.encoder.blocks:
             block.attention.self_attention.query.merge_lora()
@@ -279,7 +279,7 @@ class BertEncoder(BertLayer):
     def flops(self, lengths: tf.Tensor) -> tf.Tensor:
         """Returns the floating-point operations of the matrix multiplications in a forward pass, a scalar.
 
-        Padding does not count, and all blocks are counted in full.
+        Padding is not counted. All operations of all blocks are counted.
 
         Args:
           lengths: the number of tokens of each sequence [S].
@@ -287,15 +287,15 @@ class BertEncoder(BertLayer):
         return tf.reduce_sum(self.config.flops(tf.cast(lengths, tf.float32)))
 
     def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """Returns the state [B, H] of the token that attends to its whole sequence, for states [B, T, H]."""
+        """Returns the states [B, H] that the pooler reads, for states [B, T, H]: [CLS], or [SEP] if causal."""
         if not self.causal:
             return states[:, 0]
-        # [CLS] comes first and attends only to itself. The paper doesn't say how its left-to-right models classify.
+        # [CLS] comes first and attends only to itself. The paper does not define how left-to-right models classify.
         return last_tokens(states, input_mask)
 
     def _attention_bias(self, input_mask: tf.Tensor, sequence_ids: tf.Tensor | None) -> tf.Tensor:
         """Returns the bias [B, 1, 1 or T, T] of the attention scores for a mask and sequence ids [B, T]."""
-        # One axis at a time, the form that LiteRT's converter supports.
+        # Add one axis at a time, because LiteRT's converter supports only this form.
         visible = tf.expand_dims(tf.expand_dims(tf.cast(input_mask, tf.float32), 1), 1)
         if sequence_ids is not None:
             is_same = sequence_ids[:, :, tf.newaxis] == sequence_ids[:, tf.newaxis]

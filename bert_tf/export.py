@@ -1,10 +1,10 @@
-"""Exports a finished run, or a pre-trained model, as a SavedModel that takes raw strings, and loads such models.
+"""Exports a finished run or a pre-trained model as a SavedModel that takes raw strings, and loads exported models.
 
     python -m bert_tf.export --model_dir=runs/qnli --export_dir=exported/qnli
 
-The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
-directory also contains the vocabulary, the tokenizer's settings and the labels, for callers that pass ids. See the
-method `signatures` of the served model for the inputs and outputs: in `tasks.graph_classifier`,
+The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. For
+callers that pass ids, the directory also contains files with the vocabulary, the tokenizer settings and the labels. The
+method `signatures` of the served model describes the inputs and outputs; see `tasks.graph_classifier`,
 `tasks.tagging.graph_tagger`, `tasks.squad.graph_predictor` or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
@@ -44,8 +44,8 @@ def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, en
     Args:
       directory: the directory of the export.
       signature: the name of the signature to call.
-      engine: "tensorflow" or "litert". LiteRT does not need TensorFlow. It runs models that answer texts, pairs or
-        choices and were exported for LiteRT.
+      engine: "tensorflow" or "litert". LiteRT does not need TensorFlow. It runs models for texts, pairs or choices that
+        were exported for LiteRT.
 
     Returns:
       An `ExportedModel`, or for LiteRT a `bert_tf.serving.lite_model.LiteModel`.
@@ -77,11 +77,11 @@ def export_run(
     """Exports a finished run, or any pre-trained model that `bert_tf.load_model` can read.
 
     Args:
-      model_dir: the model's directory, or a name that `bert_tf.load_model` accepts. If a run has several trials, the
-        best one is exported.
+      model_dir: the directory of the model, or a name that `bert_tf.load_model` accepts. If a run has several trials,
+        the best trial is exported.
       export_dir: a directory that doesn't exist yet or is empty.
       config: the settings; None for the defaults.
-      dry_run: whether only to check that the model can be exported.
+      dry_run: if True, only check that the model can be exported.
 
     Raises:
       InputError: if there is no model in `model_dir`, or if `export_dir` is not empty.
@@ -117,7 +117,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
 
 
 def cli() -> None:
-    """Runs the program. Its flags are defined here because a program that imports `load` may have the same flags."""
+    """Runs the program. The flags are defined here, because a program that imports `load` may have the same flags."""
     model_dir = flags.DEFINE_string("model_dir", None, "Directory or name of a finished run or a pre-trained model.")
     max_seq_length = flags.DEFINE_integer(
         "max_seq_length",

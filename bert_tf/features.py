@@ -1,6 +1,6 @@
-"""The activations of a frozen encoder for each token, as features for other models (paper, section 5.3).
+"""Computes the activations of a frozen encoder for each token, as features for other models (paper, section 5.3).
 
-The input and output formats are the same as in the original extract_features.py.
+The input and output formats are those of the original extract_features.py.
 """
 
 import functools
@@ -26,7 +26,7 @@ from bert_tf.sentence_vectors import VectorConfig, check_layers
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.vocabulary import CLS, SEP
 
-# Name of the embedding output, the input of the first encoder block, in lists of layers.
+# In lists of layers, the name of the embedding output, which is the input of the first encoder block.
 EMBEDDINGS = "embeddings"
 
 
@@ -39,10 +39,10 @@ class Word(NamedTuple):
 
     Attributes:
       text: the word.
-      index: its number in its text, from 0.
-      start: the position of its first character in its text or, for a pair of texts, in "a ||| b".
-      end: the position after its last character.
-      tokens: the positions of its tokens in the sequence.
+      index: the number of the word in its text, from 0.
+      start: the position of the first character in the text or, for a pair of texts, in "a ||| b".
+      end: the position after the last character.
+      tokens: the positions of the tokens in the sequence.
     """
 
     text: str
@@ -61,11 +61,11 @@ def pack_words(
       tokenizer: the tokenizer.
       text_a: the first text, or its words; see `Tokenizer.encode_words`.
       text_b: the second text, or None.
-      max_seq_length: longer sequences are truncated to this number of tokens.
+      max_seq_length: longest sequence in tokens; longer ones are truncated.
 
     Returns:
-      The ids, the segment ids, the words that have tokens and whose tokens are all in the sequence, and the number of
-      words that lost tokens by truncation.
+      The ids, the segment ids, the words with all their tokens in the sequence, and the number of words that lost
+      tokens by truncation. Words without tokens are omitted.
     """
     segments = [tokenizer.encode_words(text) for text in (text_a, text_b or "")]
     ids = [[number for *_, tokens in segment for number in tokens] for segment in segments]
@@ -85,25 +85,34 @@ def pack_words(
 
 
 def word_vectors(states: np.ndarray, words: Sequence[Word], pooling: str) -> np.ndarray:
-    """Returns the vectors [W, ...] of W words for the states [T, ...] of a sequence; see `config.WORD_POOLINGS`."""
+    """Returns the vectors of words.
+
+    Args:
+      states: [T, ...], the states of the tokens of a sequence.
+      words: W words in the sequence.
+      pooling: one of `config.WORD_POOLINGS`.
+
+    Returns:
+      [W, ...], float32.
+    """
     parts = [states[word.tokens] for word in words]
     vectors = [part[0] if pooling == "first" else part.mean(axis=0) for part in parts]
     return np.array(vectors, np.float32).reshape(len(words), *states.shape[1:])
 
 
 def report_truncated_words(count: int, place: str, max_seq_length: int) -> None:
-    """Prints how many words were left out because of truncation, if any were."""
+    """Prints the number of words that were left out because of truncation, unless it is 0."""
     if count:
         say(f"{place}: {count} words are after the first {max_seq_length} tokens and were left out (--max_seq_length).")
 
 
 def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_file") -> list[TextLine]:
-    """Reads a file with one text or one pair of texts ("a ||| b") per line, and puts the prompt before each.
+    """Reads a file with one text or one pair of texts ("a ||| b") per line.
 
     Args:
       input_file: the file.
       prompt: a text to put before each text, or before the first text of a pair.
-      flag_name: the flag that gave the path, for messages.
+      flag_name: the flag with the path, for messages.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or is JSON or a table.
@@ -126,7 +135,7 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
     Args:
       layers: the text, with commas between the numbers.
       num_hidden_layers: the number of layers of the model.
-      flag_name: the flag that gave the text, for messages.
+      flag_name: the flag with the list, for messages.
 
     Raises:
       InputError: if a part is not a number, or if the model has no such layer.
@@ -140,14 +149,14 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
 
 
 class FrozenEncoder:
-    """A pre-trained encoder that is not trained further. It is built on first use.
+    """A pre-trained encoder that is not trained further. The encoder is built on first use.
 
     Args:
       config: the config of the encoder.
-      init_checkpoint: the checkpoint with its weights.
+      init_checkpoint: the checkpoint with the weights.
       layers: the layers to use, separated by commas: numbers as in `layer_numbers`, or "embeddings" (paper, Table 7).
-      flag_name: the flag that gave `layers`, for messages.
-      strategy: the devices that compute; None for one device.
+      flag_name: the flag with the layers, for messages.
+      strategy: the strategy; None for one device.
       encoder_options: see `BertEncoder`.
 
     Raises:
@@ -175,7 +184,7 @@ class FrozenEncoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of the encoder's config and weights."""
+        """A digest of the config and the weights of the encoder."""
         source = checkpoints.open_checkpoint(self.init_checkpoint)
         digest = hashlib.sha256(self.config.to_json_string().encode())
         for name in sorted(name for name in source.shapes if name.startswith("bert/")):
@@ -184,7 +193,7 @@ class FrozenEncoder:
 
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
-        """The devices that compute."""
+        """The strategy."""
         return self._strategy or strategies.build_strategy(DistributionConfig())
 
     @functools.cached_property
@@ -197,10 +206,10 @@ class FrozenEncoder:
         return encoder
 
     def compiled(self, vectors: VectorConfig | None = None) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
-        """Returns the function that computes the hidden states of the F layers, or a vector of each text.
+        """Returns a function that computes the hidden states of the F layers, or a vector of each text.
 
-        Its argument has input_ids, input_mask and segment_ids [B, T]. Its result is float32 [B, T, F, H] or, with
-        `vectors`, [B, F * H].
+        The function takes a dict with input_ids, input_mask and segment_ids [B, T]. It returns float32 [B, T, F, H] or,
+        with `vectors`, [B, F * H].
         """
         encoder = self.encoder
 
@@ -233,15 +242,16 @@ def extract(
       encoder: the encoder and its layers.
       tokenizer: the tokenizer.
       examples: the texts.
-      max_seq_length: longer sequences are truncated to this number of tokens.
+      max_seq_length: longest sequence in tokens; longer ones are truncated.
       batch_size: number of examples per batch.
-      vectors: how to compute a vector from these layers; None for the activations of each token.
+      vectors: how to compute one vector per example; None for the activations of each token.
       word_pooling: how to compute the vectors of words, one of `config.WORD_POOLINGS`; None for tokens.
 
     Yields:
-      For each example, in order, "linex_index" and either "vector" or, as the original code writes, for each
-      token (including [CLS] and [SEP]) the values of each layer. With `word_pooling`, for each word instead, with the
-      positions "start" and "end" of its characters. All values are rounded to six decimals.
+      A dict for each example, in order, with "linex_index" and "features" or, with `vectors`, "vector". "features"
+      contains the values of each layer for each token, including [CLS] and [SEP], as in the original code. With
+      `word_pooling`, it contains the values for each word, and the positions "start" and "end" of the word's
+      characters. All values are rounded to six decimals.
     """
     run, truncated = encoder.compiled(vectors), 0
     pack = functools.partial(pack_words, tokenizer) if word_pooling else tokenizer.pack
@@ -279,7 +289,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def write_features(path: str, features: Iterator[dict[str, Any]], total: int) -> None:
-    """Writes one JSON object per line. The file appears completely or not at all."""
+    """Writes one JSON object per line. The file appears only when it is complete."""
     with files.replacing(path) as writer, reporting.progress_bar(total, "extract", unit="line") as bar:
         for line in features:
             writer.write(json.dumps(line) + "\n")

@@ -1,9 +1,9 @@
-"""Prints the tokens that a pre-trained model predicts for each [MASK] in a text, or scores of texts.
+"""Prints the tokens that a pre-trained model predicts for each [MASK] in a text, or the scores of texts.
 
 python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth universally [MASK]."
 python -m bert_tf.fill_mask --model=runs/pretraining --score_file=sentences.txt > scores.tsv
 
-Each mask is predicted on its own.
+Each [MASK] is predicted independently of the predictions for other masks.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bert_tf.checkpoints.pretrained import LoadedBert
     from bert_tf.model.heads import MaskedLMHead
 
-# The number of texts of the largest length that are scored together.
+# Number of texts with the largest length to score together. Batches of shorter texts are larger.
 _BATCH_SIZE = 32
 
 
@@ -42,9 +42,9 @@ class SentenceScore:
     """The score of a text by a masked language model (Salazar et al., 2020).
 
     Attributes:
-      pseudo_log_likelihood: the sum over all tokens, except [CLS] and [SEP], of the natural logarithm of the token's
-        probability if only this token is masked.
-      num_tokens: the number of these tokens.
+      pseudo_log_likelihood: the sum of the natural logarithms of the probabilities of all tokens except [CLS] and
+        [SEP]. Each token is predicted with only this token masked.
+      num_tokens: the number of tokens except [CLS] and [SEP].
     """
 
     pseudo_log_likelihood: float
@@ -67,7 +67,7 @@ class FillMask:
       [[Guess(token='be', probability=0.33706289529800415), Guess(token='have', probability=0.13276875019073486)]]
 
     Args:
-      path: see `bert_tf.load_model`. The checkpoint needs a masked-LM head, and its directory a vocab.txt.
+      path: see `bert_tf.load_model`. The checkpoint must have a masked-LM head, and the directory a vocabulary.
       do_lower_case: see `bert_tf.load_model`.
 
     Raises:
@@ -86,7 +86,7 @@ class FillMask:
 
     @classmethod
     def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:
-        """Same as the constructor, for consistency with the estimators."""
+        """Same as the constructor. The other classes of the package also have this method."""
         return cls(path, do_lower_case)
 
     def __repr__(self) -> str:
@@ -107,12 +107,12 @@ class FillMask:
 
         Args:
           text: a text, or a list of texts, each with at least one [MASK].
-          top: the number of guesses for each [MASK]; limited by the number of choices.
+          top: the largest number of guesses for each [MASK].
           targets: the words to choose from, each a single token of the vocabulary; by default all tokens. Probabilities
-            are relative to all tokens.
+            are computed over all tokens.
 
         Returns:
-          A list of guesses for each [MASK], most probable first. For a list of texts, a list of such lists.
+          For each [MASK], a list of guesses, most probable first. For a list of texts, one such result for each text.
 
         Raises:
           InputError: if `text` is not a text, has no [MASK], or has too many tokens for the model; if `top` is below 1;
@@ -213,7 +213,7 @@ def _print_scores(filler: FillMask, lines: Sequence[str]) -> None:
 
 
 def cli() -> None:
-    """Runs the program. Its flags are defined here because a program that uses `FillMask` may have the same flags."""
+    """Runs the program. The flags are defined here, because a program that uses `FillMask` may have the same flags."""
     model = flags.DEFINE_string(
         "model", None, "Directory, checkpoint or Hub name (owner/name) of a model with a masked-LM head."
     )

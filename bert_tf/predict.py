@@ -1,11 +1,11 @@
-"""Answers JSON lines with an exported model, in the same order.
+"""Answers JSON lines with an exported model. The answers are in the order of the lines.
 
     python -m bert_tf.predict --model=exported/qnli < questions.jsonl > answers.jsonl
 
-A line is an object with the fields of the model's signature, or a string if there is only one field. Other fields, such
-as an id, are copied to the answer. A field with the same name as a part of the answer is renamed to given_NAME. If a
-line is blank or can't be used, its answer is {"error": ...}. The other lines are answered, and the program ends with
-exit status 1.
+A line is an object with the inputs of the model as fields, or a string if there is only one input. Other fields, such
+as an id, are copied to the answer. If the answer has a field with the same name, the copy is named given_NAME. If a
+line is blank or can't be used, the answer is {"error": ...}. In this case, the program answers the other lines and ends
+with exit status 1.
 """
 
 import sys

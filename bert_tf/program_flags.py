@@ -1,7 +1,7 @@
-"""Flags of the programs, defined by settings.
+"""Defines the flags of the programs from settings.
 
-The original flags keep their names and defaults. Importing this module does not import TensorFlow, so --help and errors
-in flags are fast. Only programs import it.
+The original flags keep their names and defaults. Only programs import this module. It does not import TensorFlow, so
+--help and errors in flags are fast.
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ class SettingsFlags(Generic[_Settings]):
       kind: the class of the settings.
       omit: names of settings that are not flags of the program.
       only: names of the settings that are flags of the program; by default all.
-      **defaults: maps names of settings to defaults that differ from the settings' own.
+      **defaults: defaults of the flags, by names of settings, if they differ from the defaults of the settings.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class SettingsFlags(Generic[_Settings]):
 
     @property
     def are_present(self) -> bool:
-        """Whether the command line gave one of the flags."""
+        """Whether the command line contains at least one of the flags."""
         return any(flag.present for flag in self._flags.values())
 
     def given(self) -> dict[str, Any]:
-        """Returns the values of the flags, which must have been parsed, by their names."""
+        """Returns the values of the flags by name. The command line must have been parsed."""
         values = {name: flag.value for name, flag in self._flags.items()}
         kinds = settings.flags_of(self._kind)
         for name, value in values.items():
@@ -59,7 +59,10 @@ class SettingsFlags(Generic[_Settings]):
         return values
 
     def config(self, **others: Any) -> _Settings:
-        """Returns the values of the flags, which must have been parsed, with other settings.
+        """Returns the settings from the flags. The command line must have been parsed.
+
+        Args:
+          **others: settings to replace.
 
         Raises:
           InputError: if a value can't be used.
@@ -88,17 +91,18 @@ class ModelSizeFlags:
         self._changes = SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
 
     def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
-        """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
+        """Returns the config of a config file or of the size flags.
 
-        A config file takes precedence over a recipe's size.
+        A config file takes precedence over the size in a recipe. (In the paper, Table 6 varies layers, width and
+        heads.)
 
         Args:
-          config_file: the config that was given.
-          vocab_file: the vocabulary; the size flags need its size.
-          found: the config in the model's directory, used if neither a config nor a size is given.
+          config_file: the config file given by a flag, or None.
+          vocab_file: the vocabulary, required with the size flags.
+          found: the config file in the directory of the model, used if neither a config nor a size is given.
 
         Raises:
-          InputError: if both a config and a size are given, or neither, or the vocabulary is missing.
+          InputError: if both a config and a size are given, if neither is given, or if the vocabulary is missing.
         """
         is_given = self._size.present or self._changes.are_present
         if (config_file or found) and not is_given:
@@ -115,7 +119,7 @@ class ExportFlags:
     """Defines the flags for exporting a model.
 
     Args:
-      is_step: whether the export is a step of the program, which the flag --do_export selects.
+      is_step: whether the export is a step of the program that is selected by the flag --do_export.
     """
 
     def __init__(self, is_step: bool = False) -> None:
@@ -138,10 +142,13 @@ class ExportFlags:
         return self._export_dir.value
 
     def config(self, **more: Any) -> ExportConfig:
-        """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
+        """Returns the settings from the flags. The command line must have been parsed.
+
+        Args:
+          **more: other settings of `ExportConfig`.
 
         Raises:
-          InputError: if the directory is not given or not new.
+          InputError: if the directory is not given, or exists and is not empty.
         """
         files.check_new_directory(self.export_dir, "--export_dir")
         return self._settings.config(**more)

@@ -25,7 +25,7 @@ _MODULES_FILE = "modules.json"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
-# The settings that are read or do not change the vectors, and the accepted values of other settings.
+# Settings that are read, or that do not change the vectors. `_ACCEPTED` has the accepted values of other settings.
 _KNOWN = (
     *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case", "pooling_mode"),
     *("include_prompt", "__version__", "similarity_fn_name", "unpad_inputs"),
@@ -43,17 +43,17 @@ _POOLING_MODES = {
     "pooling_mode_cls_token": "cls",
 }
 
-# The numbers of queries and of vectors that `search` compares at a time.
+# The numbers of queries and vectors that `search` compares at a time.
 _SEARCHED_QUERIES, _SEARCHED_VECTORS = 1024, 4096
 
 
 def check_layers(numbers: Iterable[int], num_layers: int, place: str) -> None:
-    """Raises an InputError if a model of `num_layers` layers lacks a layer; the last layer is also -1.
+    """Raises an InputError if the model does not have one of the layers.
 
     Args:
-      numbers: the layers.
+      numbers: the layers, from 0; negative numbers are counted from the end.
       num_layers: the number of layers of the model.
-      place: the flag or the argument that named the layers.
+      place: the flag or the argument with the layers, for messages.
     """
     for number in numbers:
         if not -num_layers <= number < num_layers:
@@ -68,15 +68,15 @@ class VectorConfig(Settings, frozen=True):
 
     Attributes:
       pooling: "mean" or "max" over all tokens, including [CLS] and [SEP]; "cls": the state of [CLS]; "pooled": the
-        pooler's output, which was trained with next sentence prediction.
+        pooled output, which was trained with next sentence prediction.
       normalize: if True, scale each vector to length 1, so that dot products are cosine similarities.
       layers: the layers whose states are concatenated; 0 is the first layer, -1 the last.
-      truncate_dim: the number of values of a vector that are kept; None for all.
-      truncate_first: whether this is done before vectors are normalised.
+      truncate_dim: the number of values of a vector to keep; None for all.
+      truncate_first: whether vectors are truncated before they are normalised.
       prompt: a text to put before each text.
-      prompts: the names of prompts, and the prompts.
-      include_prompt: if False, pooling leaves out the tokens of the prompt, and [CLS] before them.
-      left_out: the number of these tokens; see `with_prompt`.
+      prompts: pairs of the name of a prompt and the prompt.
+      include_prompt: if False, pooling leaves out [CLS] and the tokens of the prompt.
+      left_out: the number of tokens that pooling leaves out; see `with_prompt`.
 
     Raises:
       InputError: if a value is invalid.
@@ -93,17 +93,26 @@ class VectorConfig(Settings, frozen=True):
     left_out: int = 0
 
     def with_given(self, **given: Any) -> Self:
-        """Returns the settings with the values that are not None. Vectors that you normalise are truncated first."""
+        """Returns the settings with the given values that are not None.
+
+        If `normalize` is given and True, vectors are truncated before they are normalised.
+        """
         given = {name: value for name, value in given.items() if value is not None}
         return self.replace(truncate_first=given.get("normalize", False), **given)
 
     def with_prompt(self, prompt: str, tokenizer: Tokenizer) -> Self:
-        """Returns the settings for texts after a prompt."""
+        """Returns the settings with a prompt, and with the number of tokens that pooling leaves out."""
         tokens = 0 if self.include_prompt or not prompt else 1 + len(tokenizer.encode(prompt))
         return self.replace(prompt=prompt, left_out=tokens)
 
     def check_model(self, num_layers: int, has_pooler: bool, model: str) -> None:
-        """Raises an InputError if a model of `num_layers` layers can't compute the vectors; `model` is its name."""
+        """Raises an InputError if a model can't compute the vectors.
+
+        Args:
+          num_layers: the number of layers of the model.
+          has_pooler: whether the model has a pooler.
+          model: the name of the model, for messages.
+        """
         if self.pooling == "pooled" and not has_pooler:
             raise InputError(f"{model} has no pooler. Use another pooling.", "pooling='pooled'")
         if self.pooling == "pooled" and self.layers != (-1,):
@@ -114,11 +123,11 @@ class VectorConfig(Settings, frozen=True):
         """Returns the vectors of texts.
 
         Args:
-          states: [B, T, H], the hidden states of the tokens; for "pooled", [B, H], the pooler's output.
+          states: [B, T, H], the hidden states of the tokens; for the pooling "pooled", the pooled output [B, H].
           mask: [B, T], 1 for tokens, 0 for padding.
 
         Returns:
-          [B, H], float32.
+          [B, H], or [B, truncate_dim], float32.
         """
         is_pooled = tf.range(tf.shape(mask)[1]) >= self.left_out
         vectors = self._pooled(tf.cast(states, tf.float32), (tf.cast(mask, tf.bool) & is_pooled)[:, :, tf.newaxis])
@@ -140,19 +149,19 @@ class VectorConfig(Settings, frozen=True):
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors [..., H] scaled to length 1. Zeros stay zeros."""
+    """Returns vectors [..., H] scaled to length 1. A zero vector stays zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the k vectors with the largest cosine similarity to each query, by comparing all of them.
+    """Finds the k vectors with the largest cosine similarity to each query. Compares each query with all vectors.
 
-    A part of the corpus is compared at a time, so memory does not depend on its size.
+    The corpus is compared in parts, so memory does not depend on the size of the corpus.
 
     Args:
       queries: [q, H].
       corpus: [n, H], in memory or an `np.memmap`.
-      k: the number of vectors to find, n at most.
+      k: the number of vectors to find; if it is larger than n, all are returned.
 
     Returns:
       The indices in the corpus, int64 [q, k], and the similarities, float32 [q, k], largest first. Vectors with the
@@ -175,7 +184,7 @@ def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
             similarities = unit_queries @ unit_vectors(vectors).T
             indices = np.broadcast_to(begin + np.arange(similarities.shape[1]), similarities.shape)
             best = np.concatenate([best, similarities], axis=1)
-            best, places = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # of equals, the first one
+            best, places = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # if equal, the first one
             found = np.take_along_axis(np.concatenate([found, indices], axis=1), places, axis=1)
         numbers[part], scores[part] = found, best
     return numbers, scores
@@ -187,7 +196,7 @@ class SentenceModel(NamedTuple):
     Attributes:
       path: the directory or the name of the encoder.
       config: how to compute the vectors.
-      max_seq_length: longer sequences are truncated; None if it is not recorded.
+      max_seq_length: longest sequence in tokens; longer ones are truncated. None if it is not recorded.
     """
 
     path: str
@@ -196,14 +205,14 @@ class SentenceModel(NamedTuple):
 
 
 def find(path: str, flag_name: str) -> SentenceModel:
-    """Reads the settings in a directory of sentence-transformers. Other models have the defaults.
+    """Reads the settings in a directory of sentence-transformers. For other models, returns the defaults.
 
     Args:
       path: the directory or the name of a model; see `bert_tf.load_model`.
-      flag_name: the flag or function that got the path, for messages.
+      flag_name: the flag or function with the path, for messages.
 
     Raises:
-      InputError: if the vectors need a module that this project does not have; the message names it.
+      InputError: if this project does not have a module or a setting of the model; the message names it.
     """
     directory = download.local_path(path, flag_name)
     modules = _modules(directory, flag_name)
@@ -236,7 +245,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
 
 
 def copy_settings(directory: str, target: str, flag_name: str) -> None:
-    """Copies the settings of sentence-transformers, if a model's directory has any, to another directory."""
+    """Copies the settings of sentence-transformers from one directory to another, if there are any."""
     modules = _modules(directory, flag_name)
     if not modules:
         return
@@ -248,19 +257,19 @@ def copy_settings(directory: str, target: str, flag_name: str) -> None:
 
 
 def _modules(directory: str, flag_name: str) -> list[dict[str, Any]]:
-    """Reads the modules of a directory of sentence-transformers; of other models there are none."""
+    """Reads the list of modules in a directory of sentence-transformers; empty for other models."""
     path = os.path.join(directory, _MODULES_FILE)
     has_file = files.is_directory(directory) and files.exists(path)
     return json_files.read(path, flag_name, list[dict[str, Any]]) if has_file else []
 
 
 def _path(module: dict[str, Any]) -> str:
-    """Returns the directory of a module in the directory."""
+    """Returns the subdirectory of a module."""
     return str(module.get("path", "")).rstrip("/")
 
 
 def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
-    """Reads the pooling, and whether it includes a prompt, in the config of a pooling module."""
+    """Reads the config of a pooling module. Returns the pooling, and whether it includes the prompt."""
     values = _settings(files.require_file(path, flag_name), flag_name)
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
     poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
@@ -272,10 +281,10 @@ def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
 
 
 def _settings(path: str, flag_name: str) -> dict[str, Any]:
-    """Reads a file of settings; empty if there is none.
+    """Reads a file of settings; empty if there is no file.
 
     Raises:
-      InputError: if it has a setting that may change the vectors, and that this project does not have.
+      InputError: if an unsupported setting may change the vectors.
     """
     values = json_files.read(path, flag_name, dict[str, Any]) if files.exists(path) else {}
     for name, value in values.items():

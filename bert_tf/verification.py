@@ -1,6 +1,6 @@
-"""Compares a converted model with the original model in its own software.
+"""Compares a converted model with the original model, which runs in the library that wrote it.
 
-The original software may run code that the model's files contain. Verify only files that you trust.
+The original library may run code in the files of the model. Verify only files that you trust.
 """
 
 import glob
@@ -27,7 +27,7 @@ from bert_tf.runtime.messages import say, verbosity
 
 VERIFICATION_FILE = "verification.json"
 _MAX_LENGTH = 128
-# The largest rounding error, as a fraction of the largest value, or of 1 if it is smaller.
+# The largest accepted difference, as a fraction of the largest value, or of 1 if the largest value is smaller.
 _TOLERANCE = 2e-5
 
 
@@ -38,7 +38,7 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
       source: the file with the original weights.
       target: the directory of the converted model, to which the results are written.
       texts_file: a file with one text per line.
-      python: the Python of an environment with the original library. A SavedModel needs none.
+      python: the Python interpreter of an environment with the original library; not needed for a SavedModel.
 
     Raises:
       InputError: if a file can't be read, the original model can't be run, or outputs differ by more than rounding.
@@ -76,7 +76,7 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
 
 
 def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tuple[dict[str, np.ndarray], Any]:
-    """Returns the outputs of the original model by name, and the versions of its software."""
+    """Returns the outputs of the original model by name, and the versions of its libraries."""
     with tempfile.TemporaryDirectory() as directory:
         paths = [os.path.join(directory, name) for name in ("inputs.npz", "outputs.npz")]
         np.savez(paths[0], **inputs)
@@ -92,7 +92,7 @@ def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tupl
 
 
 def _outputs(loaded: pretrained.LoadedBert, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns all outputs that a model of these weights may have."""
+    """Returns all outputs, by name, that a model with these weights may have."""
     output, source, ids = loaded.encoder(inputs), loaded.source, inputs["input_ids"]
     states = {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
     states = {name: np.asarray(state) for name, state in states.items() if state is not None}
@@ -115,7 +115,11 @@ def _outputs(loaded: pretrained.LoadedBert, inputs: Mapping[str, np.ndarray]) ->
 
 
 def _compared(old: np.ndarray, new: Mapping[str, np.ndarray], mask: np.ndarray) -> dict[str, Any]:
-    """Compares an output with the most similar one of the same shape, without padding; empty if there is none."""
+    """Compares an output with the most similar new output of the same shape, without padding.
+
+    Returns:
+      The name of the new output and the differences; an empty dict if no new output has this shape.
+    """
     results = []
     for name, array in new.items():
         if old.shape == array.shape:
@@ -131,7 +135,7 @@ def _compared(old: np.ndarray, new: Mapping[str, np.ndarray], mask: np.ndarray) 
 
 
 def _digest(directory: str) -> str:
-    """Returns the SHA-256 of all files in a directory, in the order of their names."""
+    """Returns the SHA-256 digest of all files in a directory, in the order of their names."""
     digest = hashlib.sha256()
     for path in sorted(filter(os.path.isfile, glob.glob(os.path.join(glob.escape(directory), "**"), recursive=True))):
         with open(path, "rb") as reader:

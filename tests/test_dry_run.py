@@ -373,7 +373,7 @@ def test_the_devices_share_a_batch(files, tmp_path):
     assert "error: --train_batch_size is 32. Use a multiple of the 5 replicas." in output
     command = f"{CLASSIFY} {TABLE} --use_tpu --tpu_name=slice"
     output = dry_run(command.format(d=files, out=tmp_path / "out").split(), files, tmp_path, expect=1)
-    assert "--tpu_name: the TPU 'slice' has 1 hosts, or its host is another machine." in output
+    assert "--tpu_name: the TPU 'slice' has several hosts, or its host is another machine." in output
 
 
 def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):

@@ -1,12 +1,14 @@
 """Reads, restores and saves weights, and manages the other files of a run directory.
 
-Imports only from lower layers: `runtime`, `config`, `text`, `model` and `encoder`. `features`,
-`training` and everything above may import it. It offers the functions listed in `__all__`, and:
+This package imports only from lower layers, such as `runtime`, `config`, `text`, `model`, `encoder` and `optimization`.
+`features`, `training` and higher layers may import it. It exports the functions in `__all__`. Its modules:
 
 - `reading`: opens a checkpoint of any supported format.
 - `restoring`: restores a checkpoint into a model.
 - `download`: finds models by name on the Hugging Face Hub, and in zip files.
-- `variable_names`: translates the variable names of Hugging Face and Model Garden.
+- `variable_names`: translates the variable names of Hugging Face.
+- `class_names`: matches the rows of output layers by class name.
+- `new_tokens`: adds embeddings of new tokens to a model.
 - `legacy`: reads the files of PyTorch, Keras 2, TensorFlow Hub and KerasHub.
 - `saver`: writes checkpoints in the original format, finds the newest complete one, and removes old ones.
 - `run_directory`: writes and reads the settings of a run, and finds the directory of its best checkpoint.

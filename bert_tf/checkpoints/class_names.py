@@ -1,7 +1,7 @@
-"""Output layers of fine-tuned models: the names of their classes, and how rows are matched by name.
+"""Names of the classes of output layers, and matching of output rows by class name.
 
-Models of the same classes may number the rows of their output layers differently. When a fine-tuned output layer is
-reused, each class of the task must therefore get the row with its name.
+Two models with the same classes may have them in a different order. If a fine-tuned output layer is reused, each class
+of the task must therefore get the row with the same class name.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
-# The variables of a fine-tuned output layer. SQuAD's have a different path.
+# Pattern of the variables of a fine-tuned output layer. SQuAD and models with several heads have other paths.
 HEAD_VARIABLES = r"(cls/squad/|heads/.*/)?output_(weights|bias)"
 HF_CONFIG_FILE = "config.json"
-# The name of the tagging task in run.json, where the labels are entity types.
+# The name of the tagging task in run.json. The labels of this task are entity types.
 TAGGING = "ner"
 
-# The names that Hugging Face gives to unnamed classes.
+# Hugging Face's names for unnamed classes.
 _GENERIC_NAME = r"LABEL_\d+"
 
 
@@ -35,15 +35,15 @@ class _HfConfig(TypedDict, total=False):
 
 
 def tag_classes(labels: Sequence[str], is_plain: bool = False) -> tuple[str, ...]:
-    """Returns the classes of a tagging model: the labels themselves if plain, or else the IOB2 tags of their types."""
+    """Returns the classes of a tagging model: the labels if they are plain tags, or else the IOB2 tags of the types."""
     return tuple(labels) if is_plain else ("O", *(f"{prefix}-{kind}" for kind in labels for prefix in "BI"))
 
 
 def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
-    """Returns the names of an output layer's rows, from the run directory or Hugging Face's `config.json`.
+    """Returns the class names of an output layer, from the run directory or Hugging Face's `config.json`.
 
     Returns:
-      The names in the order of the rows; None if none are recorded, as for a regression.
+      The names in the order of the rows; None if no names are recorded, for example in a regression.
     """
     if source.kind != "hf":
         settings = run_directory.recorded(source.path)
@@ -57,19 +57,26 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
 
 
 def recorded_scale(run: Mapping[str, Any]) -> tuple[float, float]:
-    """Returns the mean and the standard deviation by which a run standardised its scores; 0 and 1 for other runs."""
+    """Returns the mean and the standard deviation that a run used to standardise scores; by default 0 and 1."""
     mean, deviation = run.get("target_scale", (0.0, 1.0))
     return mean, deviation
 
 
 def rescaled(name: str, array: np.ndarray, before: tuple[float, float], after: tuple[float, float]) -> np.ndarray:
-    """Returns the weights or the bias of a regression's output layer for scores with another mean and deviation."""
+    """Converts the output layer of a regression from one scale of the scores to another.
+
+    Args:
+      name: "output_weights" or "output_bias".
+      array: the value of this variable.
+      before: mean and standard deviation of the old scale.
+      after: mean and standard deviation of the new scale.
+    """
     shift = (before[0] - after[0]) / after[1] if name == "output_bias" else 0.0
     return array * np.float32(before[1] / after[1]) + np.float32(shift)
 
 
 def hf_config(source: CheckpointSource) -> dict[str, Any]:
-    """Returns the content of Hugging Face's `config.json` next to a checkpoint; empty if there is none."""
+    """Returns the content of Hugging Face's `config.json` in the directory of a checkpoint; empty if there is none."""
     path = os.path.join(run_directory.directory_of_checkpoint(source.path), HF_CONFIG_FILE)
     return json_files.read(path, "--init_checkpoint", _HfConfig) if files.exists(path) else {}
 
@@ -81,23 +88,23 @@ def with_classes(
     flag_name: str = "--init_checkpoint",
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> CheckpointSource:
-    """Returns a checkpoint with its output layer's rows in the model's order, and prints that the layer is reused.
+    """Returns a checkpoint whose output rows are in the order of the model. Reports that the layer is reused.
 
     Args:
       source: the checkpoint.
-      variables: maps released names to the model's variables.
-      classes: the names of the rows of the model's output layer; None if they have none.
-      flag_name: the flag that gave the checkpoint, for messages.
-      scale: mean and deviation of the model's scores, for a regression.
+      variables: maps released names to the variables of the model.
+      classes: the class names of the model, in the order of the rows; None if they have no names.
+      flag_name: the flag with the checkpoint, for messages.
+      scale: for a regression, mean and standard deviation of the model's scores.
 
     Raises:
-      InputError: if the output layers have different sizes, or classes with different names.
+      InputError: if the output layers have different sizes or different class names.
     """
     weights = next((name for name in ("output_weights", "cls/squad/output_weights") if name in variables), "")
     if weights not in source.shapes:
         return source
     names, rows, needed = recorded_classes(source), source.shapes[weights][0], variables[weights].shape[0]
-    if classes is None or (names is not None and rows == 1):  # a score and the ends of an answer have no class names
+    if classes is None or (names is not None and rows == 1):  # regression and SQuAD have no class names
         names = None
     order = range(rows) if names is None else _places(classes, names)
     if rows != needed or order is None or len(order) != rows:
@@ -121,9 +128,10 @@ def with_classes(
 
 
 def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """Returns the index of each wanted name; None if the names differ.
+    """Returns the index in `names` of each wanted name; None if the names differ.
 
-    If the result is unique, case is ignored, and so is the spelling of tags: "PER_B" is "B-PER", and "B" is "B-_".
+    If there is no exact match, names are compared without case, then without the spelling of tags ("PER_B" equals
+    "B-PER"). A comparison counts only if it gives each name a different index.
     """
     for key in (str, str.casefold, lambda name: sorted(filter(None, re.split("[-_./:|]", name.casefold())))):
         places = {str(key(name)): place for place, name in enumerate(names)}

@@ -1,7 +1,7 @@
-"""Finds a model by its name on the Hugging Face Hub, or in a zip file, and keeps a local copy.
+"""Downloads models from the Hugging Face Hub, and unpacks models in zip files.
 
-The copies are in the cache of `huggingface_hub`: HF_HOME moves it, HF_HUB_OFFLINE=1 turns the network off, and HF_TOKEN
-gives access to repositories that need a login.
+Local copies are stored in the cache of `huggingface_hub`. The environment variable HF_HOME moves the cache.
+HF_HUB_OFFLINE=1 disables the network. HF_TOKEN gives access to repositories that need a login.
 """
 
 import functools
@@ -21,9 +21,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
 SAFETENSORS_FILE = "model.safetensors"
-# The files of weights in Hugging Face's format. Only the first one that a repository has is downloaded.
+# Files of weights in Hugging Face's format. Only the first file that a repository contains is downloaded.
 _WHOLE_FILES = (SAFETENSORS_FILE, "tf_model.h5", "pytorch_model.bin")
-# With the indexes of weights that are split into several files.
+# The same files, and the indexes of weights that are split into several files.
 WEIGHTS_FILES = tuple(name + index for name in _WHOLE_FILES for index in ("", ".index.json"))
 CONFIG_FILES = ("bert_config.json", "config.json")
 
@@ -34,9 +34,9 @@ _DOWNLOADED = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
 )
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# Endings of files or prefixes, which are not Hub names even if they look like owner/name.
+# Endings of files and checkpoint prefixes. Such paths are never Hub names, even if they have the form owner/name.
 _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|pt|pth|h5|pb|json|txt)$")
-# The files of a model in a zip file, and the size to which they may be unpacked.
+# The files of a model in a zip file, and their largest unpacked size.
 _MODEL_FILE = re.compile(
     r"(\.(json|txt|index|meta|safetensors|h5|bin|pt|pth|pb)|\.data-\d{5}-of-\d{5}|(^|/)checkpoint)$"
 )
@@ -50,16 +50,16 @@ _CHUNK = 1 << 20
 def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
     """Returns a local path or a `gs://` URL. Downloads or unpacks the model if necessary.
 
-    The newest version of a repository is looked up once per process, so that all parts of a run read the same one.
+    The newest version of a repository is looked up once per process, so that all parts of a run read the same version.
 
     Args:
       path: one of the following.
 
         - `owner/name`, unless the path exists locally: a repository on the Hugging Face Hub.
         - `hf://owner/name` or `hf://owner/name@revision`: the same. The revision is a branch, a tag or a commit.
-        - A zip file or its `https://` URL, such as the released ones.
+        - A zip file or the `https://` URL of a zip file, such as the released ones.
         - Any other path or `gs://` URL, which is returned unchanged.
-      flag_name: the flag that gave the path, for messages.
+      flag_name: the flag with the path, for messages.
 
     Raises:
       InputError: if the repository or the revision can't be read or has no weights, or if the zip file is damaged
@@ -85,7 +85,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
 
 @functools.cache
 def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
-    # Imported here, because most runs read local files.
+    # Imported here, because most runs read local files and do not need it.
     import huggingface_hub
 
     where = f"{flag_name}: {name}" + (f"@{revision}" if revision else "")
@@ -102,7 +102,7 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reason why a repository can't be downloaded, and what to do."""
+    """Returns a message with the reason why a repository can't be downloaded, and advice."""
     cause = error.__cause__ or error
     status = getattr(getattr(cause, "response", None), "status_code", None)
     if status in (401, 403, 404):
@@ -117,17 +117,17 @@ def _reason(error: Exception) -> str:
 
 
 def _unpacked(path: str, identity: str, flag_name: str) -> str:
-    """Returns the directory with the model of a zip file. Downloads and unpacks the file if it is not in the cache.
+    """Returns the directory with an unpacked model. Downloads and unpacks the zip file if it is not in the cache.
 
     Args:
       path: the file or its URL.
-      identity: a text that identifies the file's content.
-      flag_name: the flag that gave the path, for messages.
+      identity: a text that identifies the content of the file.
+      flag_name: the flag with the path, for messages.
     """
     from huggingface_hub import cached_assets_path, constants
 
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    # Keep the file's own name, because the casing is checked by the names of the released models.
+    # Keep the name of the file, because the casing is checked by the names of the released models.
     name = posixpath.basename(path.partition("?")[0]).removesuffix(".zip")
     target = os.path.join(cached_assets_path("bert_tf", "zip"), key, name)
     where = f"{flag_name}: {path}"
@@ -147,16 +147,16 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise InputError(f"{where}: damaged, or not a zip file ({error}). Download it again.") from None
         except OSError:
-            if not os.path.exists(target):  # otherwise another process was faster
+            if not os.path.exists(target):  # otherwise another process has unpacked the file
                 raise
     return _directory_with_config(target, where)
 
 
 def _members(archive: zipfile.ZipFile, where: str) -> list[zipfile.ZipInfo]:
-    """Returns the files of a model in an archive. Other files are not unpacked.
+    """Returns the model files in an archive. Other files are not unpacked.
 
     Raises:
-      InputError: if the archive has links or paths outside of itself, or if the files are too large.
+      InputError: if the archive contains links or paths outside of the archive, or if the files are too large.
     """
     for member in archive.infolist():
         parts = member.filename.split("/")
@@ -193,7 +193,7 @@ def _directory_with_config(root: str, where: str) -> str:
     """Returns the directory below `root` that contains the config of a model.
 
     Raises:
-      InputError: if there is none, or more than one.
+      InputError: if no directory, or more than one, contains a config.
     """
     found = [directory for directory, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Embeddings of tokens that are added to a model."""
+"""Adds embeddings of new tokens to a model."""
 
 import os
 
@@ -14,19 +14,20 @@ _TABLE, _BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 def add_embeddings(
     weights: dict[str, np.ndarray], config: BertConfig, tokenizer: Tokenizer, directory: str, method: str
 ) -> BertConfig:
-    """Adds the embeddings of new tokens to the weights of a model, and their biases in the masked-LM head.
+    """Adds the embeddings and the masked-LM biases of new tokens to the weights of a model.
 
-    The table keeps its size if it has enough unused embeddings at its end.
+    If the embedding table has enough unused rows at the end, its size does not change.
 
     Args:
       weights: maps released names to arrays; changed in place.
       config: the model's config.
       tokenizer: the model's tokenizer, without the new tokens.
       directory: the directory with the vocabulary and the settings of the new tokenizer.
-      method: "mean" of the embeddings of the tokens that a new token's text was split into, or "random".
+      method: "mean" uses the mean embedding of the tokens that the old tokenizer splits the new token into; "random"
+        draws from the initializer's distribution.
 
     Returns:
-      The model's config with the new tokens.
+      The config with the new vocabulary size.
     """
     vocab = Tokenizer(os.path.join(directory, VOCAB_FILE), **tokenizer.rules).vocab
     size = max(config.vocab_size, len(vocab))

@@ -35,9 +35,9 @@ class LoadedBert:
 
     Attributes:
       encoder: takes input_ids [B, T] (and input_mask, segment_ids) as arrays or tensors; see `BertEncoder`.
-      tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's directory.
-      config: the encoder's config.
-      source: the checkpoint, which may contain more than the encoder.
+      tokenizer: the tokenizer; None if there is no vocabulary in the directory of the checkpoint.
+      config: the config of the encoder.
+      source: the checkpoint, which may contain other tensors too.
     """
 
     encoder: BertEncoder
@@ -46,10 +46,12 @@ class LoadedBert:
     source: checkpoints.CheckpointSource
 
     def masked_lm(self, flag_name: str) -> MaskedLMHead | None:
-        """Loads the masked-LM head, which also uses the encoder's embedding table; None if the checkpoint has none.
+        """Loads the masked-LM head. Returns None if the checkpoint has no such head.
+
+        Pass `encoder.embedding_table` to each call of the head.
 
         Args:
-          flag_name: the flag that gave the checkpoint, for messages.
+          flag_name: the flag with the checkpoint, for messages.
 
         Raises:
           InputError: if a part of the head is missing or has a different size.
@@ -69,11 +71,11 @@ class LoadedBert:
 
         Args:
           *texts: a text becomes [CLS] A [SEP]; a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
-            texts and pairs. A dict is the tokenizer's output, and `max_seq_length` is then ignored.
-          max_seq_length: longer sequences are truncated as in fine-tuning; by default the model's maximum.
+            texts and pairs; a dict is the output of the tokenizer, for which `max_seq_length` is ignored.
+          max_seq_length: longest sequence in tokens; longer ones are truncated. Default: the maximum of the model.
 
         Returns:
-          The encoder's output. T is the length of the longest sequence.
+          The output of the encoder. T is the length of the longest sequence.
 
         Raises:
           InputError: if an input is not a text, there is no vocabulary, or the model has too few positions.
@@ -99,11 +101,11 @@ def load_model(
       path: a directory or a checkpoint prefix, in the format of the original code, Hugging Face, Model Garden or this
         project, with bert_config.json (or config.json) and vocab.txt in the same directory. Or a repository on the
         Hugging Face Hub (`owner/name` or `hf://owner/name@revision`), or a released zip file or its URL.
-      do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
-        derived from the letters in the vocabulary.
-      dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Keras's names "mixed_bfloat16" and
+      do_lower_case: the casing of the tokenizer. By default, it is read from the settings of the run or the tokenizer,
+        or derived from the vocabulary.
+      dtype: the dtype of matrix multiplications: "float32", "bfloat16" or "float16". Keras's names "mixed_bfloat16" and
         "mixed_float16" are also accepted. The default is Keras's global policy.
-      caller: the function or flag that gave the path, for messages.
+      caller: the function or flag with the path, for messages.
 
     Returns:
       The encoder, its tokenizer, its config and the checkpoint.
@@ -123,12 +125,12 @@ def load_model(
 def find_model(
     path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None
 ) -> tuple[str, BertConfig, Tokenizer | None]:
-    """Finds a model's checkpoint (prefix or file), config and tokenizer. For the arguments see `load_model`.
+    """Finds the checkpoint (prefix or file), the config and the tokenizer of a model.
 
     Args:
-      path: a directory, a checkpoint prefix or a name.
-      flag_name: the flag or function that got the path, for messages.
-      do_lower_case: the tokenizer's casing.
+      path: see `load_model`.
+      flag_name: the flag or function with the path, for messages.
+      do_lower_case: see `load_model`.
 
     Raises:
       InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
@@ -143,10 +145,10 @@ def find_model(
 
 
 def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: str) -> Tokenizer:
-    """Returns a model's tokenizer.
+    """Returns the tokenizer if there is one.
 
     Raises:
-      InputError: if there is none.
+      InputError: if `tokenizer` is None.
     """
     if tokenizer is None:
         raise InputError(
@@ -164,10 +166,10 @@ def tokenizer_of(
     """Returns the tokenizer of a model.
 
     Args:
-      directory: the directory of the model; None for a model that has none yet.
-      config: the model's config.
+      directory: the directory of the model; None for a new model.
+      config: the config of the model.
       vocab_file: the vocabulary.
-      do_lower_case: the casing; by default the model's, see `find_rules`.
+      do_lower_case: the casing; by default the casing of the model, see `find_rules`.
 
     Raises:
       InputError: if the vocabulary can't be used, or does not match the config, the model or the casing.
@@ -182,7 +184,7 @@ class FoundFiles(NamedTuple):
     """The files of the model that a run starts from or resumes.
 
     Attributes:
-      directory: the model's directory; None if there is none or it is not needed.
+      directory: the directory of the model; None if there is none or it is not needed.
       config_file: the config; None if it is neither given nor in the directory.
       vocab_file: the vocabulary; None if it is neither given nor in the directory.
     """
@@ -197,7 +199,8 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
 
     Args:
       model: the given files.
-      output_dir: the run directory, or "". It has the model if the run has started or there is no `init_checkpoint`.
+      output_dir: the run directory, or "". The model is in this directory if the run has started, or if there is no
+        `init_checkpoint`.
 
     Raises:
       InputError: if `init_checkpoint` is needed but doesn't exist.
@@ -215,20 +218,20 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
 
 
 def model_directory(found: FoundFiles, init_checkpoint: str | None) -> str | None:
-    """Returns the directory of the model that a run starts from or resumes; None if there is no such model yet."""
+    """Returns the directory of the model that a run starts from or resumes; None for a new model."""
     has_begun = found.directory and saver.latest_checkpoint(run_directory.evaluated_directory(found.directory))
     return found.directory if init_checkpoint or has_begun else None
 
 
 def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
-    """Reads the config of the model that a run starts from or resumes, and creates its tokenizer.
+    """Returns the config and the tokenizer of the model that a run starts from or resumes.
 
     Args:
       model: the given files.
       output_dir: the run directory; see `find_files`.
 
     Raises:
-      InputError: if a file is neither given nor in the model's directory, or the files do not match each other.
+      InputError: if a file is neither given nor in the directory of the model, or the files do not match each other.
     """
     found = find_files(model, output_dir)
     why = f"there is no such file in {found.directory}" if found.directory else "--init_checkpoint is not given"
@@ -248,12 +251,12 @@ def restored_encoder(
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
     """Builds an encoder and restores a checkpoint into it.
 
-    It is left-to-right if the checkpoint's encoder was, and has a pooler if the checkpoint has one.
+    The encoder is left-to-right if the encoder in the checkpoint was, and has a pooler if the checkpoint has one.
 
     Args:
       config: the config of the encoder.
-      source: the checkpoint; its heads are ignored.
-      flag_name: the flag that gave the checkpoint, for messages.
+      source: the checkpoint. Heads are ignored.
+      flag_name: the flag with the checkpoint, for messages.
       encoder_options: see `BertEncoder`.
 
     Returns:
@@ -262,7 +265,7 @@ def restored_encoder(
     Raises:
       InputError: if the config and the checkpoint do not match.
     """
-    # Without a seed, the encoder would draw a random number and so change the initial weights of later layers.
+    # Without a seed, the encoder would draw a random number, which would change the initial weights of later layers.
     options = {"seed": 0, "use_pooler": checkpoints.has_pooler(source)} | encoder_options
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)
@@ -282,7 +285,7 @@ def find_config(directory: str, flag_name: str) -> str:
 
 
 def find_vocabulary(directory: str) -> str | None:
-    """Finds the vocabulary in a directory: vocab.txt, or else Hugging Face's tokenizer.json; None without both."""
+    """Finds the vocabulary in a directory: vocab.txt, or else Hugging Face's tokenizer.json. None if there is none."""
     return _first_of((run_directory.VOCAB_FILE, TOKENIZER_JSON), directory)
 
 
@@ -294,11 +297,11 @@ def tokenizer_records(directory: str | None, vocab_file: str) -> list[tuple[str,
     """Returns the records of a model's tokenizer, for `find_rules`.
 
     Args:
-      directory: the directory of the model; None for a model that has none yet.
+      directory: the directory of the model; None for a new model.
       vocab_file: the vocabulary to use with the model.
 
     Raises:
-      InputError: if the vocabulary gives different ids to the tokens of the model's own vocabulary.
+      InputError: if the ids of tokens differ from the ids in the vocabulary in the model's directory.
     """
     if directory is None:
         return []

@@ -1,7 +1,7 @@
 """Opens checkpoints in the original format and in the formats of Hugging Face, Model Garden, Keras and KerasHub.
 
 Training runs write the original format: a TensorFlow bundle with the released variable names, `global_step` and the
-optimizer's slots. The original code can therefore load their checkpoints.
+optimizer's slots. The original code can load such checkpoints.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say_once
 
-# The checksum of all other bytes, in the header of the safetensors files that this project writes.
+# In the header of the safetensors files that this project writes: the checksum of all other bytes.
 _CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _INDEX = ".index.json"
 
 
 def with_checksum(data: bytes) -> bytes:
-    """Returns the content of a safetensors file with its checksum, which `write_hf` has made room for."""
+    """Inserts the checksum into the content of a safetensors file. `write_hf` provides a placeholder for it."""
     start, end = _CRC.search(data).span(1)
     return data[:start] + _checksum(data, start, end) + data[end:]
 
@@ -49,7 +49,7 @@ class CheckpointSource:
         Face's format describes the model.
       shapes: maps released names to shapes, for every tensor that has a released name.
       read: returns the tensor with a released name.
-      ignored: stored names of the tensors that are ignored on purpose.
+      ignored: stored names of the tensors that are intentionally not used.
     """
 
     path: str
@@ -60,13 +60,13 @@ class CheckpointSource:
 
 
 def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_checkpoint") -> CheckpointSource:
-    """Opens a checkpoint and recognises its format.
+    """Opens a checkpoint in any supported format.
 
     Args:
       path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a directory
         with one of `download.WEIGHTS_FILES` or `saved_model.pb`, one of these files, or a name for
         `download.local_path`.
-      flag_name: the flag that gave the path, for messages.
+      flag_name: the flag with the path, for messages.
 
     Raises:
       InputError: if there is no checkpoint, it can't be read, or it is not a BERT model.
@@ -84,10 +84,10 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     """Finds the checkpoint prefix or the file with the weights for a path or a name.
 
-    In a directory, this is the first of the following that exists:
+    In a directory, the first of the following is used:
 
-    1. The checkpoint with which a run is evaluated: the best one on the dev set if the run kept it, or else the newest
-       one. If the directory contains several trials, the best trial's.
+    1. The checkpoint with which a run is evaluated: the best checkpoint on the dev set if the run kept it, or else the
+       newest checkpoint. If the directory contains several trials, the checkpoint of the best trial.
     2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
     3. The only TensorFlow checkpoint in the directory.
     4. The other `download.WEIGHTS_FILES`, the weights of a KerasHub preset, or `saved_model.pb`.
@@ -126,7 +126,7 @@ def _find_in_directory(directory: str, flag_name: str) -> str:
 
 
 def _opener(path: str) -> Callable[[str, str], tuple[Shapes, ReadTensor]] | None:
-    """Returns the function that opens a file with weights or an index of such files; None for other names."""
+    """Returns the function that opens a file of weights; None for other files. An index has the suffix of its files."""
     if os.path.basename(path) == saved_model.SAVED_MODEL_FILE:
         return saved_model.open_saved_model
     if path.endswith(".weights.h5"):
@@ -152,7 +152,7 @@ def _open_files(path: str, flag_name: str) -> CheckpointSource:
 
 
 def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, where: str) -> CheckpointSource:
-    """Returns a checkpoint with released names and shapes, and prints which trained tensors are not used.
+    """Returns a checkpoint with released names and shapes. Reports trained tensors that are not used.
 
     Args:
       path: see `CheckpointSource`.
@@ -172,7 +172,7 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
         if saved_model.architecture(path, shapes, stored, where) == "BertForQuestionAnswering":
             stored = {re.sub("^output_", "cls/squad/output_", name): stored[name] for name in stored}
     elif "predictions/transform/" in stored.get("output_weights", ""):
-        # Without a signature, a tagger and a question-answering model have the same variables.
+        # Without a signature, taggers and question-answering models can't be distinguished by their variables.
         unused += [stored.pop(name) for name in [*stored] if name.startswith("output_")]
     if unused:
         say_once(f"{path}: not used: {', '.join(unused)}.")
@@ -223,10 +223,10 @@ class _ShardsFile(TypedDict):
 
 
 def _shards(path: str, flag_name: str) -> list[str]:
-    """Returns the files of a model: the file itself, or those listed in an index.
+    """Returns the files of weights: the file itself, or the files listed in an index.
 
     Raises:
-      InputError: if a listed file is missing, has another format, or is not in the index's directory.
+      InputError: if a listed file is missing, has another format, or is not in the directory of the index.
     """
     if not path.endswith(_INDEX):
         return [path]

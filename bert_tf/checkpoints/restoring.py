@@ -33,7 +33,7 @@ class RestoreSummary:
       source: path of the checkpoint.
       matched: names of the restored variables.
       fresh: names of the variables that keep their initial values.
-      ignored: names of the checkpoint's tensors that were ignored on purpose.
+      ignored: names of the tensors in the checkpoint that were intentionally not used.
     """
 
     source: str
@@ -69,14 +69,14 @@ def restore(
       source: the checkpoint, or a path for `open_checkpoint`.
       may_be_new: pattern of the variables that the checkpoint may lack.
       may_be_ignored: pattern of the tensors that the model may lack.
-      flag_name: the flag that gave the checkpoint, for messages.
+      flag_name: the flag with the checkpoint, for messages.
 
     Returns:
       A summary of the restored variables.
 
     Raises:
-      InputError: if other variables or tensors are missing, or if shapes differ; the message names all of them.
-        No variable is changed in this case.
+      InputError: if other variables or tensors are missing, or if shapes differ; the message lists the differences. No
+        variable is changed in this case. Also if a tensor has values that are not finite.
     """
     if not isinstance(source, CheckpointSource):
         source = open_checkpoint(source, flag_name)
@@ -94,14 +94,14 @@ def restore(
 
 
 def has_pooler(source: CheckpointSource) -> bool:
-    """Returns whether a checkpoint has a pooler. Models trained without one, such as taggers, may lack it."""
+    """Returns True if a checkpoint has a pooler. Some models, such as taggers, may have none."""
     return any(name.startswith(POOLER) for name in source.shapes)
 
 
 def _check_shapes(
     source: CheckpointSource, expected: Shapes, may_be_new: str, may_be_ignored: str, flag_name: str
 ) -> None:
-    """Raises an InputError if the names or shapes of a model differ from those in a checkpoint."""
+    """Raises an InputError if the names or shapes of a model and a checkpoint differ."""
     found, mismatches = source.shapes, []
     for name in dict.fromkeys((*expected, *found)):
         if name not in found:

@@ -1,4 +1,4 @@
-"""The files in a run directory that are needed to repeat, resume and use the run."""
+"""Writes and reads the files in a run directory that are needed to repeat, resume and use the run."""
 
 import hashlib
 import importlib.metadata
@@ -23,19 +23,19 @@ CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"
 # The classes of a fine-tuned model, in the order of their ids.
 LABELS_FILE = "labels.json"
-# The prediction settings that were tuned on the dev set.
+# Prediction settings that were tuned on the dev set.
 TUNED_FILE = "tuned.json"
-# The directory of the checkpoint with the best dev score, if the run keeps it.
+# Directory of the checkpoint with the best dev score, if the run keeps it.
 BEST_DIRECTORY = "best"
-# Runs with different hyperparameters; only the best one is used later.
+# Directory of runs with different hyperparameters. Only the best run is used later.
 TRIALS_DIRECTORY = "trials"
 
 _PACKAGES = ("keras", "tensorflow-text", "numpy")
-# The format of RUN_FILE.
+# Version of the format of RUN_FILE.
 _FORMAT = 2
 
 
-# Settings of how files are read, which may differ between training and prediction.
+# Settings for reading files. They may differ between training and prediction.
 _OF_READING = {"max_seq_length", "doc_stride", "max_query_length", "long_documents", "text_column", "label_column"}
 
 
@@ -59,19 +59,19 @@ def prepare(
     allow_changed_settings: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Writes a run's settings to its directory. If the run is resumed, first compares them with the recorded ones.
+    """Writes the settings of a run to the run directory. If the run is resumed, compares the settings first.
 
     Args:
       output_dir: the run directory; created if it doesn't exist.
-      config: the model's config.
+      config: the config of the model.
       vocab_file: the vocabulary; "" if unknown.
-      flags: the values of all flags of the program, which are recorded but not compared.
+      flags: the values of all flags of the program. They are recorded but not compared.
       resume_settings: the settings that must stay the same when the run is resumed: flags that influence the weights,
         and the data.
       rules: the rules of the tokenizer, if known.
-      devices: the devices, which are recorded. If they change, a warning is printed. See `strategies.devices`.
-      allow_changed_settings: resume even if settings have changed.
-      dry_run: only compare the settings, and write nothing.
+      devices: the devices; see `strategies.devices`. They are recorded. If they change, a warning is printed.
+      allow_changed_settings: if True, resume even if settings have changed.
+      dry_run: if True, only compare the settings; write nothing.
 
     Raises:
       InputError: if another process is training in the directory, or if there is a checkpoint to resume from and
@@ -86,7 +86,7 @@ def prepare(
         before = recorded(output_dir)
         start = resume_settings.get("init_checkpoint")
         if start and before.get("init_checkpoint") == files.resolved(start):
-            # It may have been deleted, because a run needs it only at the start. Then only its name can be compared.
+            # A run needs the checkpoint only at the start, so it may have been deleted. Compare only the path.
             resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changed_settings:
             _refuse_differences(
@@ -111,7 +111,7 @@ def prepare(
             "resume_settings": resume_settings,
             **({"tokenizer": tokenizer_record(vocab_file, rules or {})} if vocab_file else {}),
             "devices": devices,
-            # The build of TensorFlow for TPUs has another package name.
+            # Read from the module, because the build of TensorFlow for TPUs has another package name.
             "versions": {"python": sys.version.split()[0], "bert-tf": __version__, "tensorflow": tf.__version__}
             | {package: importlib.metadata.version(package) for package in _PACKAGES},
             "git_commit": git_commit(),
@@ -120,7 +120,7 @@ def prepare(
 
 
 def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the resume settings, and the settings of model and vocabulary. For the arguments see `prepare`."""
+    """Returns the resume settings, the config and the digest of the vocabulary. For the arguments, see `prepare`."""
     return {
         "bert_config": config.to_dict(),
         **resume_settings,
@@ -129,19 +129,18 @@ def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[s
 
 
 def check_trained_with(directory: str, settings: Mapping[str, Any], kind: str = "task", advice: str = "") -> None:
-    """Checks that the model in a directory was trained with these settings, before it evaluates or predicts.
+    """Checks before evaluation or prediction that the model in a directory was trained with the given settings.
 
-    Settings of how a file is read may differ. A note is printed if they do.
+    Settings for reading files may differ. If they do, a note is printed.
 
     Args:
       directory: a run directory. For other directories, nothing is checked.
-      settings: the settings to compare. Those that the run does not record are ignored.
-      kind: the setting that only runs of the expected type record: "task" for fine-tuning, "objective" for
-        pre-training.
-      advice: added to the error.
+      settings: the settings to compare. Settings that the run does not record are ignored.
+      kind: a setting that only runs of the expected type record: "task" for fine-tuning, "objective" for pre-training.
+      advice: a text to add to the error message.
 
     Raises:
-      InputError: if it was trained with other settings; the message names the differences.
+      InputError: if the model was trained with other settings; the message lists the differences.
     """
     trained = recorded(directory)
     if kind in trained:
@@ -205,17 +204,17 @@ def read(output_dir: str) -> dict[str, Any]:
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
-    """Returns the resume settings of the run that a checkpoint belongs to; empty if it belongs to none.
+    """Returns the resume settings of the run that wrote a checkpoint; empty for other checkpoints.
 
     Args:
-      checkpoint: a run directory, its subdirectory with the best checkpoint, or a checkpoint prefix in one of these.
+      checkpoint: a run directory, its subdirectory with the best checkpoint, or a checkpoint prefix in one of them.
     """
     directory = directory_of_checkpoint(checkpoint)
     return read(directory)["resume_settings"] if files.exists(os.path.join(directory, RUN_FILE)) else {}
 
 
 def recorded_tokenizer(directory: str) -> dict[str, Any]:
-    """Returns the record of a run's tokenizer (see `tokenizer_record`), empty if the directory has no run."""
+    """Returns the record of the tokenizer (see `tokenizer_record`); empty if the directory is not a run directory."""
     path = os.path.join(directory, RUN_FILE)
     if not files.exists(path):
         return {}
@@ -225,7 +224,7 @@ def recorded_tokenizer(directory: str) -> dict[str, Any]:
 
 
 def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
-    """Returns the BiLSTM's config if the run of a checkpoint trained one; otherwise None.
+    """Returns the config of the BiLSTM if the run that wrote a checkpoint trained one; otherwise None.
 
     Args:
       checkpoint: see `recorded`; None for a model without a checkpoint.
@@ -241,7 +240,7 @@ def directory_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint
 
     Args:
       checkpoint: see `recorded`; or a name, see `download.local_path`.
-      flag_name: the flag that gave the path, for messages.
+      flag_name: the flag with the path, for messages.
     """
     checkpoint = download.local_path(checkpoint, flag_name)
     directory = checkpoint if files.is_directory(checkpoint) else os.path.dirname(checkpoint)
@@ -254,16 +253,16 @@ def fit_directory(output_dir: str, number: int) -> str:
     """Returns the directory of one of several successive runs of a Python object.
 
     Args:
-      output_dir: the directory of the first run, which contains the directories of the others.
+      output_dir: the directory of the first run, which contains the directories of later runs.
       number: the number of the run, starting at 1.
     """
     return output_dir if number == 1 else os.path.join(output_dir, f"fit_{number}")
 
 
 def directory_of_model(directory: str) -> str:
-    """Returns the directory of the run to use: the directory itself, or its newest `fit` or best trial.
+    """Returns the directory of the run to use: the directory itself, or the newest `fit_N` or best trial in it.
 
-    Only the best trial keeps its checkpoints.
+    The best trial is the only one that keeps checkpoints.
 
     Raises:
       InputError: if there are trials, but no trial or more than one has checkpoints.
@@ -286,7 +285,7 @@ def directory_of_model(directory: str) -> str:
 
 
 def evaluated_directory(output_dir: str) -> str:
-    """Returns the directory of the checkpoint to evaluate: the best on the dev set if kept, or else the newest."""
+    """Returns the directory of the checkpoint to evaluate: the best one if the run kept it, or else the newest one."""
     best = os.path.join(output_dir, BEST_DIRECTORY)
     return best if saver.latest_checkpoint(best) else output_dir
 
@@ -296,13 +295,13 @@ def _has_checkpoint(directory: str) -> bool:
 
 
 def recorded_labels(output_dir: str) -> list[str] | None:
-    """Returns the classes that the run in a directory was trained with; None if they are not recorded."""
+    """Returns the recorded classes of the run in a directory; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
     return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
 
 
 class Tuned(TypedDict, total=False):
-    """The content of TUNED_FILE. SQuAD 2.0 has the no-answer threshold, its F1, and the description of its model."""
+    """The content of TUNED_FILE: a label threshold; for SQuAD 2.0, the no-answer threshold, its F1, and the model."""
 
     label_threshold: float
     null_score_diff_threshold: float
@@ -317,7 +316,7 @@ def tuned(directory: str) -> Tuned:
 
 
 def label_threshold(directory: str) -> float:
-    """Returns the lowest probability of a predicted label: fixed, or tuned on the dev set, or 0.5."""
+    """Returns the lowest probability of a predicted label: the value of the flag, or the tuned value, or 0.5."""
     flags = read(directory).get("flags", {}) if files.exists(os.path.join(directory, RUN_FILE)) else {}
     if (given := flags.get("label_threshold", "")) not in ("", "tune"):
         return float(given)
@@ -325,10 +324,9 @@ def label_threshold(directory: str) -> float:
 
 
 def is_causal(checkpoint: str | None) -> bool:
-    """Returns whether the checkpoint's model is left-to-right: each position attends to itself and earlier ones only.
+    """Returns True for a left-to-right model, in which a position attends only to itself and earlier positions.
 
-    A model that was pre-trained left to right is also fine-tuned left to right, as in the paper (section 5.1). There,
-    removing the constraint for fine-tuning made the results worse.
+    A model that was pre-trained left to right is also fine-tuned left to right, as in the paper (section 5.1).
 
     Args:
       checkpoint: see `recorded`; None for a model without a checkpoint.
@@ -340,7 +338,7 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """Returns the Git commit of this code, with "+changes" if files differ; "" if Git does not track this file."""
+    """Returns the Git commit of this code, with "+changes" if files differ from it; "" if this file is not tracked."""
     directory, name = os.path.split(os.path.abspath(__file__))
 
     def git(*arguments: str) -> str:

@@ -1,7 +1,7 @@
-"""Writes the checkpoints of a training run completely or not at all, lists them in order, and removes the oldest.
+"""Writes, lists and removes the checkpoints of a training run. A checkpoint is listed only when it is complete.
 
-They have the original format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
-slots. TensorFlow stores a checksum of each tensor, so damage is found when the tensor is read.
+Checkpoints have the original format: a TensorFlow bundle with the released variable names, `global_step` and the
+optimizer's slots. TensorFlow stores a checksum of each tensor, so damage is found when the tensor is read.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 
 # The files of a checkpoint that this project writes.
 _SUFFIXES = (".index", ".data-00000-of-00001")
-# One thread for all savers, because memory that one thread has freed is not used by the next one.
+# All savers share one thread, because memory that a thread frees is not reused by other threads.
 _THREAD = futures.ThreadPoolExecutor(1)
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)(\.index|\.data-\d{5}-of-\d{5})?")
-# Left by a killed process: files that TensorFlow or `files.replacing` had not renamed yet.
+# Files left by a killed process, which TensorFlow or `files.replacing` had not renamed yet.
 _UNFINISHED = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
 
 
@@ -63,7 +63,7 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
       where: the beginning of error messages.
 
     Raises:
-      InputError: if the index is damaged. The returned function raises it if a tensor is damaged.
+      InputError: if the index is damaged. The returned function also raises an InputError if a tensor is damaged.
     """
     directory, name = os.path.split(prefix)
     try:
@@ -81,7 +81,10 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
 
 
 def damage(prefix: str) -> str:
-    """Returns the damage of a checkpoint, "" if all tensors can be read. Unchanged files are read only once."""
+    """Returns an error message if a checkpoint is damaged, or "" if all tensors can be read.
+
+    Unchanged files are read only once.
+    """
     return _damage(prefix, tuple(files.stamp(prefix + suffix) for suffix in _SUFFIXES))
 
 
@@ -97,9 +100,9 @@ def _damage(prefix: str, stamps: tuple[tuple[int, int] | None, ...]) -> str:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """Returns the prefix of the newest complete checkpoint listed in a run directory; None if none is listed.
+    """Returns the prefix of the newest complete checkpoint in a run directory; None if no checkpoint is listed.
 
-    If newer ones are damaged, a warning is printed once per process.
+    If newer checkpoints are damaged, a warning is printed once per process.
 
     Raises:
       InputError: if all listed checkpoints are damaged.
@@ -111,7 +114,7 @@ def latest_checkpoint(directory: str) -> str | None:
         problems.append(problem)
     if not problems:
         return recorded[-1] if recorded else None
-    if recorded != _recorded_checkpoints(directory):  # a running program has replaced checkpoints meanwhile
+    if recorded != _recorded_checkpoints(directory):  # another program has replaced checkpoints in the meantime
         return latest_checkpoint(directory)
     if len(problems) == len(recorded):
         raise InputError(
@@ -123,17 +126,17 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def _recorded_checkpoints(directory: str) -> list[str]:
-    """Returns the prefixes that the directory's `checkpoint` file lists, oldest first.
+    """Returns the checkpoint prefixes listed in the file `checkpoint` of a directory, oldest first.
 
     Raises:
-      InputError: if the file exists but lists nothing.
+      InputError: if the file exists but lists no checkpoint.
     """
     path = os.path.join(directory, "checkpoint")
     if not files.exists(path):
         return []
     try:
         state = tf.train.get_checkpoint_state(directory)
-    except (ValueError, tf.errors.OpError):  # an empty file, or one that is not text
+    except (ValueError, tf.errors.OpError):  # the file is empty or not text
         state = None
     if state is None:
         raise InputError(
@@ -155,7 +158,7 @@ def remove_checkpoints(directory: str) -> None:
 
 
 def _remove_leftovers(directory: str) -> None:
-    """Removes leftovers of a killed process: unfinished files, and checkpoints that are newer than the listed ones."""
+    """Removes files left by a killed process: unfinished files, and checkpoints newer than all listed checkpoints."""
     newest = max(map(_step_of, _recorded_checkpoints(directory)), default=math.inf)
     for name in files.list_directory(directory):
         path = os.path.join(directory, name)
@@ -164,7 +167,7 @@ def _remove_leftovers(directory: str) -> None:
 
 
 def _step_of(path: str) -> int:
-    """Returns the step of a checkpoint from its prefix or one of its files; -1 for other names."""
+    """Returns the step in the name of a checkpoint prefix or file; -1 for other names."""
     found = _CHECKPOINT.fullmatch(os.path.basename(path))
     return int(found.group(1)) if found else -1
 
@@ -177,8 +180,8 @@ def _remove_checkpoint(prefix: str) -> None:
 class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
     """Saves checkpoints as model.ckpt-STEP, as in the original code, and keeps the newest ones.
 
-    The first save removes leftovers of a killed process. Only one process may save in a directory. At the end of a
-    `with` block, all checkpoints have been written.
+    The first save removes files left by a killed process. Only one process may save in a directory. The end of a `with`
+    block waits until all checkpoints are written.
 
     Args:
       directory: the run directory.
@@ -192,27 +195,27 @@ class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
         self._saved_step: int | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # An error of the block is more important than an error of the save.
+        # An exception from the block takes precedence over an exception from saving.
         with contextlib.suppress(InputError) if kind else contextlib.nullcontext():
             self.wait()
 
     def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
-        """Writes a checkpoint, lists it as the newest, and then removes the oldest ones if there are too many.
+        """Writes a checkpoint and lists it as the newest. Then removes the oldest checkpoints if there are too many.
 
         Raises:
-          InputError: if the disk is full. Earlier checkpoints are not changed.
+          InputError: if the checkpoint can't be written. Earlier checkpoints are not changed.
         """
         self.begin(step, tensors)
         self.wait()
 
     def begin(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
-        """Starts to save in the background. The tensors may change as soon as this returns.
+        """Starts to save in the background. The tensors may be changed when this function returns.
 
-        A copy of the tensors is kept in host memory until the checkpoint is written. Nothing is done if this step has
-        already been saved.
+        Waits for the previous save. A copy of the tensors is kept in host memory until the checkpoint is written. If
+        the last save was for the same step, nothing is done.
 
         Raises:
-          InputError: if the previous save, which this waits for, failed.
+          InputError: if the previous save failed.
         """
         self.wait()
         if step != self._saved_step:
@@ -231,7 +234,7 @@ class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
             writing.result()
 
     def check(self) -> None:
-        """Raises the error of a save in the background once it has failed. See `wait`."""
+        """Raises the error of the current save if it has already failed; does not wait. See `wait`."""
         if self._writing and self._writing.done():
             self.wait()
 
@@ -243,10 +246,10 @@ class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
                 _remove_leftovers(self.directory)
             write_checkpoint(prefix, tensors)
             recorded = _recorded_checkpoints(self.directory)
-            # Checkpoints of later steps were damaged, or the run restarted before them.
+            # Checkpoints of later steps are not listed: they are damaged, or the run has restarted at an earlier step.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
             kept = listed[-self.keep_checkpoint_max :]  # with 0, this keeps all
-            # Old checkpoints are listed until they are removed, so a kill leaves no unlisted ones.
+            # Old checkpoints stay listed until they are removed, so that a kill leaves no unlisted checkpoints.
             self._list(listed)
             removed = [p for p in recorded if p not in kept]
             for old in removed:

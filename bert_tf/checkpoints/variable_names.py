@@ -1,20 +1,19 @@
-"""The names of the released variables in Hugging Face's checkpoints, for both directions.
+"""Translates variable names between released checkpoints and Hugging Face's checkpoints.
 
-The released names are the reference, and this project uses them too. For the names of Keras models, which are only
-read, see `legacy.keras_names`.
+This project uses the released names. For the names in Keras models, see `legacy.keras_names`.
 """
 
 import re
 
 # Pattern of the released names of variables that are not part of the encoder.
 HEADS = r"(cls/.*|(heads/.*/)?output_(weights|bias))"
-# Pattern of the variables that fine-tuning may add: an output layer, and a BiLSTM (which other formats can't store).
+# Pattern of the variables that fine-tuning may add: an output layer and a BiLSTM. Other formats can't store a BiLSTM.
 ADDED_BY_FINE_TUNING = rf"({HEADS}|bilstm/.*)"
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
-# The names of heads follow no rule. All other names are translated by rules.
+# Names of variables in heads. All other names are translated by rules.
 _HF_HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -24,7 +23,7 @@ _HF_HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
-# Maps the end of a module's path to a map from the last part of the name to the last part of the released name.
+# For each ending of a module path, maps the last part of Hugging Face's name to the last part of the released name.
 _HF_LEAVES_BY_MODULE = {
     "_embeddings": {"weight": ""},
     "LayerNorm": {"weight": "/gamma", "bias": "/beta", "gamma": "/gamma", "beta": "/beta"},
@@ -32,23 +31,23 @@ _HF_LEAVES_BY_MODULE = {
 }
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
-# Hugging Face tensors that are not weights, or copy other tensors (the decoder shares the embeddings and the bias).
+# Hugging Face tensors that are not weights or are copies of other tensors (the decoder shares embeddings and bias).
 HF_COPIES = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
 
 
 def released_to_hf(name: str) -> str:
-    """Translates bert/encoder/layer_0/output/dense/kernel to bert.encoder.layer.0.output.dense.weight, for example."""
+    """Translates a released name, for example bert/pooler/dense/kernel to bert.pooler.dense.weight."""
     if name in _HF_HEADS:
         return _HF_HEADS[name]
     *directories, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
-    # The released path of an embedding table ends with the table. Hugging Face has a module there, with a weight.
+    # The released path of an embedding table ends with the table. Hugging Face adds "weight".
     return ".".join([*directories, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*directories, leaf, "weight"])
 
 
 def hf_to_released(name: str) -> str | None:
-    """Translates a name back, as the inverse of `released_to_hf`; returns None for an unknown name.
+    """Translates a name of Hugging Face; returns None for an unknown name. The inverse of `released_to_hf`.
 
-    It also accepts names without the leading "bert." (models saved without heads), and "gamma" and "beta" in layer
+    Names without the leading "bert." (models saved without heads) are also accepted, and "gamma" and "beta" in layer
     normalisation (the first converted models).
     """
     heads = {hf: released for released, hf in _HF_HEADS.items()}
@@ -61,5 +60,5 @@ def hf_to_released(name: str) -> str | None:
 
 
 def hf_is_transposed(released_name: str) -> bool:
-    """Returns whether Hugging Face stores the tensor transposed ([out, in] instead of [in, out])."""
+    """Returns True if Hugging Face stores the tensor transposed: [out, in] instead of [in, out]."""
     return released_name.endswith("/kernel")

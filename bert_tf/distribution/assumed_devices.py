@@ -1,4 +1,4 @@
-"""The devices that a dry run assumes. It neither connects to a TPU nor waits for other workers."""
+"""The devices that a dry run assumes. A dry run neither connects to a TPU nor waits for other workers."""
 
 import tensorflow as tf
 
@@ -7,18 +7,18 @@ from bert_tf.distribution.devices import DistributionConfig
 
 
 class AssumedDevices(tf.distribute.OneDeviceStrategy):
-    """One CPU device in place of all devices of a run. It can trace the step of one replica.
+    """A strategy that replaces all devices of a run by one CPU device. It can trace the step of one replica.
 
-    GPUs are hidden, because another program may use them.
+    GPUs are hidden from TensorFlow, because another program may use them.
 
     Args:
       config: the devices of the run.
 
     Attributes:
       kind: the type of the assumed devices: "CPU", "GPU" or "TPU".
-      is_local: whether all of them belong to this machine. False for other workers, and for the TPU of another machine.
+      is_local: whether all devices belong to this machine. False with several workers or a TPU of another machine.
       description: the devices, for messages.
-      context: the part of each batch that this process would provide.
+      context: determines the part of each batch that this process would provide.
     """
 
     def __init__(self, config: DistributionConfig) -> None:

@@ -1,7 +1,6 @@
-"""Reads the cluster of workers, and waits until all of them have started.
+"""Reads the cluster of workers, and waits until all workers have started.
 
-TensorFlow would also wait, but for an hour, without reacting to signals, and without reporting which worker is missing
-or started twice.
+TensorFlow also waits, but for an hour. It does not react to signals, and does not report missing or duplicate workers.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ def read_tf_config() -> tuple[Cluster, str]:
       The addresses of the workers by job, and the name of this worker, for example "worker 1".
 
     Raises:
-      InputError: if it is missing or malformed, or this process is not one of the workers.
+      InputError: if TF_CONFIG is missing or malformed, or this process is not one of the workers.
     """
     tf_config = os.environ.get("TF_CONFIG", "")
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
@@ -68,7 +67,7 @@ def _is_address(text: str) -> bool:
 
 
 def leader(cluster: Cluster) -> str:
-    """Returns the name of the worker that the others wait for, and that runs the coordination service."""
+    """Returns the name of the leader, which other workers connect to and which runs the coordination service."""
     return "chief 0" if "chief" in cluster else "worker 0"
 
 
@@ -78,19 +77,19 @@ def wait_for_all(cluster: Cluster, name: str, seconds: float) -> None:
     The leader listens at its address until all other workers have sent their names and clusters.
 
     Args:
-      cluster: the workers; all must have the same.
+      cluster: the workers; must be the same on all workers.
       name: the name of this worker.
       seconds: the longest time to wait.
 
     Raises:
-      InputError: on all workers, if two have the same name, if their clusters differ, if one is missing after
-        `seconds`, or if the leader can't listen.
+      InputError: if two workers have the same name, if clusters differ, if a worker is missing after `seconds`, or if
+        the leader can't listen. The error is raised on all workers.
     """
     others = {f"{job} {index}" for job, tasks in cluster.items() for index in range(len(tasks))} - {leader(cluster)}
     job, index = leader(cluster).split()
     host, port = cluster[job][int(index)].rsplit(":", 1)
     if name != leader(cluster):
-        # Longer than the leader, which reports missing workers.
+        # Wait longer than the leader, which reports missing workers.
         reason = _greet(cluster, name, (host.strip("[]"), int(port)), seconds + _SECONDS_TO_GREET)
         if reason is None:
             reason = (
@@ -102,7 +101,7 @@ def wait_for_all(cluster: Cluster, name: str, seconds: float) -> None:
             with _listen(int(port)) as listener:
                 reason = _gather(cluster, name, others, listener, seconds)
         except OSError as error:
-            # If two processes are the leader, this stops both.
+            # If another process with the same name is already listening, report to it, so that both processes stop.
             reason = _greet(cluster, name, ("localhost", int(port)), 2 * _SECONDS_TO_GREET) or (
                 f"TF_CONFIG: {name} can't listen on port {port} ({os.strerror(error.errno)}). Stop the program that "
                 "uses it, or change this worker's address on all workers."
@@ -118,7 +117,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _greet(cluster: Cluster, name: str, address: tuple[str, int], seconds: float) -> str | None:
-    """Reports this worker to the leader. Returns its answer (see `_gather`), or None if there is none in time."""
+    """Sends this worker's name to the leader. Returns the answer (see `_gather`), or None if there is none in time."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         with (
@@ -128,14 +127,14 @@ def _greet(cluster: Cluster, name: str, address: tuple[str, int], seconds: float
             connection.settimeout(left)
             connection.sendall(json.dumps([name, cluster]).encode() + b"\n")
             answer = connection.makefile(encoding="utf-8").readline()
-            if answer:  # otherwise the leader has ended, and may restart
+            if answer:  # otherwise, the leader has ended and may restart
                 return json.loads(answer)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
     return None
 
 
 def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.socket, seconds: float) -> str:
-    """Waits for all others and sends them the reason why they can't begin, or "". Returns the reason."""
+    """Waits for all other workers. Sends them the reason why they can't begin, or "", and returns this reason."""
     deadline = time.monotonic() + seconds
     listener.settimeout(_SECONDS_BETWEEN_LOOKS)
     greeted: list[tuple[str, socket.socket]] = []
@@ -154,9 +153,9 @@ def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.sock
             elif other == name or any(other == before and not _has_ended(waits) for before, waits in greeted):
                 found = f"TF_CONFIG: two processes are {other}. Give each worker a different index."
             greeted.append((other, connection))
-            if found and not reason:  # workers that connect later must get the reason too
+            if found and not reason:  # wait a little longer, so that workers that connect later get the reason too
                 reason, deadline = found, time.monotonic() + _SECONDS_TO_GREET
-        # A worker that has ended may be restarted, so it no longer counts.
+        # Remove workers that have ended, because they may be restarted.
         greeted = [(other, connection) for other, connection in greeted if not _has_ended(connection)]
     missing = others - {other for other, _ in greeted}
     if missing and not reason:
@@ -171,5 +170,5 @@ def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.sock
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Returns True if the peer closed an idle connection."""
+    """Returns True if the other process has closed an idle connection."""
     return bool(select.select([connection], [], [], 0)[0])

@@ -16,10 +16,10 @@ class DistributionConfig(Settings, frozen=True):
     """The requested devices.
 
     Attributes:
-      tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
-      allow_tf32: TensorFloat-32 rounds the factors of float32 multiplications to 10 bits.
-      deterministic: otherwise GPUs sum gradients of the embedding tables in a nondeterministic order. CPUs have no such
-        operations.
+      tpu_name: the name or address (`grpc://...`) of the TPU, or "local" on a TPU VM.
+      allow_tf32: whether GPUs may use TensorFloat-32, which rounds the factors of float32 multiplications to 10 bits.
+      deterministic: if False, GPUs sum the gradients of embedding tables in a nondeterministic order. CPU operations
+        are always deterministic.
     """
 
     distribution_strategy: Annotated[
@@ -48,7 +48,7 @@ class DistributionConfig(Settings, frozen=True):
             raise InputError("--tpu_name: missing. Pass local on a TPU VM, or the TPU's name or grpc:// address.")
 
     def check_tf_config(self) -> None:
-        """Checks that TF_CONFIG matches the strategy. Does not import TensorFlow, which takes seconds.
+        """Checks that TF_CONFIG matches the strategy, without importing TensorFlow, which takes seconds.
 
         Raises:
           InputError: if the strategy needs a valid TF_CONFIG, or if TF_CONFIG has several workers but the strategy
@@ -72,10 +72,10 @@ class DistributionConfig(Settings, frozen=True):
             )
 
     def check_one_worker(self, *needed_by: str) -> None:
-        """Checks that outputs of a model can be collected, which needs a single worker.
+        """Checks that there is a single worker, which is required to collect the outputs of a model.
 
         Args:
-          needed_by: the flags that need this.
+          needed_by: the given flags that require a single worker.
 
         Raises:
           InputError: if there are such flags and several workers.
@@ -88,9 +88,9 @@ class DistributionConfig(Settings, frozen=True):
 
 
 def part_of_batch(global_batch_size: int, context: "tf.distribute.InputContext | None") -> tuple[slice, int]:
-    """Returns the slice of a global batch that an input pipeline provides, and the number of replicas that share it.
+    """Returns the slice of a global batch that an input pipeline provides, and the number of its replicas.
 
-    The replicas take equal parts of the slice in turn. Without a context, one replica takes the batch.
+    Each replica gets an equal part of the slice, in order. Without a context, one replica gets the complete batch.
     """
     if context is None:
         return slice(0, global_batch_size), 1

@@ -1,4 +1,4 @@
-"""The hardware of this process: the types of its devices, their instructions, and what XLA can compile for them."""
+"""The hardware of this process: types and instructions of devices, and whether XLA can compile for them."""
 
 import contextlib
 import functools
@@ -10,9 +10,9 @@ import tensorflow as tf
 from bert_tf.distribution import tensorflow_internals
 from bert_tf.distribution.assumed_devices import AssumedDevices
 
-# Linux's names of bfloat16 multiplication instructions: the first two on x86, the last on Arm.
+# Linux's names for bfloat16 multiplication instructions: the first two on x86, the last on Arm.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-# The lowest compute capability of GPUs with such instructions.
+# The lowest compute capability of GPUs with bfloat16 instructions.
 _BFLOAT16_CAPABILITY = (8, 0)
 
 
@@ -40,10 +40,10 @@ def gpu_without_bfloat16() -> str:
 
 
 def compiles_parts() -> bool:
-    """Returns whether XLA can compile parts of a step that is not compiled as a whole.
+    """Returns True if XLA can compile parts of a step, for a step that is not completely compiled.
 
-    This requires a CPU with one replica in this process. With several replicas on one CPU, each has a logical device,
-    which XLA does not support.
+    This requires a CPU and one replica in this process. Several replicas on one CPU have logical devices, which XLA
+    does not support.
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
     return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
@@ -51,10 +51,10 @@ def compiles_parts() -> bool:
 
 @contextlib.contextmanager
 def without_graph_optimizer() -> Iterator[None]:
-    """On CPUs, calls functions without TensorFlow's graph optimizer, Grappler.
+    """Context manager: on CPUs, functions run without TensorFlow's graph optimizer, Grappler.
 
-    Grappler takes a third of the time of the first training step, and saves little in later steps. All calls of a
-    function must be in this context, or TensorFlow prepares the function twice.
+    Grappler takes a third of the time of the first training step, and saves little time in later steps. Make all calls
+    of a function in this context. Otherwise, TensorFlow prepares the function twice.
     """
     name = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options()[name]
@@ -66,13 +66,13 @@ def without_graph_optimizer() -> Iterator[None]:
 
 
 def compiles_all() -> bool:
-    """Returns whether this is called in a function that XLA compiles as a whole, as on a TPU."""
+    """Returns True if the calling code is traced for a function that XLA compiles completely, as on a TPU."""
     return tensorflow_internals.is_compiled_by_xla()
 
 
 @functools.cache
 def _is_tpu_build() -> bool:
-    """Returns whether this is TensorFlow's TPU build, where XLA can't compile for CPUs."""
+    """Returns True for TensorFlow's TPU build, in which XLA can't compile for CPUs."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return bool(importlib.metadata.version("tensorflow-tpu"))
     return False
@@ -83,11 +83,11 @@ def _has_only_cpus() -> bool:
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the strategy uses a TPU, where several steps run in one loop on the device."""
+    """Returns True if the strategy uses a TPU. A TPU runs several steps in one loop on the device."""
     is_assumed = isinstance(strategy, AssumedDevices) and strategy.kind == "TPU"
     return is_assumed or isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def computes_on_tpu() -> bool:
-    """Returns whether this is called in the scope or a replica of a strategy that uses a TPU."""
+    """Returns True in the scope or a replica of a strategy that uses a TPU."""
     return is_tpu(tf.distribute.get_strategy())

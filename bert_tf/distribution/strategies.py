@@ -1,4 +1,4 @@
-"""Devices, replicas and workers. Only this module depends on the type of the `tf.distribute` strategy."""
+"""Builds the `tf.distribute` strategy, and provides functions whose implementation depends on the strategy."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
-# Seconds of waiting for a TPU before a message is printed.
+# Seconds to wait for a TPU before a message is printed.
 _SECONDS_OF_SILENCE = 5.0
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _TPU_PACKAGES = f"tensorflow-tpu=={tf.__version__} libtpu==0.0.31"
@@ -26,10 +26,10 @@ _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
 
 
 def _quieten_tensorflow() -> None:
-    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to the parts of TensorFlow's log that ignore it.
+    """Applies TF_CPP_MIN_LOG_LEVEL to TensorFlow's Python log and absl's log, which ignore it.
 
-    These are its Python log, which warns of every new graph of a step although one per length is expected, and absl's
-    log.
+    `bert_tf` sets a default for this variable. The Python log would warn about every new graph of a step, but one graph
+    per length is expected.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if not level.isdecimal():
@@ -57,20 +57,20 @@ _warn_of_lost_onednn()
 def build_strategy(
     config: DistributionConfig, several_hosts: bool = False, dry_run: bool = False
 ) -> tf.distribute.Strategy:
-    """Builds the requested strategy, and sets options of the whole process for its devices.
+    """Builds the requested strategy, and sets TensorFlow options of the process.
 
-    On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the TPU's default precision, as in the
-    original code. TensorFlow would otherwise split each into six bfloat16 multiplications.
+    On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the default precision of the TPU, as in
+    the original code. Otherwise, TensorFlow would split each one into six bfloat16 multiplications.
 
     Args:
       config: the devices.
-      several_hosts: whether the program can use a TPU whose hosts are other machines. They can't run Python, so their
-        input pipelines must not need it.
+      several_hosts: whether the program can use a TPU with hosts on other machines. Input pipelines on such hosts can't
+        call Python.
       dry_run: whether to assume the devices; see `AssumedDevices`.
 
     Raises:
-      InputError: if workers can't connect (multi_worker, see `workers.connect`), no TPU with this name can be reached,
-        or the program can't use this TPU.
+      InputError: if workers can't connect (see `workers.connect`), no TPU with this name can be reached, or the program
+        can't use this TPU.
     """
     is_tf32_allowed = config.allow_tf32 or config.distribution_strategy == "tpu"
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
@@ -89,19 +89,19 @@ def build_strategy(
         strategy = _build_tpu_strategy(config)
     if config.distribution_strategy == "tpu" and not several_hosts and not _has_only_this_host(strategy):
         raise InputError(
-            f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. Run "
-            "this program on a TPU VM with one host and --tpu_name=local. Only run_pretraining.py can use other TPUs.",
+            f"the TPU {config.tpu_name!r} has several hosts, or its host is another machine. Run this program on a "
+            "single-host TPU VM with --tpu_name=local. (Only run_pretraining.py supports other TPUs.)",
             "--tpu_name",
         )
     return strategy
 
 
-@functools.cache  # a second strategy would number its sums like the first one, so they would be mixed up
+@functools.cache  # the sums of a second strategy would have the same numbers as those of the first, and be confused
 def _build_mirrored_strategy(*devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
-@functools.cache  # initialising a TPU again would delete all its variables
+@functools.cache  # initialising the TPU again would delete all variables on it
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     message = f"Waiting for the TPU {config.tpu_name!r}"
     if config.tpu_name != "local":
@@ -127,7 +127,7 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def _explain_missing_tpu(name: str, error: str) -> str:
-    """Returns why no TPU can be used, and what to do."""
+    """Returns a message with the reason why the TPU can't be used, and advice."""
     if "No OpKernel was registered" in error:
         return (
             "this build of TensorFlow can't use TPUs. Uninstall the packages tensorflow and tensorflow-tpu, then run "
@@ -145,7 +145,7 @@ def _explain_missing_tpu(name: str, error: str) -> str:
 
 
 def _is_locked(path: str) -> bool:
-    """Returns whether another process has locked a file. libtpu locks it while it uses this machine's TPU."""
+    """Returns True if another process has locked a file. libtpu locks a file while it uses the TPU of this machine."""
     import fcntl
 
     try:
@@ -164,11 +164,11 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 def input_pipelines(strategy: tf.distribute.Strategy) -> int:
     """Returns the number of input pipelines: one for each worker, or for each host of a TPU."""
     workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
-    return getattr(strategy.extended, "num_hosts", workers)  # only a TPU and assumed devices have hosts
+    return getattr(strategy.extended, "num_hosts", workers)  # only for a TPU and for assumed devices
 
 
 def can_read_with_python(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether input pipelines can call Python. They can't on the hosts of a TPU that are other machines."""
+    """Returns True if input pipelines can call Python. On TPU hosts that are other machines, they can't."""
     return not hardware.is_tpu(strategy) or _has_only_this_host(strategy)
 
 
@@ -181,11 +181,11 @@ def _has_only_this_host(strategy: tf.distribute.TPUStrategy) -> bool:
 def batches(
     strategy: tf.distribute.Strategy, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset]
 ) -> Iterator:
-    """Returns an iterator over the batches of this process's replicas.
+    """Returns an iterator over the batches for the replicas of this process.
 
-    While TensorFlow tunes an input pipeline, deleting its iterator may block until the tuner wakes up, up to a minute.
-    A strategy appends its own pipeline, which is always tuned, to `dataset`. With one replica per process, it is
-    not needed and is skipped. With several replicas, the end of a run can take that minute.
+    If TensorFlow tunes an input pipeline, deleting the iterator may block for up to a minute. TensorFlow always tunes
+    the pipeline that a strategy builds from `dataset`. With one replica per process, this function does not use the
+    strategy's pipeline. With several replicas, the end of a run may take up to a minute longer.
 
     Args:
       strategy: the strategy.
@@ -213,10 +213,10 @@ def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -
     Args:
       values: float32 tensors in any structure.
       gradients: float32 tensors.
-      dtype: the type in which gradients are sent and summed, if there are several replicas.
+      dtype: the dtype in which gradients are sent and summed, if there are several replicas.
 
     Returns:
-      The sums, in float32.
+      The sums of the values and of the gradients, in float32.
     """
     replica = tf.distribute.get_replica_context()
     if replica.num_replicas_in_sync == 1:
@@ -224,7 +224,7 @@ def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -
     add_up = functools.partial(replica.all_reduce, tf.distribute.ReduceOp.SUM)
     if dtype == "float32":
         return add_up((values, gradients))
-    # All tensors of one sum have the same type.
+    # One all_reduce requires tensors of the same dtype.
     sums = add_up([tf.cast(gradient, dtype) for gradient in gradients])
     return add_up(values), [tf.cast(gradient, tf.float32) for gradient in sums]
 
@@ -236,7 +236,7 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
-    """Returns the properties of the devices that influence the weights (through dropout and TensorFloat-32)."""
+    """Returns the properties of the devices that influence the trained weights through dropout and TensorFloat-32."""
     kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
     if isinstance(strategy, AssumedDevices):
         kind = strategy.kind
@@ -245,7 +245,7 @@ def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether this process writes checkpoints and reports. In a cluster, only one worker does."""
+    """Returns True if this process writes checkpoints and reports. In a cluster, one worker does."""
     resolver = strategy.cluster_resolver
     if not is_multi_worker(strategy) or resolver is None:
         return True
@@ -266,7 +266,7 @@ def replicated(
       has_static_shapes: whether all batches have the same shape, as on a TPU.
 
     Returns:
-      The same function, which takes and returns arrays. B must be a multiple of the number of replicas.
+      A function that takes and returns arrays. B must be a multiple of the number of replicas.
     """
     replicas = strategy.num_replicas_in_sync
     is_static = has_static_shapes or hardware.is_tpu(strategy)
@@ -283,7 +283,7 @@ def replicated(
             }
 
         if replicas == 1 and not is_static and not run.experimental_get_tracing_count():
-            # Otherwise TensorFlow would trace twice: for the shape of the first batch, and for all shapes.
+            # Without this, TensorFlow would trace twice: for the shape of the first batch, and for any shape.
             run.get_concrete_function({name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in batch.items()})
         outputs = run(strategy.experimental_distribute_values_from_function(part))
         return {

@@ -23,8 +23,9 @@ _SET_ABSL_LEVEL = [f"_ZN4absl12lts_{x}14SetMinLogLevelENS0_18LogSeverityAtLeastE
 class _GradientRegistry(registry.Registry):
     """TensorFlow's registry of gradients, which has only weak references to custom gradients.
 
-    In a graph, `tf.custom_gradient`, `tf.recompute_grad` and the sums over replicas register a gradient in each call.
-    TensorFlow keeps it until the process ends, and it refers to the graph. Here, the graph has the strong reference.
+    In a graph, each call of `tf.custom_gradient`, `tf.recompute_grad` or a sum over replicas registers a gradient. The
+    gradient refers to the graph. TensorFlow keeps both until the process ends. This registry stores the strong
+    reference in the graph, so that both are released together.
     """
 
     __slots__ = ()
@@ -43,7 +44,7 @@ ops.gradient_registry.__class__ = _GradientRegistry
 
 
 def set_absl_log_level(level: int) -> None:
-    """Sets the lowest level of absl's log. Has no effect if this TensorFlow's function has another name."""
+    """Sets the lowest level of absl's log. Has no effect if the function has another name in this TensorFlow."""
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     with contextlib.suppress(OSError):
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -53,7 +54,7 @@ def set_absl_log_level(level: int) -> None:
 
 
 def lacks_onednn() -> bool:
-    """Returns whether oneDNN is disabled; False if it is unknown."""
+    """Returns True if oneDNN is disabled; False if this is unknown."""
     with contextlib.suppress(ImportError, AttributeError):
         from tensorflow.python.util import _pywrap_util_port
 
@@ -62,24 +63,24 @@ def lacks_onednn() -> bool:
 
 
 def is_compiled_by_xla() -> bool:
-    """Returns whether this is called in a function that XLA compiles as a whole."""
+    """Returns True if the calling code is traced for a function that XLA compiles completely."""
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def optimization_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors. XLA computes none of them, nor what uses them, before it has computed all."""
+    """Returns the same tensors. XLA computes all of them before it computes any operation that uses a result."""
     return gen_xla_ops.xla_optimization_barrier(tensors)
 
 
 def configure_coordination(leader: str, jobs: Mapping[str, int], timeout: int) -> None:
-    """Configures the service through which workers notice each other's failures, unless this has been done.
+    """Configures the service that notifies workers of failures of other workers, unless it is already configured.
 
-    The strategy keeps a configuration that exists before it is built. Otherwise its timeout is ten seconds, which is
-    too short for a busy machine.
+    Call this before the strategy is built. The strategy keeps an existing configuration; its default timeout of ten
+    seconds is too short for a busy machine.
 
     Args:
-      leader: the worker with the service, as the name of a device.
-      jobs: maps types of workers to their numbers.
+      leader: the worker that runs the service, as the name of a device.
+      jobs: maps types of workers to the number of workers.
       timeout: seconds without a heartbeat after which a worker is considered lost.
     """
     if context.context().coordination_service is None:
@@ -105,16 +106,16 @@ def set_shared_value(name: str, value: str) -> None:
 
 
 def report_to_workers(name: str, message: str, timeout: float) -> None:
-    """Ends all workers' computations with an error.
+    """Ends the computations of all workers with an error.
 
     Args:
-      name: the name of a value that was set before.
+      name: the name of a value that was already set; see `set_shared_value`.
       message: the message of the error.
       timeout: the longest time in seconds to wait for the coordination service.
 
     Raises:
       tf.errors.OpError: if the coordination service does not respond.
     """
-    # Reporting to a service that hangs would hang. Reading a value that was set before fails after a timeout.
+    # If the service hangs, reporting would hang too. Read an existing value first, because this fails after a timeout.
     context.context().get_config_key_value(name, timeout_in_ms=int(1000 * timeout))
     context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)

@@ -1,7 +1,7 @@
-"""Processes on several machines that train one model together.
+"""Connects processes on several machines that train one model together, and reports lost workers.
 
-TensorFlow's coordination service notifies each process when another one has failed or stops responding, and then ends
-all sums over the workers with an error. This module converts that error to a message.
+TensorFlow's coordination service notifies each process when another one fails or stops responding. All collective
+operations then fail with an error, which this module converts to a message.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from bert_tf.distribution import cluster, tensorflow_internals
 from bert_tf.runtime import messages, program
 from bert_tf.runtime.files import InputError
 
-# Marks the report of one worker to the others within TensorFlow's own text.
+# Marks the report of a worker within an error message of TensorFlow.
 _REPORT = "<worker>{}</worker>"
-# How long the worker with the coordination service keeps running after an error, so that the others get the report.
+# Seconds that the leader keeps running after an error, so that other workers receive the report.
 _SECONDS_TO_REPORT = 2.0
 _LONGEST_REPORT = 1000
 # The longest time to wait for a worker to start, as a multiple of the time to wait for its heartbeat.
 _START_TIMEOUTS = 10
 # Gradients are summed in parts of about this size. Each part is sent as soon as the backward pass has computed it.
-# Joining them into one tensor of hundreds of megabytes takes longer than sending them.
+# Joining all gradients into one tensor of hundreds of megabytes takes longer than sending them.
 _BYTES_PER_SUM = 4 << 20
 _TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
 
 
 class WorkersError(InputError):
-    """The workers can't continue together.
+    """Raised if the workers can't continue together.
 
     Args:
-      reason: the reason, in the same words for all workers.
-      advice: an additional message on this worker.
+      reason: the reason; the same text on all workers.
+      advice: an additional text on this worker.
     """
 
     def __init__(self, reason: str, advice: str = "") -> None:
@@ -45,9 +45,9 @@ class WorkersError(InputError):
 
 @functools.cache  # all runs of a process share the connection
 def connect(worker_timeout: int) -> tf.distribute.Strategy:
-    """Waits for the other workers of TF_CONFIG, and builds the strategy for training.
+    """Waits for the other workers in TF_CONFIG, and builds the strategy for training.
 
-    From then on, an error that ends the program ends all workers, with a message that names the failed one. See
+    After this call, an error that ends this program ends all workers, with a message that names the failed worker. See
     `program.on_failure`.
 
     Args:
@@ -92,9 +92,9 @@ def _barrier() -> tf.Tensor:
 
 
 def gather(strategy: tf.distribute.Strategy, text: str) -> dict[str, str]:
-    """Returns the text of each worker by its name. All workers must call this function.
+    """Collects texts: maps the name of each worker to the worker's text. All workers must call this function.
 
-    It sums over the workers like training, so the loss of a worker ends it in the same way.
+    If a worker is lost, this function fails like a training step, because both use collective operations.
     """
     as_bytes = f"{name_of(strategy)}\0{text}\0".encode()
     sent = np.frombuffer(as_bytes, np.uint8).astype(np.int32)  # TensorFlow can't gather single bytes
@@ -109,7 +109,7 @@ def gather(strategy: tf.distribute.Strategy, text: str) -> dict[str, str]:
 
 
 def explain(error: BaseException) -> str | None:
-    """Returns the part of a TensorFlow error about other workers, as a sentence; None if there is none."""
+    """Returns the reason of an error that is caused by workers, as a sentence; None for other errors."""
     if isinstance(error, WorkersError):
         return error.reason
     is_about_workers = isinstance(error, tf.errors.OpError) and re.search(
@@ -122,14 +122,14 @@ def explain(error: BaseException) -> str | None:
         return error.message.partition(before)[2].partition(after)[0]
     if "Shape mismatch in the collective" in error.message:
         return "the workers run different computations. Use the same flags and the same version on all of them."
-    # If only the coordination service does not respond, no worker is named, except possibly this one.
+    # If the coordination service does not respond, the message names no worker, or only this worker.
     members, own = cluster.read_tf_config()
     lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {cluster.leader(members)}
     return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 
 def _end_all(name: str, error: BaseException) -> str | None:
-    """Reports to all workers why this one ends. Returns the reason if another worker is the cause."""
+    """Reports to all workers why this worker ends. Returns the reason if another worker is the cause."""
     if not tensorflow_internals.is_initialised():
         return None
     cause = explain(error)

@@ -1,4 +1,4 @@
-"""Activation functions, computed in float32 and rounded once, in any precision of the input."""
+"""Activation functions. They compute in float32 and round the result once to the dtype of the input."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def gelu_erf(x: tf.Tensor) -> ValueAndGradient:
     return tf.cast(x32 * share, x.dtype), gradient
 
 
-# All compute in float32 and round once. The last three are single TensorFlow operations.
+# The last three are single TensorFlow operations.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": gelu,
     "gelu_erf": gelu_erf,

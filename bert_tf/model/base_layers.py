@@ -26,10 +26,10 @@ def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
 
 @contextlib.contextmanager
 def initial_values_from(seed: int) -> Iterator[None]:
-    """Makes the initial values of layers that are created inside depend only on the seed.
+    """Context manager: layers created inside it get initial values that depend only on the seed.
 
-    Keras seeds its initializers from Python's global `random` state. That state is saved and restored, so this does not
-    affect random numbers drawn by the caller.
+    Keras seeds its initializers from Python's global `random` state. The state is restored at the end, so the random
+    numbers of the caller do not change.
     """
     state = random.getstate()
     random.seed(operator.index(seed))  # also accepts NumPy integers
@@ -41,7 +41,7 @@ def initial_values_from(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def variable_scope(path: str) -> Iterator[None]:
-    """Prefixes the paths of the variables created inside with `path`, independent of the layer's name."""
+    """Context manager: the paths of variables created inside it begin with `path` instead of the layer's name."""
     with contextlib.ExitStack() as scopes:
         for name in filter(None, path.split("/")):
             scopes.enter_context(keras.name_scope(name))
@@ -49,14 +49,14 @@ def variable_scope(path: str) -> Iterator[None]:
 
 
 class BertLayer(keras.layers.Layer):
-    """The base class of all layers: the config, explicit control of precision, and serialization.
+    """Base class of all layers, with the config, explicit control of precision, and serialization.
 
     Args:
       config: sizes, activation, dropout, initializer.
       kwargs: Keras arguments: `name`, `dtype` (a dtype or a policy) and `trainable`.
     """
 
-    # The constructor's arguments except `config` and Keras's own. Each is an attribute of the same name.
+    # The arguments of the constructor except `config` and Keras's arguments. Each is an attribute of the same name.
     saved_arguments: tuple[str, ...] = ()
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -70,7 +70,7 @@ class BertLayer(keras.layers.Layer):
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def add_weight(self, **kwargs: Any) -> keras.Variable:
-        """Adds a variable, whose value is always read as float32 (see `compute`)."""
+        """Adds a float32 variable. Keras does not cast its value when a layer reads it (see `compute`)."""
         return super().add_weight(**{**kwargs, "dtype": "float32", "autocast": False})
 
     def compute(self, x: keras.Variable | tf.Tensor) -> tf.Tensor:
@@ -92,8 +92,8 @@ class BertLayer(keras.layers.Layer):
 class Dense(BertLayer, keras.layers.Dense):
     """Computes x kernel + bias, then the activation. Variables: kernel, bias.
 
-    `enable_lora` freezes the kernel and adds the product of two trained matrices (Hu et al., 2021). A saved layer has
-    the sum as its kernel.
+    `enable_lora` freezes the kernel and adds the product of two trained matrices (Hu et al., 2021). The kernel of a
+    saved layer is the sum.
 
     Args:
       units: width of the output.
@@ -117,7 +117,7 @@ class Dense(BertLayer, keras.layers.Dense):
         return ACTIVATIONS[self.activation](add_bias(product, self.compute(self.bias)))
 
     def merge_lora(self) -> None:
-        """Adds the LoRA adapter of `enable_lora` to the kernel and removes it; does nothing without an adapter."""
+        """Adds the LoRA adapter to the kernel and removes the adapter. Without an adapter, does nothing."""
         if self.lora_enabled:
             self._kernel.assign(self.kernel)
             self.lora_kernel_b.assign(tf.zeros_like(self.lora_kernel_b))  # compiled functions still add the product

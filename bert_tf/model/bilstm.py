@@ -30,7 +30,7 @@ class BiLstm:
         self.layers: list[keras.layers.Layer] = []
         with keras.name_scope("bilstm"):
             for number, read in enumerate(self._widths):
-                # The names are those in checkpoints. Keras's automatic names would count all LSTMs of the process.
+                # Names in checkpoints must be fixed. Keras's automatic names count all LSTMs of the process.
                 lstm = keras.layers.LSTM(config.units, return_sequences=True, name="lstm", dtype="float32")
                 layer = keras.layers.Bidirectional(lstm, name=f"layer_{number}", dtype="float32")
                 layer.build((None, None, read))
@@ -40,7 +40,7 @@ class BiLstm:
         ]
 
     def __call__(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """Maps x [B, T, width] and input_mask [B, T] to [B, T, 2U], forward states before backward ones."""
+        """Maps x [B, T, width] and input_mask [B, T] to [B, T, 2U]: U forward states, then U backward states."""
         for layer in self.layers:
             x = layer(x, mask=input_mask > 0)
         return tf.identity(x)  # removes the mask that Keras attaches
@@ -48,7 +48,7 @@ class BiLstm:
     def summary(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """Returns the last states of both directions [B, 2U] for x [B, T, width] and input_mask [B, T].
 
-        They are the forward state of the last token and the backward state of the first.
+        The result contains the forward state of the last token and the backward state of the first token.
         """
         forward, backward = tf.split(self(x, input_mask), 2, axis=-1)
         return tf.concat([last_tokens(forward, input_mask), backward[:, 0]], axis=-1)

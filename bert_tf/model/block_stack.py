@@ -39,7 +39,7 @@ class BlockStack(BertLayer):
         super().__init__(config, name=name, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
         self.jit_compile = jit_compile
-        # Each call passes the blocks a seed. The fixed seed here keeps them from drawing one from Python's generator.
+        # Each call passes seeds to the blocks. With seed=None, a block would draw from Python's random generator here.
         self.blocks = [
             TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
         ]
@@ -68,8 +68,9 @@ class BlockStack(BertLayer):
             block.
 
         Returns:
-          The output of each block, of x's shape or, for the last one, [n, H]; and its attention probabilities
-          [B, N, T, T]. There are no probabilities if gradients are recomputed, or with output_positions.
+          The outputs of the blocks and their attention probabilities. An output has the shape of x; with
+          output_positions, the last output is [n, H]. Probabilities are [B, N, T, T]. The list of probabilities is
+          empty with gradient checkpointing or output_positions.
         """
         outputs, probabilities = [], []
         traced: dict[Any, Callable] = {}
@@ -95,16 +96,16 @@ class BlockStack(BertLayer):
 def _traced_once(
     block: TransformerBlock, options: Mapping[str, Any], traced: dict[Any, Callable], jit_compile: bool
 ) -> Callable:
-    """Returns the call of a block. In a graph, it uses the trace of an earlier block with the same variables.
+    """Returns a function that calls a block. In a graph, blocks with equal variable names and shapes share one trace.
 
-    Tracing a block takes longer than many of its steps. The resulting graph is the same. In a function that XLA
-    compiles as a whole, each block is traced: the gradient needs shapes from the call of a block when it is compiled,
-    so XLA would evaluate the whole call then, with the weights as constants, and compile again after each step.
+    Tracing a block takes longer than many training steps of the block. The result is the same. If XLA compiles the
+    complete function, each block is traced separately. Otherwise, XLA would evaluate the call of a block during
+    compilation, with the weights as constants, to find shapes for the gradient. It would compile again after each step.
 
     Args:
       block: the block.
       options: other arguments of the call. Only the last block may have `output_positions`.
-      traced: the traced functions; a new one is added.
+      traced: the functions traced so far; a new function is added.
       jit_compile: whether XLA compiles the function.
     """
     if not tf.inside_function() or hardware.compiles_all():
@@ -117,12 +118,12 @@ def _traced_once(
 
     names = tuple((weight.path.partition(f"/{block.name}/")[2], *weight.shape) for weight in block.weights)
     function = traced.setdefault((names, *options), function)
-    # The values are read here. A strategy's variables, if passed as arguments, are replaced by the first block's.
+    # Read the values here: a distribution strategy would replace variable arguments by the first block's variables.
     return lambda x, seed: function(x, seed, [tf.convert_to_tensor(weight.value) for weight in block.weights])
 
 
 def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns `tf.recompute_grad` for XLA, which may otherwise recompute a block before its gradient is needed."""
+    """Works like `tf.recompute_grad`, but keeps XLA from recomputing a block before its gradient is needed."""
 
     @tf.custom_gradient
     def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:

@@ -1,9 +1,10 @@
-"""Faster forms of the layers' functions for CPUs. They compute the same values.
+"""Faster versions of the layers' functions for CPUs. They compute the same values.
 
-TensorFlow runs one operation after another, so these functions and their gradients pass over the widest tensors a dozen
-times. XLA compiles each function of this module into one pass over memory. It is used in graphs for one CPU that are
-traced for each shape anyway, such as training graphs. Sums that are slower with XLA use TensorFlow's reductions or
-multiplications by vectors. The plain forms are in the modules that import this one; a test compares both.
+TensorFlow runs one operation after another, so the plain functions and their gradients pass over the widest tensors a
+dozen times. XLA compiles each function of this module into one pass over memory. The compiled functions are used in
+graphs for one CPU that are traced for each shape anyway, such as training graphs. Sums that are slower with XLA use
+TensorFlow's reductions or multiplications by vectors. The modules that import this one contain the plain versions. A
+test compares both versions.
 
 Axis letters: H the normalised axis, C classes, T keys.
 """
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.distribution import hardware
 
-# AutoGraph is off because nothing here needs it and it takes time.
+# These functions do not need AutoGraph, which makes tracing slower.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
 # A value, and its gradient as a function of the upstream gradient.
@@ -71,8 +72,8 @@ def with_gradient_in_one_pass(function: Callable[[tf.Tensor], ValueAndGradient])
 def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """Multiplies two tensors of the compute dtype, in that dtype.
 
-    CPUs without bfloat16 instructions emulate them, which takes more than twice as long as float32. On such a CPU, the
-    rounded numbers are multiplied in float32 and the product is rounded. The instructions compute the same.
+    CPUs without bfloat16 instructions emulate them, which takes more than twice as long as float32. On such a CPU, this
+    function multiplies the bfloat16 numbers in float32 and rounds the product. The result is the same.
     """
     if a.dtype == tf.bfloat16 and hardware.emulates_bfloat16():
         product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
@@ -86,7 +87,7 @@ def column_sums(rows: tf.Tensor) -> tf.Tensor:
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Adds bias [H] to x [..., H]. Except on a TPU, the bias gradient is computed in a faster way."""
+    """Adds bias [H] to x [..., H]. Except on a TPU, the bias gradient is computed by `column_sums`, which is faster."""
     return tf.nn.bias_add(x, bias) if hardware.computes_on_tpu() else _add_bias(x, bias)
 
 
@@ -129,7 +130,7 @@ def layer_norm(
 
 
 def total_in_float32(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
-    """Returns x, or x plus a tensor of a shape that broadcasts to x's, in float32."""
+    """Returns x in float32, plus the addend, if there is one. The addend is broadcast to the shape of x."""
     x = tf.cast(x, tf.float32)
     return x if addend is None else x + tf.cast(addend, tf.float32)
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from bert_tf.distribution import hardware
 from bert_tf.model import cpu_kernels
 
-# The number of random words that share one of their two drawn words.
+# Number of random words that are made from the same drawn word; see `_random_words`.
 _WIDTH = 1024
 _MULTIPLIER = 0x2C1B3C6D  # odd, so no two words become the same; otherwise arbitrary
 
@@ -19,7 +19,7 @@ def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None
 def seed_of_call(
     generator: keras.random.SeedGenerator, training: bool | None, seed: tf.Tensor | None
 ) -> tf.Tensor | None:
-    """Returns the seed [2] of a call: the given one, or else the generator's next one in training, or None."""
+    """Returns the seed [2] of a call: `seed` if given, otherwise a new seed in training, otherwise None."""
     return tf.cast(generator.next(), tf.int32) if seed is None and training else seed
 
 
@@ -27,7 +27,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None
     """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, it drops none.
 
     Each element uses 16 random bits, so probabilities are multiples of 2^-16. The result is computed in float32 and
-    rounded once, to `dtype`, by default x's.
+    rounded once to `dtype`. The default is the dtype of x.
     """
     dtype = tf.as_dtype(dtype or x.dtype)
     threshold = round(rate * 2**16)
@@ -56,8 +56,8 @@ def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 def _random_words(count: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns at least `count` random 32-bit words [n].
 
-    Drawing all of them with TensorFlow's generator takes several times as long. Instead, each is made from two drawn
-    words, in such a way that any three are independent. Without the multiplication, the exclusive or of four words at
+    Drawing all words with TensorFlow's generator takes several times as long. Instead, each word is computed from two
+    drawn words, so that any three words are independent. Without the multiplication, the exclusive or of four words at
     the corners of a rectangle would be 0.
     """
     drawn = _drawn_words([_WIDTH - (-count // _WIDTH)], seed)

@@ -1,6 +1,6 @@
-"""Estimates of a run: the memory of a device, and the time of its floating-point operations.
+"""Estimates of the memory of a training step, and the peak speed of devices.
 
-The formula of the memory is explained in docs/howto/memory.md.
+docs/howto/memory.md explains the formula of the memory.
 """
 
 import re
@@ -13,13 +13,13 @@ GIB = 2**30
 
 
 class Device(NamedTuple):
-    """The memory and the peaks of a device, according to its manufacturer.
+    """The memory and the peak speeds of a device, according to its manufacturer.
 
     Attributes:
       gib: memory in GiB. For a TPU, the part that its compiler can use.
-      float32: peak of dense matrix multiplications in TFLOP/s. For a TPU, of its default precision.
-      float16: the same for float16; 0 if the device has no such instructions.
-      bfloat16: the same for bfloat16; 0 if the device has no such instructions.
+      float32: peak of dense float32 matrix multiplications in TFLOP/s. For a TPU, the peak in its default precision.
+      float16: peak in float16; 0 if the device has no such instructions.
+      bfloat16: peak in bfloat16; 0 if the device has no such instructions.
     """
 
     gib: float
@@ -28,7 +28,7 @@ class Device(NamedTuple):
     bfloat16: float
 
 
-# TensorFlow's devices. On a TPU these are cores; on v5p a chip with two cores.
+# A device as TensorFlow counts it. For a TPU, a device is a core; for TPU v5p, it is a chip with two cores.
 DEVICES: Mapping[str, Device] = {
     "TPU v2": Device(7.48, 22.5, 0.0, 22.5),
     "TPU v3": Device(15.48, 61.5, 0.0, 61.5),
@@ -47,7 +47,7 @@ DEVICES: Mapping[str, Device] = {
 
 
 def peak_tflops(name: str, dtype: str) -> float:
-    """Returns the peak of a device in TFLOP/s; 0 if it is unknown.
+    """Returns the peak speed of a device in TFLOP/s; 0 for an unknown device.
 
     Args:
       name: the device's name, such as "NVIDIA H100 80GB HBM3".
@@ -71,11 +71,11 @@ def memory_gib(
 
     Args:
       config: the config of the encoder.
-      parameters: the number of the model's weights.
-      trained: the number of the weights that are trained.
+      parameters: the number of weights of the model.
+      trained: the number of trained weights.
       rows: the number of rows of a micro-batch.
-      length: the length of a row.
-      dtype: the type of matrix multiplications.
+      length: the number of tokens in a row.
+      dtype: the dtype of matrix multiplications.
       recomputes: whether the backward pass recomputes each block.
       keeps_scores: whether attention scores are kept. Long rows on a TPU do not keep them; see `row_attention`.
     """

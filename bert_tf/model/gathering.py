@@ -13,8 +13,8 @@ import tensorflow as tf
 def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Returns rows [n] of a table [V, H] as [n, H], with a dense gradient.
 
-    TensorFlow's own gradient consists of slices. If a head also uses the table as its output weights, the head's dense
-    gradient would become slices too, and clipping would use the norm of slices before they are summed.
+    TensorFlow's own gradient is `tf.IndexedSlices`. If a head also uses the table as output weights, the dense gradient
+    of the head would become slices too. Clipping would then use the norm of the slices before they are summed.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
@@ -39,7 +39,7 @@ def ends(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of the first and the last token of each sequence [S], in the flattened batch.
 
     Args:
-      batch: packed rows (see `sequences.packed_rows.pack`), or padded sequences with an input_mask [B, T].
+      batch: packed rows (see `text.packed_rows.pack`), or padded sequences with an input_mask [B, T].
     """
     if "sequence_starts" in batch:
         first = batch["sequence_starts"]
@@ -58,7 +58,7 @@ def lengths(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def exists(batch: Mapping[str, tf.Tensor], choices: int = 1) -> tf.Tensor:
-    """Returns 1 for each example, and 0 for the free places of packed rows: [S] or, with choices, [S / C]."""
+    """Returns 1 for each example and 0 for unused slots of packed rows: [S], or [S / C] with C choices."""
     tokens = tf.reduce_sum(tf.reshape(lengths(batch), [-1, choices]), axis=1)
     return tf.cast(tokens > 0, tf.float32) if "sequence_lengths" in batch else tf.ones(tf.shape(tokens))
 
@@ -90,7 +90,12 @@ def repack(states: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def _maps(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the position in the rows of each position of the padded sequences [S * L], the inverse, and the mask."""
+    """Returns two index maps and the mask of padded sequences.
+
+    Returns:
+      For each position of the padded sequences [S * L], the position in the rows; for each position of the rows
+      [R * L], the position in the padded sequences; and the mask [S, L], True for tokens.
+    """
     numbers, starts = batch["sequence_ids"], batch["sequence_starts"]
     size, length = tf.size(numbers), tf.shape(numbers)[1]
     mask = tf.range(length) < batch["sequence_lengths"][:, tf.newaxis]
@@ -100,7 +105,10 @@ def _maps(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
 
 
 def _rearrange(x: tf.Tensor, places: tf.Tensor, inverse: tf.Tensor) -> tf.Tensor:
-    """Returns rows of x [n, H], and zeros for the place n. The gradient is gathered too, which is faster than a sum."""
+    """Returns the rows of x [n, H] at `places`, and zeros for the index n.
+
+    The gradient gathers with the inverse map, which is faster than a sum.
+    """
 
     @tf.custom_gradient
     def gathered(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

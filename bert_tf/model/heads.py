@@ -1,11 +1,10 @@
-"""Output layers and their losses. The paths of the variables are the released names.
+"""Output layers and their losses. The variables have the names of the released checkpoints.
 
 Axis letters: B batch, T tokens, P predictions, H hidden, V vocabulary, C classes; with packed rows, R rows, L positions
 of a row and S sequences.
 
-A head takes a tensor or an `EncoderOutput`. Its logits are float32. Its loss function returns one number per example
-(or prediction), because the mean is over the whole global batch, and only the caller has the number of examples on
-other devices.
+A head takes a tensor or an `EncoderOutput`, and returns float32 logits. A loss function returns one number per example
+or prediction. The caller computes the mean over the global batch, which includes the examples on other devices.
 """
 
 from collections.abc import Mapping
@@ -22,8 +21,8 @@ from bert_tf.model.dropout import dropout, seed_of_call
 from bert_tf.model.gathering import gather_positions
 from bert_tf.model.outputs import EncoderOutput, is_encoder_output, pooled_state, sequence_states
 
-# The original code fixes the dropout before the classifier and the initializer of fine-tuning heads, independent of the
-# config.
+# Dropout before the classifier, and the initializer of fine-tuning heads. The original code uses these values for all
+# configs.
 CLASSIFIER_DROPOUT = 0.1
 FINETUNING_INITIALIZER_RANGE = 0.02
 
@@ -36,16 +35,16 @@ def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 class Head(BertLayer):
-    """The base class of the heads. Their variables exist once they are constructed."""
+    """Base class of the heads. The constructor of a head creates the variables."""
 
     def named_variable(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
-        """Returns a new variable of the layer. Unlike with `add_weight`, its path excludes the layer's own name."""
+        """Returns a new variable of the layer. Unlike in `add_weight`, the path does not include the layer's name."""
         return keras.Variable(initializer, shape=shape, dtype="float32", autocast=False, name=name)
 
     def finish(self) -> None:
         """Marks the layer as built. Call it at the end of the constructor."""
         self.built = True
-        for variable in self.weights:  # as add_weight does
+        for variable in self.weights:  # add_weight would do the same
             variable.trainable = self.trainable
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tf.Tensor | None:
@@ -81,7 +80,7 @@ class MaskedLMHead(Head):
     Variables: cls/predictions/transform/..., cls/predictions/output_bias.
 
     Args:
-      encoder: the encoder with the word embeddings. Without it, each call needs their table.
+      encoder: the encoder with the word embeddings. If None, pass `embedding_table` to each call.
     """
 
     def __init__(self, config: BertConfig, encoder: keras.layers.Layer | None = None, **kwargs: Any) -> None:
@@ -91,7 +90,7 @@ class MaskedLMHead(Head):
             self.transform.build((None, config.hidden_size))
             self.output_bias = self.named_variable("output_bias", (config.vocab_size,), "zeros")
         self.finish()
-        self.encoder = encoder  # assigned after `finish`, because the encoder may be frozen when the head is not
+        self.encoder = encoder  # assigned after `finish`, so that the encoder keeps its own `trainable`
 
     def call(
         self,
@@ -144,7 +143,7 @@ class LinearHead(Head):
       outputs: C.
       scope: the prefix of the variables' names in the original code: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
-      width: H, if it differs from the config's.
+      width: H; by default the hidden size of the config.
       initializer_range: standard deviation of the weights' truncated normal initializer.
     """
 
@@ -265,7 +264,7 @@ def packed_span_loss(
       end_logits: [R, L].
       start_positions: [S], counted from the start of each sequence.
       end_positions: [S].
-      batch: the packed rows, see `sequences.packed_rows.pack`.
+      batch: the packed rows, see `text.packed_rows.pack`.
     """
     numbers, starts, lengths = (batch[f"sequence_{name}"] for name in ("ids", "starts", "lengths"))
     is_same = numbers[:, :, tf.newaxis] == numbers[:, tf.newaxis]

@@ -1,13 +1,13 @@
-"""The layers of a transformer block, named so that the path of each variable is its released name.
+"""The embeddings and the layers of a transformer block. The variables have the names of the released checkpoints.
 
 Axis letters: B batch, T tokens, H hidden, I intermediate, N heads, D head size, V vocabulary.
 
-Hidden states are matrices [B*T, H] between the layers, because matrix multiplications are the fastest form on every
-device, and only attention depends on where a sequence ends.
+Between the layers, hidden states are matrices [B*T, H], because multiplying two matrices is fastest on every device.
+Only attention separates the sequences.
 
-Variables are float32. Matrix multiplications are computed in the layer's compute dtype; softmax and layer-norm
-statistics in float32. Dropout is active if a seed is given, and the same seed gives the same mask. `TransformerBlock`,
-which can be used on its own, also takes `training`, and then draws a seed if none is given.
+Variables are float32. Matrix multiplications use the compute dtype of the layer. Softmax and layer-norm statistics are
+computed in float32. Dropout is active if a seed is given, and the same seed gives the same mask. `TransformerBlock` can
+be used alone: with training=True and no seed, it draws a seed.
 """
 
 import math
@@ -25,7 +25,7 @@ from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import softmax
 
-# Added to the scores of masked positions, as in the original code (not minus infinity).
+# Added to the scores of masked positions. The original code uses this number instead of minus infinity.
 MASKED_SCORE = -10000.0
 
 
@@ -34,9 +34,9 @@ class Embeddings(BertLayer):
     """Sum of word, segment and position embeddings, normalised. Variables: three tables, LayerNorm.
 
     Args:
-      use_one_hot_embeddings: look up words with a one-hot matrix multiplication, as the original does on TPUs. By the
-        compiler's estimate, it takes 2 of 33 ms of a step of BERT_BASE there. The compiler does not estimate the time
-        of a gather and of the scatter in its gradient.
+      use_one_hot_embeddings: look up words with a one-hot matrix multiplication, as the original does on TPUs. The TPU
+        compiler estimates 2 ms for it, in a BERT_BASE step of 33 ms. The compiler gives no estimate for the
+        alternative, a gather and the scatter in its gradient.
     """
 
     saved_arguments = ("use_one_hot_embeddings",)
@@ -67,9 +67,10 @@ class Embeddings(BertLayer):
         seed: tf.Tensor | None = None,
         position_ids: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns [B*T, H] for input_ids, segment_ids and position_ids [B, T]; NaN for a word or segment out of range.
+        """Returns [B*T, H] for input_ids, segment_ids and position_ids [B, T].
 
-        Without `position_ids`, positions are counted from the start of each row.
+        If a word or segment id is out of range, the embedding is NaN. Without `position_ids`, positions are counted
+        from the start of each row.
         """
         length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
         words, segments = tf.reshape(input_ids, [-1]), tf.reshape(segment_ids, [-1])
@@ -118,13 +119,13 @@ class SelfAttention(BertLayer):
         seed: tf.Tensor | None = None,
         queries: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the context, of x's shape, and the attention probabilities [B, N, T, T].
+        """Returns the context [B*T, H] and the attention probabilities [B, N, T, T].
 
         Args:
           x: [B*T, H].
           attention_bias: [B, 1, 1 or T, T].
           seed: [2], integers, the seed of the dropout; None for no dropout.
-          queries: [n], the rows of x that attend. If given, the context is [n, H], and the probabilities are
+          queries: [n], the rows of x to compute. If given, the context is [n, H], and the probabilities are
             [1, N, n, B*T].
         """
         heads, size = self.config.num_attention_heads, self.config.head_size
@@ -148,19 +149,19 @@ class SelfAttention(BertLayer):
         states = query, split_heads(self.key(x)), split_heads(self.value(x)), attention_bias, seed
         context, probabilities = attend(*states)
         if hardware.computes_on_tpu() and row_attention.is_faster(query.shape):
-            # The unused computation of all rows is removed from the graph, unless its probabilities are read.
+            # TensorFlow removes the computation of all rows from the graph, unless the probabilities are read.
             context = row_attention.attend_by_rows(lambda *part: attend(*part)[0], *states)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
 
 
 def _bias_of(queries: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Returns the bias [1, 1, n, B*T] of some positions [n] of the flattened batch, which see their own row only."""
+    """Returns the bias [1, 1, n, B*T] of positions [n] in the flattened batch. A position attends only to its row."""
     count, _, rows, length = (known or size for known, size in zip(bias.shape, tf.unstack(tf.shape(bias)), strict=True))
     row = queries // length
     of_row = tf.gather(tf.reshape(bias, [-1, length]), row * rows + queries % length % rows)
     is_own = tf.one_hot(row, count, True, False)[:, :, tf.newaxis]
-    of_all = tf.where(is_own, of_row[:, tf.newaxis], 2 * MASKED_SCORE)  # a row may be masked as a whole
+    of_all = tf.where(is_own, of_row[:, tf.newaxis], 2 * MASKED_SCORE)  # lower, because all of a row may be masked
     return tf.reshape(of_all, [1, 1, -1, count * length])
 
 
@@ -206,7 +207,7 @@ class Attention(BertLayer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `TransformerBlock`."""
         count, length = (None if output_positions is None else output_positions.shape[0]), attention_bias.shape[-1]
-        # A query that is computed alone is compared with all rows, so many queries are faster row by row.
+        # Selected queries are compared with the keys of all rows. For many queries, computing each row is faster.
         are_few = count is not None and (length is None or count <= length)
         queries = output_positions if are_few else None
         context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), queries=queries)
@@ -272,11 +273,11 @@ class TransformerBlock(BertLayer):
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
           seed: [2], integers, the seed of the dropout. If given, dropout is active regardless of `training`.
-          output_positions: [n], rows of x [B*T, H]. If given, only their new states are computed.
+          output_positions: [n], rows of x [B*T, H]. If given, only the new states of these rows are computed.
 
         Returns:
-          The new hidden states, of x's shape or [n, H], and the attention probabilities [B, N, T, T] before dropout
-          (with output_positions, of another shape).
+          The new hidden states and the attention probabilities before dropout. The states have the shape of x, or are
+          [n, H] with output_positions. The probabilities are [B, N, T, T]; with output_positions, see `SelfAttention`.
         """
         seed = seed_of_call(self.seed_generator, training, seed)
         rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)

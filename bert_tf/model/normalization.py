@@ -1,4 +1,4 @@
-"""Layer normalisation and softmax, computed in float32 and rounded once, independent of the input's precision."""
+"""Layer normalisation and softmax. Both compute in float32, for inputs of any precision."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ def layer_norm(
       gamma: [H] scale, float32.
       beta: [H] offset, float32.
       epsilon: added to the variance.
-      residual: of the shape and dtype of x; added to it.
+      residual: added to x; has the shape and dtype of x.
 
     Returns:
-      [..., H] of x's dtype.
+      [..., H], with the dtype of x.
     """
     if cpu_kernels.apply_to(x):
         return cpu_kernels.layer_norm(x, gamma, beta, epsilon, residual)

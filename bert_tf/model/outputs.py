@@ -9,14 +9,15 @@ import tensorflow as tf
 
 
 class EncoderOutput(NamedTuple):
-    """The outputs of `BertEncoder`. Hidden states and probabilities are in its compute dtype.
+    """The outputs of `BertEncoder`. Hidden states and probabilities have the compute dtype of the encoder.
 
     Attributes:
       embedding_output: [B, T, H], the input of the first block.
       all_encoder_layers: L tensors [B, T, H], first block first.
       sequence_output: [B, T, H], the output of the last block; [n, H] with `output_positions`.
-      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder, of
-        the last token, [SEP]; with `output_positions`, of these. None without a pooler.
+      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]. A causal encoder uses
+        the last token, [SEP]. With `output_positions`, it is [n, H], for the states at these positions. Without a
+        pooler, it is None.
       attention_probs: L tensors [B, N, T, T], before dropout; empty with `gradient_checkpointing`.
       input_mask: [B, T], integers: 1 for tokens and 0 for padding in the other outputs.
     """
@@ -42,12 +43,12 @@ def _shape(value: object) -> str:
 
 
 def is_encoder_output(x: object) -> bool:
-    """Returns whether x is an `EncoderOutput`, or the list that replaces it when Keras saves and loads a model."""
+    """Returns True for an `EncoderOutput`, and for the list that Keras passes instead in a loaded model."""
     return isinstance(x, tuple | list)
 
 
 def sequence_states(x: tf.Tensor | EncoderOutput) -> tf.Tensor:
-    """Returns the states of all tokens [B, T, H] of an encoder's outputs; returns a tensor unchanged."""
+    """Returns the sequence output [B, T, H] of an encoder's outputs; returns a tensor unchanged."""
     return EncoderOutput(*x).sequence_output if is_encoder_output(x) else x
 
 

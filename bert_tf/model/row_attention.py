@@ -1,7 +1,7 @@
-"""Attention that computes a few rows of the batch at a time, so that their scores stay in a TPU's fast memory.
+"""Attention that computes a few rows of the batch at a time, so that the scores stay in the fast memory of a TPU.
 
-The scores, probabilities and random bits of a complete batch of long sequences, [B, N, T, T], would be written to the
-main memory and read again several times. The backward pass computes them again instead.
+In a complete batch of long sequences, scores, probabilities and random bits are [B, N, T, T]. They would be written to
+main memory and read again several times. Here, the backward pass recomputes them for each part.
 
 Axis letters: B rows, N heads, T tokens, D head size.
 """
@@ -14,7 +14,7 @@ from bert_tf.model.dropout import fold_in
 
 # For shorter rows, one computation of all rows is faster.
 MIN_LENGTH = 256
-# The number of scores that are computed together, if a row has no more.
+# Number of scores to compute together. At least one row is computed.
 _SCORES = 2 * 16 * 512 * 512
 
 # (query [b, N, T, D], key, value, bias [b, 1, 1 or T, T], seed [2] or None) -> context [b, N, T, D]
@@ -22,7 +22,7 @@ Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]
 
 
 def is_faster(shape: tf.TensorShape) -> bool:
-    """Returns whether `attend_by_rows` is faster on a TPU than one computation, for queries of a shape [B, N, T, D]."""
+    """Returns True if `attend_by_rows` is faster on a TPU than one computation for queries of shape [B, N, T, D]."""
     return shape.is_fully_defined() and shape[2] >= MIN_LENGTH and _rows(shape) < shape[0]
 
 
@@ -33,11 +33,11 @@ def attend_by_rows(
 
     Args:
       attend: computes some rows.
-      query: [B, N, T, D], with a static shape, like keys and values.
+      query: [B, N, T, D]. The shapes of query, key and value are static.
       key: [B, N, T, D].
       value: [B, N, T, D].
       bias: [B, 1, 1 or T, T]. No gradient is computed for it.
-      seed: [2], the seed of the dropout; None for no dropout. Each call of `attend` gets a seed of its own.
+      seed: [2], the seed of the dropout; None for no dropout. Each call of `attend` gets a different seed.
     """
     rows = _rows(query.shape)
 

@@ -1,4 +1,4 @@
-"""The base of all models that answer plain Python values: fields, checks of examples, and batches."""
+"""The base class of models that take and return plain Python values: fields, checks of examples, and batches."""
 
 import abc
 import math
@@ -7,24 +7,28 @@ from typing import Any, NamedTuple
 
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 
-# The default names of text inputs without columns.
+# Default names of the text inputs. A model that was trained on named columns uses their names.
 TEXT_INPUTS = ("text_a", "text_b")
 # The inputs of multiple choice: a text, and a list of texts.
 CHOICE_INPUTS = ["prompt", "endings"]
-# The methods with which PyArrow, polars, pandas, datasets and TensorFlow return plain lists.
+# Methods of PyArrow, polars, pandas, datasets and TensorFlow that return plain lists.
 _TO_LIST = ("to_pylist", "to_dicts", "to_list")
 _MAX_ID = (1 << 31) - 1
 
 
 class Input(NamedTuple):
-    """An input of a model, as a field of an example."""
+    """The type of an input: `kind`, or a list of `kind` if `is_list` is True."""
 
     kind: type[str] | type[int]
     is_list: bool = False
 
 
 def records(values: Any, name: str) -> Any:
-    """Returns the rows of a table as dictionaries, or the values of a column as a list; other objects are unchanged.
+    """Returns the rows of a table as dictionaries, or the values of a column as a list; other objects unchanged.
+
+    Args:
+      values: a table, a column, or another object.
+      name: the name of the argument, for messages.
 
     Raises:
       InputError: if several columns have the same name.
@@ -38,7 +42,7 @@ def records(values: Any, name: str) -> Any:
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
-    """Returns the probabilities of scores."""
+    """Returns the softmax of scores."""
     highest = max(scores)
     powers = [math.exp(score - highest) for score in scores]
     total = sum(powers)
@@ -53,7 +57,7 @@ class Predictor(abc.ABC):
       texts: for a classifier, the names of its one or two texts. `TEXT_INPUTS` are accepted as aliases.
 
     Attributes:
-      inputs: the names of the inputs, and so of an example's fields.
+      inputs: the names of the inputs, which are the fields of an example.
     """
 
     def __init__(self, fields: Mapping[str, Input], texts: Sequence[str] = ()) -> None:
@@ -70,16 +74,16 @@ class Predictor(abc.ABC):
         return renamed
 
     def other_fields(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of an example that the signature doesn't read."""
+        """Returns the fields of an example that are not inputs."""
         return {name: value for name, value in self._renamed(example).items() if name not in self.inputs}
 
     def check(self, example: Any) -> dict[str, Any]:
-        """Returns an example's fields that the signature reads, after checking them.
+        """Checks an example, and returns the fields that are inputs.
 
-        If there is only one input, the example may be a string. For `token_ids`, fields are lists of integers.
+        If there is only one text input, the example may be a string. For `token_ids`, fields are lists of integers.
 
         Raises:
-          InputError: if a field is missing or has the wrong type, or the example is itself an InputError.
+          InputError: if a field is missing or has the wrong type. If the example is itself an InputError, it is raised.
         """
         if isinstance(example, InputError):
             raise example
@@ -121,7 +125,8 @@ class Predictor(abc.ABC):
           For each example, in the same order, the outputs as Python values without padding.
 
         Raises:
-          InputError: if an example can't be used; the message has its index. Also if `examples` is a single example.
+          InputError: if an example can't be used; the message contains its index. Also if `examples` is a single
+            example.
         """
         examples = records(examples, "examples")
         if is_no_list(examples):
@@ -134,7 +139,7 @@ class Predictor(abc.ABC):
         return answers
 
     def answer(self, examples: Iterable[Any], batch_size: int) -> list[dict[str, Any] | InputError]:
-        """Answers examples like `predict`. If an example can't be used, its answer is the error."""
+        """Answers examples like `predict`. If an example can't be used, the answer is the InputError."""
         answers = list(map(self._fields_or_error, examples))
         usable = [number for number, fields in enumerate(answers) if not isinstance(fields, InputError)]
         usable.sort(key=lambda number: sum(len(str(value)) for value in answers[number].values()))

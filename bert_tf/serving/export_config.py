@@ -14,7 +14,7 @@ SERVING_DEFAULT = "serving_default"
 ENGINES = ("tensorflow", "litert")
 # Models for LiteRT, with 8-bit and 32-bit weights.
 LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
-# The other data that these models need: `lite_model.TextSettings`.
+# Settings for LiteRT models: `lite_model.TextSettings`.
 LITE_TASK_FILE = "litert.json"
 # Lowest probability of a predicted label in multi-label tasks, unless the run has another threshold.
 LABEL_THRESHOLD = 0.5
@@ -23,10 +23,10 @@ SEQUENCES_PER_PART = 32
 
 
 def keep_packed_weights() -> None:
-    """Makes TensorFlow pack each weight for this CPU's matrix multiplications only once.
+    """Makes TensorFlow convert each weight to the packed format of CPU matrix multiplications only once.
 
-    This needs as much memory as the weights, and has no effect once TensorFlow has run an operation. Use it only in
-    processes that serve, because TensorFlow then ignores changes of the weights.
+    The packed weights need as much additional memory as the weights. Call this function before TensorFlow runs an
+    operation, and only in processes that serve, because TensorFlow then ignores changes of the weights.
     """
     os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
 
@@ -45,14 +45,14 @@ class ExportConfig(Settings, frozen=True):
 
     Attributes:
       text: if False, the only signature is `token_ids`, which does not need tensorflow-text.
-      max_seq_length: longer sequences are truncated; None for the run's value or a pre-trained model's maximum.
+      max_seq_length: longest sequence in tokens; longer ones are truncated. None for the value in training, or the
+        maximum of a pre-trained model.
       null_score_diff_threshold: SQuAD 2.0: a question has no answer if the no-answer score minus the best answer's
-        score is above this; None for the threshold tuned for the model, or else 0.
-      answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
-        run's.
+        score exceeds this value; None for the threshold tuned for the model, or 0 if there is none.
+      answers: SQuAD: replaces `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` of the run.
 
     Raises:
-      InputError: if a library is missing that writes an ONNX model.
+      InputError: if an ONNX model is requested and a required library is missing.
     """
 
     needs: ClassVar[str] = "do_export"

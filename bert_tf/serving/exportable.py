@@ -1,4 +1,4 @@
-"""A finished run as an exportable model, and the files of an export: SavedModel, LiteRT, ONNX, vocabulary and labels.
+"""Reads a finished run for export, and writes the files of an export: SavedModel, LiteRT, ONNX, vocabulary and labels.
 
 The LiteRT (TensorFlow Lite) and ONNX models contain only common operations on padded ids.
 
@@ -42,12 +42,12 @@ class Exportable(NamedTuple):
 
     Attributes:
       served: the model with its signatures.
-      plain: computes the outputs of the signature `token_ids` on padded input, with common operations only, for other
-        runtimes.
+      plain: computes the outputs of the signature `token_ids` from padded inputs, with common operations only, for
+        LiteRT and ONNX.
       tokenizer: the model's tokenizer.
       max_seq_length: length at which texts are truncated or split into windows.
-      classes: the names of the logits' columns; None if they have no names.
-      settings: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
+      classes: the class names of the logits, in order; None if they have no names.
+      settings: the settings that LiteRT needs to answer texts, pairs and choices; None for other tasks.
     """
 
     served: ServedModel
@@ -58,12 +58,13 @@ class Exportable(NamedTuple):
     settings: TextSettings | None = None
 
     def write(self, directory: str, config: ExportConfig) -> list[str]:
-        """Writes the export to a directory that doesn't exist yet.
+        """Writes the export to a new directory.
 
-        After `tf.saved_model.load`, the object can be called like its first signature, with inputs in the same order.
+        The object that `tf.saved_model.load` returns can be called like the first signature, with inputs in the same
+        order.
 
         Returns:
-          The names of the SavedModel's signatures.
+          The names of the signatures in the SavedModel.
         """
         signatures = {
             name: call for name, call in self.served.signatures().items() if config.text or name == "token_ids"
@@ -82,9 +83,9 @@ class Exportable(NamedTuple):
         return list(signatures)
 
     def write_text_settings(self, directory: str) -> None:
-        """Writes the files that callers of `token_ids`, LiteRT or ONNX need to convert texts to ids and classes back.
+        """Writes the files with which callers of `token_ids`, LiteRT or ONNX convert texts to ids, and ids to classes.
 
-        These are vocab.txt, tokenizer_config.json (the rules and the maximum length, in Hugging Face's format) and
+        The files are vocab.txt, tokenizer_config.json (the rules and the maximum length, in Hugging Face's format) and
         labels.json (the classes).
         """
         tokenizer = self.tokenizer
@@ -94,7 +95,7 @@ class Exportable(NamedTuple):
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction:
-    """Returns a function from padded ids [B, T] to a fine-tuned model's logits by name. See `Exportable`."""
+    """Returns a function from padded ids [B, T] to the logits of a fine-tuned model, by name. See `Exportable`."""
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         values = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
@@ -112,11 +113,11 @@ class FinishedRun:
     """The parts of a run directory that an export needs.
 
     Attributes:
-      directory: the directory of its checkpoints.
+      directory: the directory of the checkpoints.
       settings: the settings of training; see `run_directory.recorded`.
-      flags: the flags of the program that trained it.
+      flags: the flags of the training program.
       labels: the classes; None for regression.
-      config: the encoder's config.
+      config: the config of the encoder.
       tokenizer: the model's tokenizer.
       max_seq_length: length at which the exported model truncates sequences.
       export_config: the settings of the export.
@@ -133,10 +134,11 @@ class FinishedRun:
 
     @classmethod
     def read(cls, model_dir: str, config: ExportConfig) -> "FinishedRun":
-        """Reads the records in a run's directory.
+        """Reads the records in a run directory.
 
         Raises:
-          InputError: if it isn't the directory of a finished run, or `max_seq_length` exceeds the model's maximum.
+          InputError: if `model_dir` is not a run directory, the model has a BiLSTM, or `max_seq_length` exceeds the
+            maximum of the model.
         """
         directory = run_directory.directory_of_model(model_dir)
         recorded = run_directory.read(directory)
@@ -159,7 +161,16 @@ class FinishedRun:
         )
 
     def restored(self, kind: type[EncoderModel], *arguments: Any, **options: Any) -> tuple[EncoderModel, int]:
-        """Returns a model with the run's selected weights, and their step. The arguments are the model's."""
+        """Builds a model and restores the selected checkpoint of the run.
+
+        Args:
+          kind: the class of the model.
+          *arguments: arguments of the class, after the config.
+          **options: keyword arguments of the class.
+
+        Returns:
+          The model, and the step of the checkpoint.
+        """
         model = kind(self.config, *arguments, causal=bool(self.settings.get("causal")), **options)
         source = checkpoints.open_checkpoint(self.directory, "--model_dir")
         return model, resume.restore_weights(model, source, "--model_dir")
@@ -183,10 +194,10 @@ def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -
     """Writes a LiteRT model with the signature `serving_default`.
 
     Args:
-      function: computes the model's outputs.
+      function: computes the outputs of the model.
       path: the file.
-      is_quantized: store matrices in 8 bits, with one scale per output channel. Activations are quantised when computed
-        ("dynamic range"), so no sample data is needed.
+      is_quantized: if True, store matrices in 8 bits, with one scale per output channel. Activations are quantised when
+        the model runs ("dynamic range"), so no sample data is needed.
     """
     concrete = tf.function(function, input_signature=_SPECS).get_concrete_function()
     module = tf.Module()
@@ -200,8 +211,8 @@ def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -
 def write_onnx(function: PlainFunction, directory: str, config: ExportConfig) -> None:
     """Writes an ONNX model in float32, with 8-bit weights, or both.
 
-    8-bit weights have one scale per output channel. Activations are quantised when computed ("dynamic"), so no sample
-    data is needed.
+    8-bit weights have one scale per output channel. Activations are quantised when the model runs ("dynamic"), so no
+    sample data is needed.
 
     Raises:
       InputError: if tf2onnx or, for 8-bit weights, onnxruntime isn't installed.
@@ -213,7 +224,7 @@ def write_onnx(function: PlainFunction, directory: str, config: ExportConfig) ->
             writer.write(model.SerializeToString())
     if config.onnx_int8:
         quantization = lazy_imports.require("onnxruntime.quantization", "--export_onnx_int8")
-        # Weights of 7 bits, because sums of 8-bit products overflow on CPUs without instructions for neural networks.
+        # reduce_range stores 7 bits: on CPUs without neural-network instructions, sums of 8-bit products overflow.
         options = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}
         with tempfile.TemporaryDirectory() as local, lazy_imports.without_warnings():
             path = os.path.join(local, ONNX_INT8_FILE)

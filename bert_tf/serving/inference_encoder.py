@@ -1,11 +1,11 @@
 """The encoder for serving: computes the same as `BertEncoder`, in the form that TensorFlow runs fastest on a CPU.
 
-- TensorFlow fuses each matrix multiplication with its bias, activation or residual, and each layer normalisation into
-  one operation. This requires that biases, scales and offsets are constants. Matrices remain variables: as constants
-  they were no faster, but took ten times the memory and many seconds in the first call.
-- Padding is not computed: the tokens of all sequences are concatenated, and only attention pads them.
+- TensorFlow fuses each matrix multiplication with the bias, activation or residual, and each layer normalisation into
+  one operation. This requires that biases, scales and offsets are constants. Matrices are variables: as constants, they
+  were not faster, needed ten times the memory, and made the first call take many seconds.
+- Padding is not computed: the tokens of all sequences are concatenated. Only attention pads them.
 - One multiplication computes query, key and value. The scale of the scores is included in the weights.
-- If only the pooler's output is needed, the last block computes only the states that the pooler reads.
+- If only the pooled output is needed, the last block computes only the states that the pooler reads.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size, C
 logits.
@@ -33,10 +33,10 @@ _FUSED_ACTIVATIONS = {
 
 
 class _PaddedLayout(NamedTuple):
-    """The positions of a batch's tokens in the padded arrays of attention, and the attention masks.
+    """The positions of tokens in the padded arrays of attention, and the attention masks.
 
     Attributes:
-      sources: [B*T] the token at each padded position. Padding repeats the first token; its result is not used.
+      sources: [B*T] the index of the token at each padded position; 0 for padding, whose results are not used.
       positions: [n] the padded position of each token.
       bias: [B, 1, 1 or T, T], added to the scores.
       pooled_tokens: [B] the token of each sequence that the pooler reads.
@@ -67,11 +67,11 @@ class InferenceEncoder(tf.Module):
     """A trained encoder for serving.
 
     Args:
-      encoder: the encoder; its weights are copied.
-      dtype: "float32" or "bfloat16", the type of the stored weights and of matrix multiplications. Layer normalisation
-        and softmax are computed in float32.
-      masked_lm: the masked-LM head of the encoder, or None; its weights are copied.
-      head: the output layer of a fine-tuned model, or None; its weights are copied.
+      encoder: the encoder. All weights are copied.
+      dtype: "float32" or "bfloat16", the dtype of stored weights and of matrix multiplications. Layer normalisation and
+        softmax are computed in float32.
+      masked_lm: the masked-LM head of the encoder, or None.
+      head: the output layer of a fine-tuned model, or None.
     """
 
     def __init__(
@@ -117,20 +117,20 @@ class InferenceEncoder(tf.Module):
         return self.layers(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the pooler's output [B, H], float32."""
+        """Returns the pooled output [B, H], float32."""
         return self._pool(self.layers(batch, only_pooled=True)[-1])
 
     def token_logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the output layer's logits [n, C], float32, of all tokens."""
+        """Returns the logits [n, C] of the output layer for all tokens, float32."""
         return self._logits(self.token_states(batch))
 
     def pooled_logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the output layer's logits [B, C], float32, of all sequences."""
+        """Returns the logits [B, C] of the output layer for all sequences, float32."""
         return self._logits(self.pooled_output(batch))
 
     @property
     def outputs(self) -> int:
-        """C, the number of the output layer's logits."""
+        """C, the number of outputs of the output layer."""
         return self._output[0].shape[0]
 
     def _logits(self, states: tf.Tensor) -> tf.Tensor:
@@ -162,7 +162,7 @@ class InferenceEncoder(tf.Module):
         visible = inside & (tf.reshape(tf.gather(batch.visible, sources), tf.shape(inside)) > 0)
         pooled_position = tf.zeros_like(lengths)
         bias = pooled_bias = _bias(visible[:, tf.newaxis])
-        if self.causal:  # only the last token attends to the whole sequence
+        if self.causal:  # the pooler reads the last token, which attends to all tokens
             pooled_position = tf.reduce_max(tf.where(visible, positions, 0), axis=1)
             bias = _bias(visible[:, tf.newaxis] & (positions[:, tf.newaxis] >= positions))
             pooled_bias = _bias((visible & (positions <= pooled_position[:, tf.newaxis]))[:, tf.newaxis])
@@ -248,15 +248,15 @@ def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
-# TensorFlow's fused layer normalisation (2.20, on CPUs) adds this to the variance and ignores the graph's epsilon.
+# TensorFlow's fused layer normalisation (2.20, on CPUs) adds this to the variance. It ignores the epsilon in the graph.
 _FUSED_EPSILON = 1e-3
 
 
 def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Normalises [n, H] to [n, H], float32. It is written in the only form that TensorFlow fuses.
+    """Normalises [n, H] to [n, H], float32. The code has the only form that TensorFlow fuses.
 
-    The inputs are scaled so that adding the fused operation's epsilon is equivalent to adding `epsilon`. The result is
-    the same whether TensorFlow fuses the operation or not.
+    The inputs are scaled so that adding the epsilon of the fused operation is equivalent to adding `epsilon`. The
+    result is the same whether TensorFlow fuses the operation or not.
     """
     x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)
     # Without this, TensorFlow would multiply gamma by the scale beforehand, and could not fuse the operation.
@@ -272,9 +272,9 @@ def in_parts(
     """Applies a function to a limited number of sequences at a time.
 
     Args:
-      function: maps a batch [n] to float32 values [n, width] of its tokens, or [B, width] of its sequences.
+      function: maps a batch to float32 values [n, width] of tokens, or [B, width] of sequences.
       batch: the sequences.
-      width: the width of the function's result.
+      width: the width of the result of `function`.
       kept: [n], whether the result of each token is needed; None for all.
 
     Returns:
@@ -293,9 +293,16 @@ def in_parts(
 def concatenated(
     function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], total: tf.Tensor, size: tf.Tensor | int, width: int
 ) -> tf.Tensor:
-    """Returns the float32 values [..., width] that `function(begin, end)` computes for parts of `total` elements.
+    """Computes `total` elements in parts of `size` elements, one part at a time.
 
-    One part of `size` elements is computed at a time.
+    Args:
+      function: returns float32 values [..., width] for the elements from `begin` to `end`.
+      total: the number of elements.
+      size: the number of elements in a part.
+      width: the width of the result of `function`.
+
+    Returns:
+      The concatenated values of all parts.
     """
 
     def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:

@@ -1,4 +1,4 @@
-"""Answers JSON lines with an exported model, in order and as soon as they arrive."""
+"""Answers JSON lines with an exported model. Lines are answered in order, as soon as they arrive."""
 
 import codecs
 import contextlib
@@ -14,7 +14,7 @@ from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import Predictor
 
-# Number of batches whose lines are sorted by length together.
+# Number of batches for which lines are sorted by length together.
 _SORTED_BATCHES = 16
 
 
@@ -25,7 +25,7 @@ def answer_lines(
 
     Args:
       model: the model.
-      lines: JSON. More lines are read while earlier ones are answered.
+      lines: lines of JSON. While lines are answered, further lines are read.
       writer: the file of the answers.
       batch_size: number of lines per batch.
       input_bytes: total size of the lines, for estimating the remaining time; 0 if unknown.
@@ -46,7 +46,7 @@ def answer_lines(
                     failed += 1
                 others = model.other_fields(example) if isinstance(example, dict) else {}
                 line = json.dumps(_given(others, answer) | answer, ensure_ascii=False)
-                # Half of a surrogate pair is not valid UTF-8, so it is written as its JSON escape.
+                # A lone surrogate is not valid UTF-8, so it is written as a JSON escape.
                 writer.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
             writer.flush()
             total += len(available)
@@ -58,9 +58,9 @@ def answer_lines(
 
 @contextlib.contextmanager
 def answers_file(path: str | None) -> Iterator[IO[str]]:
-    """Yields a writer for the answers: to a file, which appears once all are written, or to standard output.
+    """Yields a writer for the answers: to a file, or to standard output if there is no path.
 
-    Until then, and after an error or a kill, the answers are in `PATH.incomplete`.
+    Until all answers are written, and after an error or a kill, the file is named `PATH.incomplete`.
     """
     if not path:
         sys.stdout.reconfigure(encoding="utf-8")
@@ -87,12 +87,12 @@ def _parsed(line: bytes) -> Any:
 
 
 def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields to copy. A field with the same name as a part of the answer is renamed to given_NAME."""
+    """Returns the fields to copy to the answer. If the answer has a field of the same name, adds the prefix given_."""
     return {f"given_{name}" if name in (*answer, "error") else name: value for name, value in fields.items()}
 
 
 def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
-    """Yields lists of 1 to `max_lines` lines that have arrived, so a typed line is answered at once."""
+    """Yields lists of 1 to `max_lines` lines that have arrived, so that a typed line is answered immediately."""
     # The last item is None, or the error that ended reading.
     arrived: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4 * max_lines)
 

@@ -1,4 +1,4 @@
-"""Answers texts with the LiteRT model of an export. The answers equal the SavedModel's; TensorFlow is not needed."""
+"""Runs the LiteRT model of an export on texts, without TensorFlow. It gives the same answers as the SavedModel."""
 
 import os
 import threading
@@ -18,15 +18,16 @@ from bert_tf.text.vocabulary import VOCAB_FILE
 
 
 class TextSettings(TypedDict):
-    """The settings for computing answers from the logits of texts, pairs or choices; in a file next to the model.
+    """The settings for texts, pairs or choices: how to read them, and how to compute answers from logits.
 
-    inputs: the names of the one or two texts, or of the prompt and the endings.
-    problem: "classification", "multi_label", "regression" or "choice".
-    labels: the classes, if there are any.
-    max_seq_length: the largest number of tokens in a sequence.
-    threshold: with several labels, the lowest probability of a predicted label.
-    long_documents: how to read longer texts; see `LongDocuments`.
-    doc_stride: see `LongDocuments`.
+    Attributes:
+      inputs: the names of the one or two texts, or of the prompt and the endings.
+      problem: "classification", "multi_label", "regression" or "choice".
+      labels: the classes; None for regression and choices.
+      max_seq_length: the largest number of tokens in a sequence.
+      threshold: in multi-label tasks, the lowest probability of a predicted label.
+      long_documents: how to read longer texts; see `LongDocuments`.
+      doc_stride: see `LongDocuments`.
     """
 
     inputs: list[str]
@@ -39,18 +40,18 @@ class TextSettings(TypedDict):
 
 
 class LiteModel(Predictor):
-    """A LiteRT model with the tokenizer and the labels in its directory.
+    """A LiteRT model, with the tokenizer and the labels.
 
-    It has the same inputs and answers as `ServedClassifier` and `ServedChooser`
-    (`bert_tf.tasks.graph_classifier`) for texts. 8-bit weights change the numbers slightly. Several threads may call
-    it; calls are computed one after another.
+    For texts, inputs and answers are the same as in `ServedClassifier` and `ServedChooser`
+    (`bert_tf.tasks.graph_classifier`). 8-bit weights change the numbers slightly. Several threads may call the model;
+    it computes one call at a time.
 
     Args:
       directory: an export with --export_quantize=int8 or --export_litert. With both, the int8 model is used.
       threads: number of LiteRT threads; None for one per core.
 
     Raises:
-      InputError: if there is no such model, it is damaged, or LiteRT is not installed.
+      InputError: if there is no such model, the model is damaged, or LiteRT is not installed.
     """
 
     def __init__(self, directory: str | os.PathLike[str], threads: int | None = None) -> None:
@@ -116,7 +117,7 @@ class LiteModel(Predictor):
         """Returns logits [B, C] for texts or pairs [B], and whether each was truncated."""
         packed = []
         for parts in texts:
-            # As in the SavedModel, half of a surrogate pair, which is not valid UTF-8, is dropped.
+            # As in the SavedModel, lone surrogates are dropped, because they are not valid UTF-8.
             text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
             packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._settings["max_seq_length"]))
         if not packed:

@@ -1,4 +1,4 @@
-"""A pre-trained model for serving: hidden states of texts, predictions for each [MASK], and scores of sentences.
+"""A pre-trained model for serving: hidden states, vectors of texts, predictions for each [MASK], and sentence scores.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
 M largest number of masks in a text, C masked copies of all sequences.
@@ -20,19 +20,19 @@ from bert_tf.text.packing import check_max_seq_length
 _MASK = "[MASK]"
 # The number of predictions for each mask.
 _TOP = 5
-# The largest numbers of masked copies, and of their tokens, that are computed at a time.
+# The largest numbers of masked copies and of tokens in masked copies to compute at a time.
 _COPIES_PER_PART = 256
 _TOKENS_PER_PART = 4096
 
 
 def states_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
-    """Returns the concatenated hidden states of some layers, float32 [B, T, H * number of layers]."""
+    """Returns the concatenated hidden states of the selected layers, float32 [B, T, H * number of layers]."""
     layers = encoder.layers(batch)
     return batch.padded(tf.concat([tf.cast(layers[number], tf.float32) for number in config.layers], axis=-1))
 
 
 def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfig) -> tf.Tensor:
-    """Returns the vectors of texts, float32 [B, H * number of layers]."""
+    """Returns the vectors of texts, float32 [B, H * number of layers] or shorter (see `VectorConfig.truncate_dim`)."""
     mask = tf.sequence_mask(batch.lengths)
     if config.pooling == "pooled":
         return config.vectors(encoder.pooled_output(batch), mask)
@@ -42,9 +42,9 @@ def vectors_of(encoder: InferenceEncoder, batch: TokenBatch, config: VectorConfi
 def pseudo_log_likelihoods(encoder: InferenceEncoder, batch: TokenBatch, mask_id: int) -> tf.Tensor:
     """Returns the pseudo-log-likelihood [B] of each sequence, float32 (Salazar et al., 2020).
 
-    It is the sum of the natural logarithms of the probabilities of the tokens between the first and the last one,
-    [CLS] and [SEP]. Each token is predicted from a copy of the sequence in which only this token is masked. Memory does
-    not depend on the number of copies, because only a part of them exists at a time.
+    This is the sum of the natural logarithms of the probabilities of all tokens except [CLS] and [SEP]. Each token is
+    predicted from a copy of the sequence in which only this token is masked. Memory does not depend on the number of
+    copies, because only a part of the copies is computed at a time.
 
     Args:
       encoder: an encoder with a masked-LM head.
@@ -103,15 +103,16 @@ class ServedEncoder(tf.Module):
 
         - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `token_ids` (input_ids, input_mask,
           segment_ids [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and, if there is a
-          pooler, `pooled_output` [B, H].
-          The signatures for texts also return `tokens` and `input_ids` [B, T], padded after the first `num_tokens`
-          [B], and `truncated` [B].
+          pooler, `pooled_output` [B, H]. `serving_default` and `pairs` also return `tokens` and `input_ids` [B, T],
+          padded after the first `num_tokens` [B], and `truncated` [B].
         - `sentence_vectors` (text_a [B]) returns `vectors` [B, H × layers] and `truncated` [B].
-        - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same additional values.
+        - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H], and `tokens`, `input_ids`, `num_tokens`
+          and `truncated`.
         - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best predictions for each [MASK] of a
-          text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
-        - `sentence_scores` (text_a [B]), if there is a masked-LM head, returns `pseudo_log_likelihood` and `num_tokens`
-          [B], without [CLS] and [SEP]; see `pseudo_log_likelihoods`.
+          text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B]. It also
+          returns `truncated` [B].
+        - `sentence_scores` (text_a [B]), if there is a masked-LM head, returns `pseudo_log_likelihood` [B] (see
+          `pseudo_log_likelihoods`), `num_tokens` [B] without [CLS] and [SEP], and `truncated` [B].
         """
         signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -195,7 +196,7 @@ def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
     Raises:
-      InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` exceeds its maximum.
+      InputError: if the model can't be loaded or has no vocabulary, or `max_seq_length` exceeds the maximum.
     """
     found = sentence_vectors.find(model_dir, "--model_dir")
     loaded = pretrained.load_model(found.path, dtype="float32")

@@ -1,4 +1,4 @@
-"""Loads SavedModels of this project and calls them with Python values."""
+"""Loads SavedModels that this project has exported, and calls them with Python values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import Input, Predictor
 from bert_tf.serving.export_config import SERVING_DEFAULT
 
-# The hidden states of all layers. Unlike other outputs, their padded axis is not the first one of a row.
+# The output with the hidden states of all layers. In other outputs, the padded axis is the first axis of a row.
 _LAYERS = "all_encoder_layers"
-# Maps an output that counts a row's values without padding to the outputs that are padded after that number.
+# Maps an output with the number of values in each row to the outputs that are padded after this number of values.
 _PADDED = {
     "num_tokens": ("tokens", "tags", "scores", "token_starts", "token_ends", "input_ids", "sequence_output", _LAYERS),
     "num_entities": ("entities", "entity_types", "entity_scores", "entity_starts", "entity_ends"),
@@ -23,7 +23,7 @@ _PADDED = {
     "num_masks": ("guesses", "probabilities"),
 }
 _COUNTS = {name: count for count, names in _PADDED.items() for name in names}
-# Maps outputs, by name and rank, to the input with the same number of values in each row.
+# Maps the name and rank of an output to the input with the same number of values in each row.
 _AS_LONG_AS = {
     ("sequence_output", 3): "input_ids",
     ("logits", 3): "input_ids",
@@ -39,11 +39,11 @@ class ExportedModel(Predictor):
 
     Args:
       directory: the directory that contains saved_model.pb.
-      signature: the name of the signature that is called.
+      signature: the name of the signature to call.
 
     Attributes:
-      inputs: the names of the signature's inputs, which are the fields of an example. For a classifier trained on your
-        own data, these are the columns it was trained on. `text_a` and `text_b` are accepted as aliases.
+      inputs: the names of the inputs of the signature, which are the fields of an example. For a classifier trained on
+        your own data, the inputs have the names of the training columns. `text_a` and `text_b` are accepted as aliases.
       signatures: the names of all signatures.
 
     Raises:
@@ -70,7 +70,7 @@ class ExportedModel(Predictor):
         super().__init__(fields, self._texts() if signature == SERVING_DEFAULT else ())
 
     def _texts(self) -> list[str]:
-        """Returns the names of a classifier's texts, in order."""
+        """Returns the names of the text inputs of a classifier, in order; empty for other models."""
         is_classifier = {"logits", "score"} & self._function.structured_outputs.keys()
         if not is_classifier or not callable(self._model):  # models of other programs may not be callable
             return []
@@ -79,7 +79,7 @@ class ExportedModel(Predictor):
         return [spec.name for spec in specs if spec is not None]
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls the signature itself, with arrays as inputs and outputs."""
+        """Calls the signature with arrays or tensors, and returns arrays."""
         return {name: values.numpy() for name, values in self._function(**self._renamed(inputs)).items()}
 
     def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
@@ -104,7 +104,7 @@ class ExportedModel(Predictor):
 
 
 def _encode(text: str) -> bytes:
-    """Encodes text as UTF-8. Lone surrogates, which JSON may contain, become invalid bytes, which the model drops."""
+    """Encodes text as UTF-8. Lone surrogates (possible in JSON) become invalid bytes, which the model drops."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,7 +1,7 @@
-"""The inputs of served models: converts raw texts and ids to the encoder's input.
+"""The inputs of served models: converts raw texts and ids to the input of the encoder.
 
-A served model is a `tf.Module`. The SavedModel contains its variables and constants, and its `signatures` as callable
-functions. Texts are UTF-8; invalid bytes are dropped, as in the original code.
+A served model is a `tf.Module`. The SavedModel contains the variables and constants of the module, and its `signatures`
+as callable functions. Texts are UTF-8. Invalid bytes are dropped, as in the original code.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences.
 """
@@ -22,7 +22,7 @@ Signature = Callable[..., Mapping[str, tf.Tensor]]
 
 
 class ServedModel(Protocol):
-    """A model that can be exported."""
+    """The interface of a served model."""
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name: "serving_default" takes raw text, "token_ids" takes ids."""
@@ -34,7 +34,7 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-# Texts [B]; several texts for each example [B, C].
+# Types of inputs: one text for each example [B], and several texts for each example [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
 # The inputs of the signature "token_ids", each [B, T].
@@ -42,7 +42,7 @@ IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids
 
 
 def ids_function(function: Callable[[TokenBatch], tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Returns a compiled function of padded `IDS` that calls `function` with their sequences."""
+    """Returns a compiled function that takes padded `IDS`, and calls `function` with the sequences."""
 
     def compute(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         return function(TokenBatch.from_padded(input_ids, input_mask, segment_ids))
@@ -94,7 +94,7 @@ class TextReader(tf.Module):
         return self.packer.pack(first, second, kept), kept.truncated
 
     def read_windows(self, text: tf.Tensor) -> tuple[TokenBatch, tf.Tensor]:
-        """Returns the windows [W] of texts [B], and the index [W] of each window's text, ascending."""
+        """Returns the windows [W] of texts [B], and the index of the text for each window [W], ascending."""
         pieces = self.tokenizer.tokenize(text)
         spans = self.documents.windows(pieces.row_lengths(), self.packer.max_seq_length, tf)
         places = window_places(pieces, spans)
@@ -127,5 +127,5 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
     ):
         message = f"{name} must be between 0 and {size - 1}."
         checks.append(tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message]))
-    with tf.control_dependencies(checks):  # otherwise another operation could fail first with a less clear message
+    with tf.control_dependencies(checks):  # otherwise, another operation could fail first with a less clear message
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))

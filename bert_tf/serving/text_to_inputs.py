@@ -20,7 +20,7 @@ from bert_tf.text import Tokenizer
 class TextToInputs(keras.layers.Layer):
     """Tokenizes and packs texts or pairs of texts, as in fine-tuning.
 
-    The vocabulary is saved with the model. The layer has no variables, and a model with it is not compiled with XLA.
+    The vocabulary is saved with the model. The layer has no variables. A model with this layer is not compiled by XLA.
 
     Examples:
       >>> bert = bert_tf.load_model("build/quickstart/pretrained")
@@ -30,8 +30,9 @@ class TextToInputs(keras.layers.Layer):
 
     Args:
       tokenizer: the model's tokenizer, or a dictionary with its `vocab`, `added_tokens` and `rules`.
-      max_seq_length: longer sequences are truncated.
-      pad_to_max_seq_length: pad all sequences to `max_seq_length`, which TPUs need, instead of to the longest.
+      max_seq_length: longest sequence in tokens; longer ones are truncated.
+      pad_to_max_seq_length: if True, pad all sequences to `max_seq_length` (required on TPUs); if False, to the longest
+        sequence of the batch.
       **kwargs: see `keras.layers.Layer`.
     """
 
@@ -48,7 +49,7 @@ class TextToInputs(keras.layers.Layer):
         self.pad_to_max_seq_length = pad_to_max_seq_length
         names = ("vocab", "added_tokens", "rules")
         given = tokenizer if isinstance(tokenizer, Mapping) else {name: getattr(tokenizer, name) for name in names}
-        self._tokenizer = json.dumps(given)  # JSON, because Keras would track a dictionary as a part of the model
+        self._tokenizer = json.dumps(given)  # as JSON, because Keras would track a dictionary as part of the model
         self._reader = TextReader(types.SimpleNamespace(**given), max_seq_length)
 
     def call(self, texts: tf.Tensor, second_texts: tf.Tensor | None = None) -> dict[str, tf.Tensor]:

@@ -8,20 +8,20 @@ from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
 from bert_tf.text.long_documents import TRUNCATED, LongDocuments
 
-# The tasks of the paper's Table 1, in its order. --task_name=all trains them. Table 1 omits WNLI.
+# The tasks of the paper's Table 1, in the same order, for --task_name=all. Table 1 omits WNLI.
 TABLE_1_TASKS = ("mnli", "qqp", "qnli", "sst-2", "cola", "sts-b", "mrpc", "rte")
 GLUE_TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
 TEXT, TAGGING = "text", "ner"
 # For GLUE, "all" and several names separated by commas are also accepted.
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
-# The scores that can select models, of all tasks; see `metrics`.
+# The scores of all tasks that can select models; see `metrics`.
 MetricName = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman", "precision", "recall"
 ]
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
 # The tagging schemes; see `tagging.schemes`.
 TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
-# The files of these tasks have fixed names.
+# Condition for flags that name data files: the files of GLUE and XNLI have fixed names.
 _OWN_FILES = f"!task_name={'|'.join(GLUE_TASKS)}|xnli"
 
 
@@ -29,7 +29,7 @@ class Columns(Settings, frozen=True):
     """The columns of your own data.
 
     Attributes:
-      weight: the weights of training rows. Other files do not need this column.
+      weight: column of the weights of training rows. Dev and test files do not need it.
     """
 
     needs: ClassVar[str] = "task_name=text"
@@ -48,13 +48,13 @@ class DataConfig(Settings, frozen=True):
     """The task and its data.
 
     Attributes:
-      train_file: a file. GLUE's files have fixed names.
-      class_weights: the text of the flag, or the weights of classes.
+      train_file: training file; not for GLUE, whose files have fixed names.
+      class_weights: the value of the flag, or a dict from classes to weights.
       distillation_temperature: for training files with columns of probabilities; see `ClassifierModel`.
       delimiter: see `tables.read_table`.
-      dev_fraction: for data without a dev file.
-      tag_classes: see `TaggingTask`.
-      selection_metric: None for the task's default.
+      dev_fraction: fraction of the training rows to use as the dev set, if there is no dev file.
+      tag_classes: the classes of the tagging model, if they are not the IOB2 tags of its types; see `TaggingTask`.
+      selection_metric: the score that selects models; None for the default of the task.
     """
 
     task_name: Annotated[
@@ -127,8 +127,8 @@ class FeatureConfig(Settings, frozen=True):
     """Feature-based tagging (paper, section 5.3): a BiLSTM on the activations of a frozen encoder.
 
     Attributes:
-      layers: if given, the defaults of --learning_rate and --num_train_epochs are 1e-3 and 10, because the BiLSTM is
-        randomly initialised.
+      layers: the layers to use; "" for fine-tuning. With layers, --learning_rate defaults to 1e-3 and
+        --num_train_epochs to 10, because the BiLSTM is randomly initialised.
       combination: how several layers are combined.
       directory: stores the features for other runs with the same model, layers and text; "" for a temporary file.
     """

@@ -20,9 +20,9 @@ _SEED = 12345
 
 
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
-    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file. See `divide`.
+    """Returns a function like `examples` that takes the "dev" split from the training rows. See `divide`.
 
-    Documents of tagged sentences are kept together.
+    The sentences of a tagged document stay together.
 
     Args:
       examples: returns the rows of a split.
@@ -50,16 +50,17 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
 def divide(
     rows: Sequence[Row], labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | None = None
 ) -> tuple[list[Row], list[Row]]:
-    """Divides rows into training rows and held-out rows, both in their original order.
+    """Divides rows into training rows and held-out rows, both in the original order.
 
-    The drawn rows are always the same. Every class has about the same fraction in both parts, and at least one row of
-    every class, label or entity type stays in the training part.
+    The same rows are always drawn. Every class has about the same fraction in both parts. At least one row of every
+    class, label or entity type stays in the training part.
 
     Args:
       rows: the rows.
       labels: for each row its class, a tuple of its labels or entity types, or None.
       fraction: the fraction of the rows, or units, to draw.
-      units: successive rows with the same value are drawn together; by default each row separately.
+      units: a value for each row. Successive rows with the same value are drawn together. By default, each row is drawn
+        separately.
 
     Returns:
       The training rows and the held-out rows.
@@ -96,4 +97,4 @@ def divide(
 def _labels(row: Any) -> Labels:
     if isinstance(row, Sentence):
         return tuple(kind for kind, *_ in row.entities())
-    return getattr(row, "label", None)  # the examples of another program's task may have none, or several
+    return getattr(row, "label", None)  # in a task of another program, an example may have no or several labels

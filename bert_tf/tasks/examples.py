@@ -1,6 +1,6 @@
-"""Examples of sentence tasks, the base of the readers of their files, and the rules of texts and labels.
+"""Examples of sentence tasks, the base class of readers, and the rules for texts and labels.
 
-A class is identified by its name. Names that are numbers may have several forms: "1.0" is the class "1".
+A class is identified by a name. A number may be written in several forms: "1.0" is the class "1".
 """
 
 import abc
@@ -28,9 +28,9 @@ class InputExample:
       guid: a unique id.
       text_a: the first or only text.
       text_b: the second text of a pair.
-      label: the name of the class; a tuple of names in multi-label tasks; for regression a number, or its text in a
-        file; None for test examples without a label. A label that has not been checked may also be a mapping from
-        classes to probabilities; see `soft_labels`.
+      label: the name of the class; in multi-label tasks a tuple of names; for regression a number or the text of a
+        number; None for test examples without a label. Before it is checked, a label may also be a mapping from classes
+        to probabilities; see `soft_labels`.
     """
 
     guid: str
@@ -44,14 +44,14 @@ class WeightedExample(InputExample):
     """A training row with a weight.
 
     Attributes:
-      weight: the factor of its loss, >= 0.
+      weight: the factor of the row's loss, >= 0.
     """
 
     weight: float = 1.0
 
 
 class ExampleReader(abc.ABC):
-    """Reads and checks examples. Subclasses read the rows of files.
+    """Base class that reads and checks examples. Subclasses read the rows of files.
 
     Args:
       sources: maps splits to files, or to examples in memory.
@@ -59,7 +59,7 @@ class ExampleReader(abc.ABC):
     """
 
     for_server = False  # if True, each row of a test set needs a prediction and has no label
-    # The possible names of each split's file in --data_dir, for messages.
+    # Maps splits to possible file names in --data_dir, for messages.
     file_names: dict[str, tuple[str, ...]] = tables.FILE_NAMES
 
     def __init__(self, sources: Mapping[str, Source], on_bad_row: str = "error") -> None:
@@ -93,16 +93,16 @@ class ExampleReader(abc.ABC):
 
     @abc.abstractmethod
     def example(self, row: Row, split: str) -> Any:
-        """Returns the example in a row after checking it; None if there is none."""
+        """Checks the example in a row, and returns it; None to omit the row."""
 
     @abc.abstractmethod
     def checked(self, example: Any, where: str, split: str) -> Any:
-        """Returns an example after checking its texts and its label.
+        """Checks the texts and the label of an example, and returns the example.
 
         Args:
           example: the example.
-          where: its file and line, or its index in memory, for messages.
-          split: its split.
+          where: file and line, or the index in memory, for messages.
+          split: the split of the example.
         """
 
 
@@ -110,8 +110,8 @@ def check_texts(example: InputExample, where: str) -> None:
     """Checks that no text of an example is empty or white space.
 
     Args:
-      example: the row.
-      where: its file and line, for the message.
+      example: the example.
+      where: file and line, for the message.
 
     Raises:
       InputError: if a text is empty.
@@ -122,11 +122,11 @@ def check_texts(example: InputExample, where: str) -> None:
 
 
 def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
-    """Checks that an example's labels are known classes or, for regression, that its label is a number.
+    """Checks that the labels of an example are known classes or, for regression, that the label is a number.
 
     Args:
-      example: the row.
-      where: its file and line, for the message.
+      example: the example.
+      where: file and line, for the message.
       labels: the classes; None for regression.
 
     Raises:
@@ -140,10 +140,10 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
 
 
 def all_labels_or_none(examples: list[Any], source: str) -> list[Any]:
-    """Returns the rows of a test set. If the labels can't be used to score predictions, they are removed.
+    """Returns the rows of a test set, without labels if the labels can't be used to score predictions.
 
     Args:
-      examples: the rows. `label` is None if it is missing or unknown to the model.
+      examples: the rows. `label` is None if the label is missing or is not a class of the model.
       source: the file of the rows, for the message.
     """
     labels = {example.label for example in examples}
@@ -156,9 +156,9 @@ def all_labels_or_none(examples: list[Any], source: str) -> list[Any]:
 
 
 def whole_number(label: str) -> str:
-    """Returns a whole number without its fraction ("1" for "1.0"); other labels are unchanged.
+    """Returns "1" for "1.0"; other labels are unchanged.
 
-    Programs write a column of integers with a missing value as 1.0.
+    If a column of integers has a missing value, some programs write 1 as 1.0.
     """
     return label.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0*", label) else label
 
@@ -169,7 +169,7 @@ def by_value(label: str) -> tuple[bool, float, str]:
 
 
 def is_number(value: str | float | None) -> bool:
-    """Returns whether a value is a number, or the text of a number, in the range of float32."""
+    """Returns True if a value is a number, or the text of a number, in the range of float32."""
     try:
         return not isinstance(value, bool) and abs(float(value)) <= float(np.finfo(np.float32).max)
     except (TypeError, ValueError, OverflowError):
@@ -191,7 +191,7 @@ def classes_of(problem: str, examples: Sequence[InputExample], source: str) -> t
 
 
 def class_of(label: str, classes: Sequence[str] | None) -> str:
-    """Returns the class of a label. A number may have another form than the class, such as "1.0" for "1"."""
+    """Returns the class of a label. For the class "1", the label may also be "1.0"."""
     if not classes:
         return whole_number(label)
     known = {} if label in classes else {whole_number(name): name for name in classes}
@@ -202,8 +202,8 @@ def with_classes(example: InputExample, where: str, problem: str, known: Sequenc
     """Returns an example whose label is the name of a class, a tuple of several names, or a number.
 
     Args:
-      example: the example, with its label as written in the file or given in memory.
-      where: its file and line, for messages.
+      example: the example, with the label as written in the file or given in memory.
+      where: file and line, for messages.
       problem: "classification", "regression" or "multi_label".
       known: the classes; None if they are not known yet, or for regression.
 
@@ -228,7 +228,7 @@ def with_classes(example: InputExample, where: str, problem: str, known: Sequenc
 
 
 def _check_new_class(label: str, where: str, problem: str) -> None:
-    """Raises an InputError if the label of a new class looks like a missing value or a number."""
+    """Raises an InputError if the label of a new class is probably a missing value, a list or a number."""
     if label.startswith(("['", '["')):
         raise InputError(f"{where}: the label {label!r} is a list in Python's notation. Remove the brackets.")
     if label.lower() in _MISSING:
@@ -238,5 +238,5 @@ def _check_new_class(label: str, where: str, problem: str) -> None:
 
 
 def as_tuple(label: Any) -> tuple[Any, ...]:
-    """Returns the labels of an example, which may be a single one or None."""
+    """Returns the labels of an example as a tuple. `label` may be a tuple, a single label or None."""
     return label if isinstance(label, tuple) else () if label is None else (label,)

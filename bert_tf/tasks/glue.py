@@ -1,4 +1,4 @@
-"""GLUE's nine tasks and XNLI, read from the published files. Each task is an entry of one table.
+"""GLUE's nine tasks and XNLI, read from the published files. The table `DEFINITIONS` defines the tasks.
 
 For CoLA, MNLI, MRPC and XNLI, texts, labels and guids are the same as in the original processors.
 """
@@ -23,21 +23,21 @@ NLI = ("contradiction", "entailment", "neutral")  # in the original order
 
 @dataclasses.dataclass(frozen=True)
 class GlueDefinition:
-    """The files and columns of a task, and its metric.
+    """The files, columns and metric of a task.
 
     Attributes:
-      directory: GLUE's name of the task, and of its directory in the zip file.
+      directory: GLUE's name for the task, and the name of its directory in the zip file.
       labels: the classes in the order of their ids; None for regression.
       metric: the function that computes the scores.
       selection_metric: the score in the paper's Table 1.
-      text_a: the column of the first text: its name in the header, or its index in a file without one.
+      text_a: the column of the first text: a name in the header, or an index in a file without a header.
       text_b: the column of the second text; None for single sentences.
       label: the column of the label.
-      files: splits with file names; the first existing file is used. The first split other than "train" and "test"
-        selects models.
+      files: tuples of a split and its possible file names; the first existing file is used. The first dev split selects
+        models.
       has_header: whether train and dev files have a header; test files always have one.
-      test_text_a: the column of the first text in test files, if it differs.
-      has_incomplete_rows: whether the published files have rows that lack a text or a column, which are skipped.
+      test_text_a: the column of the first text in test files, if it differs from `text_a`.
+      has_incomplete_rows: whether the published files have rows without a text or a column. Such rows are skipped.
     """
 
     directory: str
@@ -95,9 +95,9 @@ DEFINITIONS: dict[str, GlueDefinition] = {
     "xnli": GlueDefinition("XNLI", **_NLI, files=_XNLI_FILES),
 }
 
-# The label of pairs whose annotators did not agree.
+# The label of a pair for which the annotators did not agree.
 _NO_CONSENSUS = "-"
-# The usual names of GLUE's list of the MRPC pairs in the dev set. Each row has the ids of the two texts.
+# Usual names of GLUE's list of the MRPC pairs in the dev set. Each row has the ids of two texts.
 _MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
@@ -106,7 +106,7 @@ class GlueReader(ExampleReader):
 
     Args:
       name: a key of `DEFINITIONS`.
-      data_dir: the task's own directory, as in the original code.
+      data_dir: the directory with the files of this task, as in the original code.
       on_bad_row: see `ExampleReader`.
       language: the language of XNLI.
     """
@@ -125,7 +125,7 @@ class GlueReader(ExampleReader):
         return next(filter(files.exists, paths), paths[0])
 
     def splits(self, kind: str) -> list[str]:
-        """Returns the first dev or test split, and others with existing files."""
+        """Returns the first dev or test split, and other splits with existing files."""
         first, *others = [split for split in self.sources if split.startswith(kind)]
         return [first, *(split for split in others if files.exists(self.sources[split]))]
 
@@ -164,8 +164,8 @@ class GlueReader(ExampleReader):
     def _raw_mrpc(self, split: str) -> list[Row] | None:
         """Reads MRPC's original files: a training file, which also contains GLUE's dev pairs, and a test file.
 
-        If the list of the dev pairs is missing, all pairs of the training file are used for training, and the labelled
-        test file is the dev set.
+        If the list of the dev pairs is missing, all pairs of the training file are used for training, and the pairs of
+        the labelled test file are the dev set. Returns None if the file of the split is missing.
         """
         directory = functools.partial(os.path.join, self._data_dir)
         dev_list = next(filter(files.exists, map(directory, _MRPC_DEV_PAIRS)), None)
@@ -192,7 +192,9 @@ class GlueReader(ExampleReader):
             row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
         guid = f"{split}-{row['index'] if definition.directory == 'MNLI' else row.line - 1}"
         text_a, text_b, label = (None if column is None else row[column] for column in self._columns(split))
-        if label is None:  # labels are the first class, as in the original; even a row without text needs a prediction
+        # As in the original code, the label of a test row is the first class. Rows without a text are kept, because
+        # each row needs a prediction.
+        if label is None:
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
         if definition.has_incomplete_rows and not (text_a.strip() and text_b.strip()):
             raise SkippedRow("a text is missing in the published file")
@@ -220,8 +222,8 @@ class GlueTask(SentenceTask):
 
     Attributes:
       reader: the reader of the files.
-      dev_splits: the labelled splits for evaluation: the one that selects models, and others with existing files.
-      test_splits: the splits without labels: the first one, and others with existing files.
+      dev_splits: the splits for evaluation. The first one selects models; the others have existing files.
+      test_splits: the splits to predict: the first one, and others with existing files.
 
     Raises:
       InputError: if there is no such task.
@@ -242,5 +244,5 @@ class GlueTask(SentenceTask):
         super().__init__(key, self.reader.examples, definition.labels, problem, *scores)
 
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
-        """Returns whether a test split has labels. Only XNLI's has; the others' rows have the first class."""
+        """Returns True if a test split has labels. Only XNLI has. In other tasks, all labels are the first class."""
         return self.name == "xnli"

@@ -1,4 +1,4 @@
-"""Several GLUE tasks in one run: the row of the paper's Table 1, and the file for the GLUE server."""
+"""Fine-tunes several GLUE tasks in one run. Writes a row of the paper's Table 1 and the file for the GLUE server."""
 
 import io
 import os
@@ -32,7 +32,7 @@ TABLE_1 = (
     ("mrpc", "dev", "MRPC", "eval_f1"),
     ("rte", "dev", "RTE", "eval_accuracy"),
 )
-# The server's file names for the predictions of each task and split.
+# Maps tasks and splits to the file names that the GLUE server requires.
 SUBMISSION = {
     ("cola", "test"): "CoLA.tsv",
     ("sst-2", "test"): "SST-2.tsv",
@@ -64,9 +64,9 @@ def task_directory(root: str | None, name: str) -> str:
 def finetune_tasks(
     names: Sequence[str], data: DataConfig, config: FinetuningConfig, model: tuple[BertConfig, Tokenizer]
 ) -> None:
-    """Fine-tunes several tasks, each in its own directory, and writes their common results.
+    """Fine-tunes several tasks, each in its own directory, and writes results of all tasks.
 
-    glue_results.json has the row of Table 1, and glue_submission.zip has the predictions.
+    glue_results.json contains the row of Table 1, and glue_submission.zip contains the predictions.
 
     Args:
       names: the tasks.
@@ -82,7 +82,7 @@ def finetune_tasks(
     ]
     submission = majority_predictions(GlueTask("wnli", task_directory(root, "wnli"))) if config.do_predict else {}
     runs = [FinetuningRun(task, config.in_directory(task_directory(output_dir, task.name)), model) for task in tasks]
-    for run in runs:  # tokenizer processes can only be started before the first training
+    for run in runs:  # tokenizer processes can be started only before TensorFlow trains
         workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for task, run in zip(tasks, runs, strict=True):
@@ -105,7 +105,7 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
     """Returns the row of the paper's Table 1 for the dev sets, multiplied by 100.
 
     The scores are F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, and accuracy for
-    the others. As in the paper, the average is over all columns: MNLI has two, and WNLI none.
+    other tasks. As in the paper, the average is over all columns. MNLI has two columns; WNLI has none.
 
     Args:
       results: maps tasks to splits to the results in eval_results.txt.
@@ -120,7 +120,10 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
 
 
 def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
-    """Predicts WNLI's most frequent training class for every test row, like the paper. Returns {} without WNLI."""
+    """Predicts the most frequent training class of WNLI for every test row, like the paper.
+
+    Returns an empty dict if there are no WNLI files.
+    """
     if not files.exists(wnli.reader.sources["train"]):
         return {}
     labels = [example.label for example in wnli.examples("train")]
@@ -129,7 +132,7 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
 
 
 def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> dict[str, list[tuple[str, str]]]:
-    """Returns a task's predictions in the server's format: maps files to the index and label (or score) of each row."""
+    """Returns predictions in the format of the server: maps file names to the index and label or score of each row."""
     submission = {}
     for split, values in outputs.items():
         if task.labels is None:
@@ -144,7 +147,7 @@ def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> d
 
 
 def write_submission(path: str, predictions: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Writes the zip file, and reports the server's files that it does not contain.
+    """Writes the zip file, and reports required files that it does not contain.
 
     Args:
       path: the zip file.

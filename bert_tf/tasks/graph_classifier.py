@@ -1,4 +1,4 @@
-"""Served models of sentence tasks (classes, several labels, or a number, for texts and pairs) and multiple choice.
+"""Served models of multiple choice and of sentence tasks: classification, multi-label and regression.
 
 Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
@@ -40,7 +40,7 @@ class ServedClassifier(tf.Module):
     Args:
       encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
-      settings: the inputs, the labels, and how texts are read. With several labels, they have a threshold.
+      settings: the inputs, the labels, how texts are read, and, in multi-label tasks, the threshold.
     """
 
     def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, settings: TextSettings) -> None:
@@ -58,10 +58,13 @@ class ServedClassifier(tf.Module):
         - `serving_default` takes texts [B] and, for pairs, second texts [B], under the model's input names.
         - `token_ids` takes input_ids, input_mask and segment_ids [B, T].
 
-        Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns
-        `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], the same
-        in all rows; and `truncated` [B], whether the text was truncated. The logits of a text that is read in windows
-        are the mean of its windows' logits.
+        Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns:
+
+        - `label` [B]; in multi-label tasks `chosen` [B, C], whether the example has each label.
+        - `label_names` [B, C], the same in all rows.
+        - `truncated` [B], whether the text was truncated.
+
+        If a text is read in windows, its logits are the mean over the windows.
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
@@ -103,7 +106,7 @@ class ServedChooser(tf.Module):
 
     Args:
       encoder: the encoder with the output layer.
-      texts: the reader of its input texts.
+      texts: the reader of input texts.
     """
 
     def __init__(self, encoder: InferenceEncoder, texts: TextReader) -> None:
@@ -152,7 +155,7 @@ class ServedChooser(tf.Module):
 
 
 def _may_name_input(column: str) -> bool:
-    """Returns whether TensorFlow accepts a column name as an input name."""
+    """Returns True if TensorFlow accepts a column name as an input name."""
     is_name = column.isascii() and column.isidentifier() and not keyword.iskeyword(column)
     return is_name and not column.startswith("_") and column != "self"
 

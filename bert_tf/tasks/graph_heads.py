@@ -49,9 +49,10 @@ class ServedHeads(tf.Module):
         """Returns the signatures.
 
         - `serving_default` takes texts [B] and, for pairs, second texts [B]. For each output layer, it returns the
-          label `NAME` [B], `NAME_probabilities` [B, C] and `NAME_names` [B, C], the same in all rows; and `truncated`
-          [B], whether the text was truncated.
-        - `token_ids` takes input_ids, input_mask and segment_ids [B, T]. It returns each layer's `NAME_logits` [B, C].
+          label `NAME` [B], `NAME_probabilities` [B, C] and `NAME_names` [B, C], which is the same in all rows. It also
+          returns `truncated` [B], whether the text was truncated.
+        - `token_ids` takes input_ids, input_mask and segment_ids [B, T]. It returns `NAME_logits` [B, C] for each
+          output layer.
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
@@ -85,7 +86,8 @@ class ServedHeads(tf.Module):
 def exportable(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a run whose task has a `MultiHeadModel`.
 
-    Its `input_settings` contain `heads`, the classes of each output layer, and `is_pair` if the examples are pairs.
+    The `input_settings` of the task must contain `heads`, the classes of each output layer, and, if the examples are
+    pairs, `is_pair`.
 
     Raises:
       InputError: if the run does not record `heads`.

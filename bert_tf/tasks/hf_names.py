@@ -1,4 +1,4 @@
-"""The architecture of a fine-tuned model, in the terms of Hugging Face's `config.json`."""
+"""The architecture of a fine-tuned model in Hugging Face's `config.json`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +14,16 @@ SEQUENCE, TOKENS, CHOICE, SPAN = (
     f"BertFor{task}"
     for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 )
-# The Python classes for these models. Numbers have another one.
+# The Python classes for these architectures. For regression, the class is `Regressor`.
 _NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer")
 CLASSES = dict(zip((SEQUENCE, TOKENS, CHOICE, SPAN), _NAMES, strict=True))
-# Maps the values of --problem to Hugging Face's terms.
+# Maps values of --problem to Hugging Face's problem types.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
-# The task that runs of `run_squad.py`, which has no --task_name, record.
+# The task name in run.json of run_squad.py, which has no --task_name.
 SQUAD = "squad"
 _HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
 
@@ -33,7 +33,7 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
 
     Args:
       task: the recorded name of the task.
-      problem: the value of --problem, which only "text" has.
+      problem: the value of --problem for the task "text"; None for other tasks.
     """
     if task == SQUAD:
         return SPAN, None
@@ -47,11 +47,11 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
 
 
 def hf_settings(source: CheckpointSource) -> dict[str, Any]:
-    """Returns the settings of an output layer in Hugging Face's `config.json`, as far as the checkpoint records them.
+    """Returns the settings of an output layer for Hugging Face's `config.json`.
 
     Returns:
-      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; empty for a checkpoint that is
-      neither a run's nor Hugging Face's.
+      Those of `architectures`, `id2label`, `label2id` and `problem_type` that are recorded with the checkpoint. Only
+      run directories and Hugging Face's checkpoints have such records.
     """
     is_hf = source.kind == "hf"
     settings = {} if is_hf else run_directory.recorded(source.path)
@@ -80,7 +80,7 @@ def named(classes: Sequence[str]) -> dict[str, Any]:
 
 
 def check(source: CheckpointSource, architecture: str, problem_type: str | None) -> None:
-    """Checks that an output layer was trained for its intended use, as far as this is recorded.
+    """Checks that an output layer was trained for the intended use, if its use is recorded.
 
     Args:
       source: the fine-tuned model.
@@ -88,7 +88,7 @@ def check(source: CheckpointSource, architecture: str, problem_type: str | None)
       problem_type: the intended problem of a sequence classifier.
 
     Raises:
-      InputError: if it was trained for another use.
+      InputError: if the layer was trained for another use.
     """
     recorded = hf_settings(source)
     for found, expected in (

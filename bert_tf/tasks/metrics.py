@@ -1,6 +1,6 @@
 """The scores of all tasks, computed by scikit-learn, SciPy and seqeval.
 
-Each function takes predictions and labels, and returns named scores. Except for errors, they are between -1 and 1.
+Each function takes predictions and labels, and returns scores by name. Scores are between -1 and 1, except errors.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,9 @@ def accuracy_and_macro_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[s
 def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Returns F1 over all decisions, the mean F1 of the classes, and the fraction of rows without an error.
 
-    Predictions and labels are arrays [N, C] of 0 and 1.
+    Args:
+      predictions: [N, C] of 0 and 1.
+      labels: [N, C] of 0 and 1.
     """
     f1 = {
         f"{average}_f1": float(sklearn_metrics.f1_score(labels, predictions, average=average, zero_division=0.0))
@@ -57,9 +59,10 @@ def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, flo
 
 
 def best_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the threshold for all classes with the best F1 over all decisions; 0.5 if no label is 1.
+    """Returns the threshold with the best F1 over all decisions; 0.5 if no label is 1.
 
-    It is halfway between two probabilities, so rounding does not change a decision.
+    All classes have the same threshold. The threshold is halfway between two probabilities, so rounding does not change
+    a decision.
 
     Args:
       probabilities: [N, C].
@@ -82,7 +85,7 @@ def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[st
 
 
 def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns both correlations (STS-B); 0 if all predictions, or all labels, are equal."""
+    """Returns Pearson's and Spearman's correlation (STS-B); 0 if all predictions or all labels are equal."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return {"pearson": 0.0, "spearman": 0.0}
     return {

@@ -1,8 +1,8 @@
 """Multiple choice: SWAG (paper, section 4.4), CODAH, and your own files with prompts and endings.
 
-Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score per
-sequence, and a softmax over the scores of an example gives the probabilities of its endings. If examples have different
-numbers of endings, the missing ones are empty sequences, which have probability 0 and do not change the loss.
+Each ending and its prompt form a sequence, [CLS] prompt [SEP] ending [SEP]. The model computes one score per sequence.
+A softmax over the scores of an example gives the probabilities of the endings. If an example has fewer endings than
+others, it is padded with empty sequences, which have probability 0 and do not change the loss.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class ChoiceReader(ExampleReader):
         self._delimiter = delimiter
 
     def most_endings(self, split: str) -> int:
-        """Returns the largest number of endings in an example of a split. `examples` reports the unusable rows."""
+        """Returns the largest number of endings in an example of a split. Rows that can't be used are ignored."""
         count, source = 0, self.sources[split]
         if not isinstance(source, str):
             return max(len(example.endings) for example in source)
@@ -81,7 +81,7 @@ class ChoiceReader(ExampleReader):
             for row in self.rows(split):
                 with contextlib.suppress(InputError):
                     count = max(count, len(self._endings(row)))
-                    if self.name != "multiple_choice":  # in SWAG and CODAH, all rows have the same number
+                    if self.name != "multiple_choice":  # in SWAG and CODAH, all rows have the same number of endings
                         break
         return count
 
@@ -112,7 +112,7 @@ class ChoiceReader(ExampleReader):
         return dataclasses.replace(example, endings=tuple(f"{row['sent2']} {ending}" for ending in endings))
 
     def checked(self, example: ChoiceExample, where: str, split: str) -> ChoiceExample:
-        """Returns an example, whose texts may be other values of a JSON file. See `ExampleReader.checked`.
+        """Checks an example. In a JSON file, values may have types other than text. See `ExampleReader.checked`.
 
         In a test set, texts may be blank, as in an exported model, where an empty ending is padding.
         """
@@ -184,7 +184,7 @@ class MultipleChoiceTask(SentenceTask):
 
     @property
     def choices(self) -> int:
-        """The number of sequences in an example, which are empty for missing endings."""
+        """The number of sequences in an example, including empty sequences for missing endings."""
         return len(self.labels)
 
     def pack(

@@ -1,7 +1,7 @@
 """The functions and classes of the original run_classifier.py and run_squad.py, with their names and arguments.
 
-Code written for the original only needs other imports. Values that the original reads from flags are additional
-arguments. All functions are adapters of the tasks' tokenization, windows and answers.
+In code written for the original, only the imports change. Values that the original reads from flags are additional
+arguments. The functions call the tokenization, windows and answers of this package's tasks.
 """
 
 import dataclasses
@@ -61,12 +61,12 @@ class SquadFeatures:
     """One window, with the positions of its tokens in the paragraph: `InputFeatures` of run_squad.py.
 
     Attributes:
-      unique_id: the window's id in the file; the first is 1,000,000,000.
-      example_index: the question's index in the file.
-      doc_span_index: the index of the window among its question's windows.
+      unique_id: id of the window in the file; the first id is 1,000,000,000.
+      example_index: index of the question in the file.
+      doc_span_index: index of the window among the windows of the question.
       tokens: [CLS] question [SEP] window [SEP], without padding.
-      token_to_orig_map: maps positions in `tokens` to indices of the paragraph's words.
-      token_is_max_context: maps positions in `tokens` to whether no other window has more context around this token.
+      token_to_orig_map: maps positions in `tokens` to indices of words in the paragraph.
+      token_is_max_context: maps positions in `tokens` to True if no other window has more context around the token.
       input_ids: ids of `tokens`, padded.
       input_mask: 1 for tokens, 0 for padding.
       segment_ids: 1 for the window and its [SEP], 0 elsewhere.
@@ -91,7 +91,7 @@ class SquadFeatures:
 
 
 class RawResult(NamedTuple):
-    """The model's output for one window: two logits for each of its tokens."""
+    """The output of the model for one window: two logits for each token."""
 
     unique_id: int
     start_logits: list[float]
@@ -116,7 +116,7 @@ def convert_examples_to_features(
       doc_stride: number of tokens between the starts of two windows.
       max_query_length: longest question in tokens; longer ones are truncated.
       is_training: whether the examples' answers are needed.
-      output_fn: called with each window's features.
+      output_fn: called with the features of each window.
 
     Raises:
       InputError: if a question leaves no room for text.
@@ -168,16 +168,16 @@ def write_predictions(
 
     Args:
       all_examples: the questions.
-      all_features: their windows.
+      all_features: the windows of the questions.
       all_results: the logits of every window.
       n_best_size: number of start and end positions of a window to combine, and of answers to list.
       max_answer_length: longest answer in tokens.
       do_lower_case: whether the tokens are lower-cased.
       output_prediction_file: JSON file that maps ids to answers.
       output_nbest_file: JSON file that maps ids to answers with probabilities and logits.
-      output_null_log_odds_file: JSON file that maps ids to the score of no answer minus the best answer's; 2.0 only.
+      output_null_log_odds_file: JSON file that maps ids to the no-answer score minus the best answer's score; 2.0 only.
       version_2_with_negative: whether a question may have no answer.
-      null_score_diff_threshold: odds above it mean that there is no answer.
+      null_score_diff_threshold: a question with odds above this value has no answer.
       verbose_logging: whether to log answers that can't be aligned with the text.
     """
     features = [feature for feature in all_features if feature.example_index < len(all_examples)]

@@ -1,4 +1,4 @@
-"""Tasks that a program adds to `run_classifier.py`. Importing this module does not import TensorFlow."""
+"""Registers tasks that other programs add to `run_classifier.py`. Importing this module does not import TensorFlow."""
 
 import re
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from bert_tf.runtime.errors import InputError
 
 
 class OwnTask(NamedTuple):
-    """A task that was added.
+    """A registered task.
 
     Attributes:
-      build: takes the `DataConfig` with the flags of the data, and returns the task, a
+      build: takes the `DataConfig` with the values of the flags, and returns the task, a
         `bert_tf.finetuning.task.ReportingTask`.
-      export: takes a `bert_tf.serving.exportable.FinishedRun`, and returns its
+      export: takes a `bert_tf.serving.exportable.FinishedRun`, and returns a
         `bert_tf.serving.exportable.Exportable`; None for `bert_tf.tasks.graph_heads.exportable`.
     """
 
@@ -25,7 +25,7 @@ _tasks: dict[str, OwnTask] = {}
 
 
 def register(name: str, build: Callable[[Any], Any], export: Callable[[Any], Any] | None = None) -> None:
-    """Adds a task. Call it before `run_classifier.cli`; see docs/howto/new-task.md.
+    """Registers a task. Call this function before `run_classifier.cli`; see docs/howto/new-task.md.
 
     Args:
       name: the value of --task_name, in lower case.
@@ -33,7 +33,7 @@ def register(name: str, build: Callable[[Any], Any], export: Callable[[Any], Any
       export: see `OwnTask`.
 
     Raises:
-      InputError: if the name has other characters, or another task has it.
+      InputError: if the name has invalid characters or is already registered.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise InputError(f"register: {name!r} is not a name. Use lower-case letters, digits, '_' and '-'.")
@@ -43,10 +43,10 @@ def register(name: str, build: Callable[[Any], Any], export: Callable[[Any], Any
 
 
 def names() -> list[str]:
-    """Returns the names of the tasks that were added."""
+    """Returns the names of the registered tasks."""
     return list(_tasks)
 
 
 def find(name: str) -> OwnTask | None:
-    """Returns a task that was added; None if there is no such task."""
+    """Returns a registered task; None if there is no task with this name."""
     return _tasks.get(name)

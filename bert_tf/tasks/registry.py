@@ -1,4 +1,4 @@
-"""Maps the names of --task_name to tasks, and tasks to their exportable models."""
+"""Maps the names of --task_name to tasks, and tasks to exportable models."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ def build_task(
       examples: maps splits to examples in memory, which replace the files.
 
     Raises:
-      InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
+      InputError: if there is no such task, a required file is not given, or a setting does not apply to the task.
     """
     name = check_name(config.task_name)
     config.replace(task_name=name).check_needs()
@@ -76,7 +76,7 @@ def build_task(
 
 
 def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str, str]) -> ReportingTask:
-    """Returns a task of another program with the settings that all tasks have."""
+    """Applies the settings that all tasks have to a registered task, and returns the task."""
     task.output_names = output_names
     task.examples = dev_split.with_held_out_dev(task.examples, config.dev_fraction)
     task.selection_metric = config.selection_metric or task.selection_metric
@@ -84,13 +84,13 @@ def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str
 
 
 def _recorded_run(model_dir: str) -> Mapping[str, Any]:
-    """Returns the settings of the run in a directory, which need not exist yet; empty if there is no run."""
+    """Returns the settings of the run in a directory; empty if there is no run or no directory."""
     directory = run_directory.directory_of_model(model_dir)
     return run_directory.recorded(directory) if files.exists(directory) else {}
 
 
 def _paths(config: DataConfig, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns the file of each split: the given one, or the one in the directory. Splits without a file are missing.
+    """Returns the file of each split: the given file, or else a file in the directory. Omits splits without a file.
 
     Raises:
       InputError: if neither a directory nor a file is given, a given file is missing or empty, or the directory has

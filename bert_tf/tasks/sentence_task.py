@@ -1,4 +1,4 @@
-"""The base of all sentence tasks: labels, features, scores and prediction files."""
+"""The base class of all sentence tasks: labels, features, scores and prediction files."""
 
 import dataclasses
 import itertools
@@ -26,10 +26,10 @@ Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 class SentenceTask(ReportingTask):
-    """A classification or regression of sentences or pairs.
+    """Base class of tasks that classify or score sentences or sentence pairs.
 
     Args:
-      name: the task's name.
+      name: the name of the task.
       read: returns the examples of a split.
       labels: the classes in the order of their ids; None for regression.
       problem: "classification", "regression" or "multi_label".
@@ -40,7 +40,7 @@ class SentenceTask(ReportingTask):
 
     documents = TRUNCATED  # how long texts are read
     choices = 1  # the number of sequences in an example
-    label_threshold = LABEL_THRESHOLD  # with several labels, the lowest probability of a predicted one
+    label_threshold = LABEL_THRESHOLD  # in multi-label tasks, the lowest probability of a predicted label
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class SentenceTask(ReportingTask):
         return list(self.metric(values, values))
 
     def has_labels(self, examples: Sequence[Any]) -> bool:
-        """Returns whether every row of a test split has its label."""
+        """Returns True if every row of a test split has a label."""
         return all(example.label is not None for example in examples)
 
     @property
@@ -116,7 +116,7 @@ class SentenceTask(ReportingTask):
     def label_ids(self, examples: Sequence[Any]) -> np.ndarray:
         """Returns class ids [N] or, for regression, numbers [N]; 0 for an example without a label.
 
-        With several labels, label_ids [N, C] are 1.0 for the labels of an example and 0.0 for the others.
+        In multi-label tasks, returns [N, C], 1.0 for the labels of an example and 0.0 for other labels.
         """
         labels = self.labels
         if labels is None:
@@ -130,7 +130,8 @@ class SentenceTask(ReportingTask):
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""
         if self.labels is not None and len({example.label for example in examples}) == 1:
-            raise InputError(f"{self.name}: all training examples have the label {examples[0].label!r}. Add others.")
+            label = examples[0].label
+            raise InputError(f"{self.name}: all training examples have the label {label!r}. Add another class.")
 
     def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
@@ -138,7 +139,7 @@ class SentenceTask(ReportingTask):
         return ClassifierModel(config, outputs, self.problem, classes=self.labels, **options)
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Returns class ids or, for regression, scores or, with several labels, 0 or 1 for each class."""
+        """Returns class ids [N]; for regression, scores [N]; in multi-label tasks, 0 or 1 for each class [N, C]."""
         if self.problem == "multi_label":
             return (outputs["probabilities"] >= self.label_threshold).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
@@ -154,15 +155,19 @@ class SentenceTask(ReportingTask):
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """Returns the scores under the names of the original eval_results.txt.
 
-        `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the file's order, where
-        the last batch may be smaller. (On TPU the original pads the last batch and includes the padding in the mean.)
+        `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the order of the file.
+        The last batch may be smaller. (On a TPU, the original code pads the last batch and includes the padding in the
+        mean.)
         """
         losses = outputs["per_example_loss"]
         batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
         return super().results(outputs, features, batch_size) | {"loss": float(np.mean(batches))}
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
+        """Returns the confusion matrix [C, C], true classes by predicted classes, and the names of the classes.
+
+        Returns None for regression and multi-label tasks, and if there are too many classes.
+        """
         if self.labels is None or self.problem != "classification":
             return None
         labels, count = features.document_values("label_ids"), len(self.labels)
@@ -170,9 +175,9 @@ class SentenceTask(ReportingTask):
         return None if counts is None else (counts, self.labels)
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes test_results.tsv: for each example the probabilities of the classes, or the score.
+        """Writes test_results.tsv: for each example, the probabilities of the classes or the score.
 
-        With `original_format` there is no header, as in the original code.
+        With `original_format`, the file has no header, as in the original code.
         """
         own_name = self.output_names.get(split.name, split.name)
         name = f"test_results{split.name.removeprefix('test')}" if own_name == split.name else f"{own_name}_results"

@@ -1,4 +1,4 @@
-"""Probabilities as the labels of training examples, for the distillation of a larger model (Hinton et al., 2015).
+"""Probabilities as labels of training examples, to distill a larger model (Hinton et al., 2015).
 
 Axis letters: N examples, C classes.
 """
@@ -11,15 +11,15 @@ import numpy as np
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.examples import InputExample, WeightedExample, class_of, is_number
 
-# Begins the names of the columns with the probabilities of classes, in predictions and in training files.
+# Prefix of the columns with the probabilities of classes, in prediction files and in training files.
 PREFIX = "probability_"
-# The sum of an example's probabilities may differ from 1 by this much, because they may be rounded.
+# Largest difference of the sum of an example's probabilities from 1. Probabilities may be rounded.
 _TOLERANCE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftExample(WeightedExample):
-    """A training row with the probabilities that another model, the teacher, has predicted.
+    """A training row with probabilities predicted by another model, the teacher.
 
     Attributes:
       label: the most probable class; in multi-label tasks the classes with a probability of at least 0.5.
@@ -30,16 +30,17 @@ class SoftExample(WeightedExample):
 
 
 def checked(example: InputExample, where: str, problem: str, classes: Sequence[str] | None) -> SoftExample:
-    """Returns an example whose label is a mapping from classes, or their columns, to probabilities.
+    """Checks the probabilities of an example.
 
     Args:
-      example: the example.
-      where: its file and line, for messages.
+      example: the example. The label is a mapping from classes or column names to probabilities.
+      where: file and line, for messages.
       problem: "classification" or "multi_label".
-      classes: the classes, or their columns; None if they are not known yet.
+      classes: the classes or column names; None if they are not known yet.
 
     Raises:
-      InputError: if there are other classes, a probability is not in [0, 1], or the sum is not 1.
+      InputError: if a class is unknown or missing, a probability is not in [0, 1], or, for classification, the sum is
+        not 1.
     """
     expected = [str(name).removeprefix(PREFIX) for name in classes or example.label]
     values = {class_of(str(name).removeprefix(PREFIX), expected): value for name, value in example.label.items()}
@@ -62,9 +63,10 @@ def checked(example: InputExample, where: str, problem: str, classes: Sequence[s
 def soft_labels(
     rows: Sequence[Mapping[str, float]], classes: Sequence[str], problem: str, temperature: float
 ) -> np.ndarray:
-    """Returns probabilities [N, C] with the sum 1, as if the teacher's logits were divided by a temperature.
+    """Returns the probabilities [N, C] that result if the logits of the teacher are divided by a temperature.
 
-    In multi-label tasks, each class has a distribution of its own: over having the label and not having it.
+    In classification, the probabilities of an example sum to 1. In multi-label tasks, each class is a separate binary
+    distribution.
     """
     values = np.array([[row[label] for label in classes] for row in rows])
     if problem == "multi_label":

@@ -1,4 +1,4 @@
-"""Reads the rows of TSV, CSV, JSON, Parquet and Arrow files with line numbers, and writes such files."""
+"""Reads TSV, CSV, JSON, Parquet and Arrow files as rows with line numbers, and writes TSV, CSV and JSON-lines files."""
 
 import csv
 import dataclasses
@@ -16,7 +16,7 @@ from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.messages import say
 
 T = TypeVar("T")
-# A cell is a text. In JSON lines it may also be a list of texts, an object, or missing.
+# A cell is a text. In JSON, Parquet and Arrow files, it may also be a list of texts, an object, or None (missing).
 Cell = str | tuple[str, ...] | dict[str, Any] | None
 # A file, or examples in memory.
 Source = str | Sequence[Any]
@@ -24,13 +24,13 @@ Source = str | Sequence[Any]
 _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
-# The possible file names of each split in --data_dir.
+# Maps splits to possible file names in --data_dir.
 FILE_NAMES: dict[str, tuple[str, ...]] = {
     split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")
 }
-# --delimiter: "auto", a name for a character that is hard to type in a shell, or any character.
+# A value of --delimiter. Other values are a character, or a name such as "tab".
 AUTO = "auto"
-# The largest number of bad rows to print. Others are only counted.
+# The largest number of bad rows to print. Further rows are only counted.
 _MAX_PRINTED = 10
 
 
@@ -42,8 +42,8 @@ class Row:
       path: the file.
       line: the 1-based number of the row's first line.
       cells: the values of the row.
-      columns: maps names to indices; empty without a header.
-      problem: the reason why the row can't be used; "" if it can.
+      columns: maps column names to indices; empty without a header.
+      problem: the reason why the row can't be used, or "".
     """
 
     path: str
@@ -71,12 +71,12 @@ class Row:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The unchanged values by column."""
+        """Maps column names to unconverted values."""
         return dict(zip(self.columns, self.cells, strict=True))
 
 
 class SkippedRow(Exception):
-    """A known faulty row of a published file, which is skipped. The message is the reason."""
+    """Raised for a known faulty row of a published file, which is skipped. The message is the reason."""
 
 
 def name_of(source: Source) -> str:
@@ -88,10 +88,10 @@ def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source
     """Converts rows to examples.
 
     Args:
-      rows: the rows, or sentences, which also have `where` and `problem`.
-      convert: returns the converted row, or None to omit it. Raises SkippedRow or InputError if it can't be used.
+      rows: rows, or other objects with `where` and `problem`, such as sentences.
+      convert: returns the converted row, or None to omit it. Raises SkippedRow or InputError if the row can't be used.
       source: the source of the rows, for messages.
-      on_bad_row: "error" raises the InputError of a row; "skip" prints it, and skips and counts the row.
+      on_bad_row: if a row can't be used, "error" raises the InputError, and "skip" prints the error and skips the row.
 
     Raises:
       InputError: if a row can't be used and `on_bad_row` is "error", or if no rows are left.
@@ -167,7 +167,7 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
 
     Args:
       path: the file.
-      has_header: whether the first line has the names of the columns. It is not yielded.
+      has_header: whether the first line contains the names of the columns.
       needed: columns that the header must have.
       same_width: whether each row must have as many cells as the first line.
 
@@ -191,8 +191,8 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     Args:
       path: the file.
       needed: columns that the header must have.
-      delimiter: the character between cells, or its name. "auto" selects the first of comma, semicolon, tab and pipe
-        for which the header has all needed columns, or else the comma.
+      delimiter: the character between cells, or its name. "auto" tries comma, semicolon, tab and pipe, and selects the
+        first one with which the header has all needed columns, or else the comma.
 
     Raises:
       InputError: if the file is missing, empty or not text, a needed column is missing, or a quote is not closed.
@@ -220,7 +220,7 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
 def _rows(
     path: str, lines: Iterable[tuple[int, list[str]]], has_header: bool, needed: Sequence[str], same_width: bool
 ) -> Iterator[Row]:
-    """Yields the rows of numbered lines of cells. For the arguments see `read_tsv`."""
+    """Yields rows for numbered lists of cells. For the other arguments see `read_tsv`."""
     columns: Mapping[str, int] = {}
     width = 0
     for number, cells in lines:
@@ -245,8 +245,8 @@ def _detected(text: str, needed: Sequence[str]) -> str:
 def read_json(path: str) -> Iterator[Row]:
     """Yields the rows of a file with one JSON object per line, or with a list of objects.
 
-    Numbers and booleans are converted to text, null to a missing cell (in a list: to an empty text), and a list to a
-    tuple of texts. A row with half of a surrogate pair, which is not valid UTF-8, can't be used.
+    Numbers and booleans are converted to text, and a list to a tuple of texts. null is a missing cell, or an empty text
+    in a list. A row with a lone surrogate, which is not valid UTF-8, can't be used.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a list is not valid JSON.
@@ -272,7 +272,7 @@ def read_json(path: str) -> Iterator[Row]:
 
 
 def read_arrow(path: str, format_name: str) -> Iterator[Row]:
-    """Yields the rows of a Parquet or Arrow file. If the file has names for integer classes, the cells are names.
+    """Yields the rows of a Parquet or Arrow file. If the file has names for integer classes, cells contain the names.
 
     Raises:
       InputError: if PyArrow is not installed, or the file is damaged.
@@ -301,9 +301,9 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
 
 
 def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a file with named columns. The suffix determines its format.
+    """Returns the rows of a file with named columns. See `format_of` for the format.
 
-    With a delimiter, the file is read by `read_csv`, regardless of its suffix.
+    If a delimiter is given, `read_csv` reads the file, whatever the suffix is.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
@@ -323,15 +323,16 @@ def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Itera
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Returns the name of a file without directory and suffix, and the suffix before the suffix of the compression."""
+    """Returns the name of a file without directory and suffixes, and the suffix. A compression suffix is ignored."""
     name, suffix = os.path.splitext(os.path.basename(path))
     return split_name(name) if suffix.lower() in _COMPRESSED else (name, suffix.lower())
 
 
 def format_of(path: str) -> str:
-    """Returns the format of a table: a suffix, "Parquet" or "Arrow"; "" if it is not a table.
+    """Returns the format of a table: a suffix, "Parquet" or "Arrow"; "" if the file is not a table.
 
-    The content decides if it is Parquet or Arrow, or if the suffix is not one of a table.
+    Parquet and Arrow files are recognized by their content. Other formats are recognized by the suffix, or else by the
+    content.
     """
     suffix = split_name(path)[1]
     with files.open_file(files.require_file(path, "--data_dir"), "rb") as reader:
@@ -344,7 +345,9 @@ def format_of(path: str) -> str:
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows with the same keys in the format of the file's suffix. The file appears completely or not at all.
+    """Writes rows with the same keys. The suffix of the file determines the format.
+
+    The file appears only when it is complete.
 
     TSV has no quoting, so tabs and line ends in cells are replaced by spaces.
     """
@@ -385,4 +388,4 @@ def _cell(value: object) -> Cell:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, default=str).strip('"')  # a date of a Parquet file has no JSON
+    return json.dumps(value, default=str).strip('"')  # `default` converts other types, such as dates in Parquet files

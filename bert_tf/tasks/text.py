@@ -26,9 +26,9 @@ from bert_tf.tasks.text_reader import TextReader, flag_columns
 from bert_tf.text import Tokenizer
 from bert_tf.text.long_documents import LongDocuments
 
-# --class_weights: every class has the same total weight in the loss, regardless of its number of examples.
+# A value of --class_weights: every class has the same total weight in the loss, whatever its number of examples.
 BALANCED = "balanced"
-# --label_threshold: use the threshold with the best F1 on the dev set.
+# A value of --label_threshold: use the threshold with the best F1 on the dev set.
 TUNE = "tune"
 
 _METRICS = {
@@ -44,7 +44,7 @@ class TextTask(SentenceTask):
     Args:
       config: the settings.
       sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
-      labels: the classes; None to use those of the training set.
+      labels: the classes; None to use the classes in the training set.
       trained_in: the run directory of the model; None to train.
       output_names: see `ReportingTask`.
 
@@ -114,7 +114,10 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | names | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Also returns the class weights and, if there are any: column of weights, scale of scores, temperature."""
+        """Returns `input_settings` and the class weights, the weight column, the scale of scores, and the temperature.
+
+        Settings that have no effect are omitted.
+        """
         weight_column = self.config.columns.weight
         weights = {"weight_column": weight_column} if weight_column else {}
         scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
@@ -128,7 +131,7 @@ class TextTask(SentenceTask):
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
         if any(isinstance(example, SoftExample) for example in examples):
-            return  # the probabilities may differ even if the most probable class is always the same
+            return  # even if the most probable class is the same in all rows, the probabilities may differ
         if self.config.distillation_temperature != 1:
             advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
             raise InputError(f"--distillation_temperature: there are no probabilities in {source}. {advice}")
@@ -141,9 +144,9 @@ class TextTask(SentenceTask):
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features (see `SentenceTask.featurize`).
+        """Returns the features; see `SentenceTask.featurize`.
 
-        Weighted rows also have `sample_weights` [N], and rows with probabilities `soft_labels` [N, C].
+        Weighted rows also have `sample_weights` [N]. Rows with probabilities also have `soft_labels` [N, C].
         """
         features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
@@ -161,7 +164,7 @@ class TextTask(SentenceTask):
 
     @functools.cached_property
     def target_scale(self) -> tuple[float, float]:
-        """Mean and standard deviation of the training scores, which are standardised in training."""
+        """Mean and standard deviation of the training scores. The model is trained on standardised scores."""
         if self._recorded_scale:
             return self._recorded_scale
         scores = [float(example.label) for example in self.examples("train")]
@@ -176,7 +179,7 @@ class TextTask(SentenceTask):
         """Returns the weight of each class in the training loss; None for equal weights.
 
         Raises:
-          InputError: if a weight is for an unknown class, or is not a number above 0.
+          InputError: if a class is unknown, or a weight is not a number above 0.
         """
         if not self._class_weights:
             return None
@@ -193,10 +196,11 @@ class TextTask(SentenceTask):
         return list(weights.values())
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes test_results.tsv, and test_predictions in the test file's format (JSON lines for JSON and Parquet).
+        """Writes test_results.tsv, and test_predictions as TSV or CSV like the test file, or else as JSON lines.
 
-        test_predictions has the id, the texts, the file's other columns, and either the label and the probability of
-        each class, or the score. Other columns with the name of one of these are renamed to given_NAME.
+        test_predictions contains the id, the texts and the other columns of the test file. Then follow the label and
+        the probability of each class, or the score. If another column has the name of one of these columns, it is
+        renamed to given_NAME.
         """
         written = super().write_predictions(output_dir, split, original_format)
         name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.sources[split.name])[1]
@@ -230,7 +234,7 @@ class TextTask(SentenceTask):
 
 
 def _check_pairs(config: DataConfig, run: Mapping[str, Any]) -> None:
-    """Raises an InputError if a model that was trained on pairs gets examples with one text, or vice versa."""
+    """Raises an InputError if the model was trained on pairs and the examples have one text, or vice versa."""
     reads_pairs = bool(DEFINITIONS[run["task"]].text_b if run["task"] in DEFINITIONS else run.get("text_b_column"))
     if reads_pairs != bool(config.columns.text_b):
         expected = "pairs of texts" if reads_pairs else "single texts"

@@ -23,7 +23,7 @@ class TestExample(InputExample):
     """A row of a test file.
 
     Attributes:
-      cells: the cells of the columns that are neither texts nor the id, by column.
+      cells: maps names of columns to cells, for all columns except the texts and the id.
     """
 
     cells: Mapping[str, Cell] = dataclasses.field(default_factory=dict, compare=False)
@@ -33,10 +33,10 @@ class TextReader(ExampleReader):
     """Reads and checks the examples of the task "text".
 
     Args:
-      sources: maps splits ("train", "dev", "test") to files, or to examples in memory. The test set needs no label; it
-        is scored if every row of its file has a valid one.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory. The test set needs no labels. It
+        is scored if every row of the file has a valid label.
       config: the columns, the type of the labels, and how to read the files.
-      known: returns the classes that the labels of a split may have; None if they are not known yet, or for regression.
+      known: returns the valid classes for a split; None for regression, and if the classes are not known yet.
     """
 
     def __init__(self, sources: Mapping[str, Source], config: DataConfig, known: KnownClasses) -> None:
@@ -84,7 +84,7 @@ class TextReader(ExampleReader):
             return example
 
     def checked(self, example: InputExample, where: str, split: str) -> InputExample:
-        """Returns an example with the names of its classes. See `ExampleReader.checked`."""
+        """Checks an example, and returns it with the names of its classes. See `ExampleReader.checked`."""
         if split != "test":  # prediction accepts blank texts, as in an exported model
             check_texts(example, where)
         elif example.label is None:
@@ -130,7 +130,7 @@ class TextReader(ExampleReader):
 
 
 def flag_columns(config: DataConfig) -> tuple[str, ...]:
-    """Returns the names of columns of 0 and 1, which are the classes; empty if the labels are in one column."""
+    """Returns the columns of 0 and 1 in --label_column. Their names are the classes. Empty for a single column."""
     label = config.columns.label
     return tuple(label.split(",")) if config.problem == "multi_label" and "," in label else ()
 

@@ -1,4 +1,4 @@
-"""Splits texts into tokens and makes the model's input sequences of them, by the original rules.
+"""Splits texts into tokens and joins the tokens to input sequences of the model, by the original rules.
 
 Tokens:
 
@@ -14,12 +14,12 @@ Sequences:
     packing, graph_packing    [CLS] A [SEP] B [SEP] and truncation: rules, lists and NumPy batches; tensors
     long_documents            texts longer than a sequence: both ends, or windows
     masking, graph_masking    masked-LM rules, NumPy batches and the original order; tensors
-    placement, packed_rows    several sequences in one row of a batch: their places; the arrays
+    placement, packed_rows    several sequences in one row of a batch: their positions; the arrays
     random_streams            random numbers that do not depend on how work is divided
     example_format            features of the records, metadata files of the shards
 
-May import `runtime`. Each rule is implemented once, and one table of cases tests all its users. Users import the
-original's names from here. Only the `graph_*` modules need TensorFlow.
+May import `runtime`. Each rule is implemented once, and one table of cases tests all modules that use the rule. This
+package exports the names of the original tokenization.py. Only the `graph_*` modules need TensorFlow.
 """
 
 from bert_tf.text.characters import split_words

@@ -1,7 +1,7 @@
-"""The original rules for single characters.
+"""The original rules for single characters, based on the Unicode data of the running Python.
 
-`tokenizers` applies them to whole texts, `traced_text` keeps the offsets, and `graph_characters` converts them to
-tables for TensorFlow. They follow the Unicode version of the running Python.
+`splitting` applies the rules to texts, `traced_text` also keeps the offsets, and `graph_characters` converts the rules
+to tables for TensorFlow.
 """
 
 import re
@@ -28,8 +28,8 @@ ASCII_TOKEN = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
 # str.split() also splits at these control characters, but the original code deletes them first.
 _DELETED_WHITE_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# In other texts, words are separated by the original white space (space, tab, line ends, category Zs) and by the two
-# separators that its call of str.split() adds.
+# Word separators in texts with such characters: the white space of the original code (space, tab, line ends, category
+# Zs), and U+2028 and U+2029, at which str.split() splits too.
 _WORD_BREAKS = re.compile("[ \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
 
@@ -38,17 +38,17 @@ def _within(char: str, blocks: tuple[tuple[int, int], ...]) -> bool:
 
 
 def is_accent(char: str) -> bool:
-    """Returns True for the marks that a lower-casing tokenizer removes after NFD normalization."""
+    """Returns True for marks that a lower-casing tokenizer removes after NFD normalization."""
     return unicodedata.category(char) == "Mn"
 
 
 def clean(char: str) -> str:
-    """Replaces a character like `clean_only`, and puts spaces around CJK characters."""
+    """Puts spaces around a CJK character. Handles other characters like `clean_only`."""
     return f" {char} " if _within(char, CJK_BLOCKS) else clean_only(char)
 
 
 def clean_only(char: str) -> str:
-    """Deletes control characters, and replaces white space by a space."""
+    """Returns "" for a control character, a space for white space, and other characters unchanged."""
     if char in " \t\n\r" or unicodedata.category(char) == "Zs":
         return " "
     if char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf"):
@@ -57,7 +57,7 @@ def clean_only(char: str) -> str:
 
 
 def separate_punctuation(char: str) -> str:
-    """Puts spaces around a punctuation mark."""
+    """Puts spaces around a punctuation mark. Returns other characters unchanged."""
     is_punctuation = _within(char, _ASCII_PUNCTUATION) or unicodedata.category(char).startswith("P")
     return f" {char} " if is_punctuation else char
 

@@ -1,4 +1,4 @@
-"""The features of a record and the metadata file of a shard: written by `data_prep`, read by the input pipeline.
+"""The features of a record and the metadata file of a shard. `data_prep` writes both; the input pipeline reads them.
 
 Writing and parsing use the same specification. TensorFlow is imported only to serialize or parse a record.
 """
@@ -20,7 +20,7 @@ from bert_tf.runtime.errors import InputError, check
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A TFRecord has the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+# A TFRecord has the length of the data (8 bytes), a checksum of the length (4), the data, and its checksum (4).
 FRAME_HEADER, FRAME_FOOTER = 12, 4
 _CRC_MASK = 0xA282EAD8
 
@@ -34,11 +34,11 @@ class Feature:
     """One feature of a record.
 
     Attributes:
-      name: its original name.
-      length: its number of values.
-      is_float: whether the values are floats; otherwise they are integers.
-      limit: integers must be >= 0 and less than this; None for any.
-      stored_name: its name in the records of another program; "" if it is `name`.
+      name: name of the feature in the original code.
+      length: number of values.
+      is_float: if True, the values are floats; otherwise, integers.
+      limit: integers must be >= 0 and less than `limit`; None for no limit.
+      stored_name: name of the feature in the records, if another program wrote them; "" for `name`.
     """
 
     name: str
@@ -83,7 +83,7 @@ def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | 
     """Returns a serialized `tf.train.Example`. Equal values give equal bytes.
 
     Raises:
-      ValueError: if the length of a value differs from its feature's.
+      ValueError: if a value does not have the length of its feature.
     """
     import tensorflow as tf
 
@@ -101,8 +101,7 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
     """Parses records [B] to features [B, length], or [B] if the length is 1. Integers become int32.
 
     Raises:
-      tf.errors.InvalidArgumentError: if a record has other features, or an integer is out of bounds. (The model would
-        detect such an id only on a CPU. On other devices, its embedding would be zeros.)
+      tf.errors.InvalidArgumentError: if a record has other features, or an integer is out of bounds.
     """
     import tensorflow as tf
 
@@ -119,7 +118,7 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
         batch[feature.name] = values if feature.is_float else tf.cast(values, tf.int32)
     for feature in features:
         if feature.limit is not None:
-            # As unsigned numbers, negative ones are the largest.
+            # Read as unsigned, negative numbers are larger than all other numbers.
             largest = tf.reduce_max(tf.bitcast(batch[feature.name], tf.uint32))
             found = tf.bitcast(largest, tf.int32)
             message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
@@ -134,11 +133,11 @@ def masked_checksums(checksums: np.ndarray) -> np.ndarray:
 
 
 def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndarray:
-    """Finds the positions of the records of a file. Only their headers are read.
+    """Finds the positions of the records in a file. Reads only the headers of the records.
 
     Args:
       path: a TFRecord file.
-      flag_name: the flag that gave the file, for messages.
+      flag_name: the flag with the file, for messages.
       most: number of records after which the search stops.
 
     Returns:
@@ -162,12 +161,12 @@ def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndar
                     "It is incomplete or damaged. Regenerate it."
                 )
             offsets.append(position)
-    # In most files, positions fit into four bytes. All positions together take much memory.
+    # To save memory, four bytes per position are used if the file is small enough.
     return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The metadata of a shard, a JSON file next to it.
+    """The metadata of a shard, stored in a JSON file next to the shard.
 
     Attributes:
       records: number of examples in the shard.
@@ -203,7 +202,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def is_masked(self) -> bool:
-        """False if the input pipeline masks the records (`--masking=dynamic`)."""
+        """Whether the records are masked. If False, the input pipeline masks them (`--masking=dynamic`)."""
         return "masked_lm_ids" in self.features
 
     def record_features(self) -> tuple[Feature, ...]:
@@ -222,10 +221,10 @@ class Metadata(msgspec.Struct, frozen=True):
 
         Args:
           shard: the file of records.
-          where: the flag that gave it, for messages.
+          where: the flag with the shard, for messages.
 
         Raises:
-          InputError: if it can't be read or has another format version.
+          InputError: if the metadata file can't be read or has another format version.
         """
         path = cls.path_of(shard)
         if not files.exists(path):

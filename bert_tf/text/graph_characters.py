@@ -1,11 +1,11 @@
 """The rules of `BasicTokenizer` for each Unicode character, as tables of integers for a graph.
 
-Every table is computed with the functions of `characters`, `str.lower` and Python's Unicode data. The graph therefore
-follows the Unicode version of the Python that created it, independent of the libraries that run it.
+The tables are computed with the functions of `characters`, `str.lower` and Python's Unicode data. The graph therefore
+uses the Unicode version of the Python that created it, whatever libraries run it.
 
-The low bits of a rule are the flags below. The high bits (`rule >> SHIFT`) are added to the code point to get the
-normalized one. If the sum is negative, the character disappears. With the flag `SPELLED_OUT`, the high bits are a row
-number of `spellings` instead: the character becomes several characters, each with its own rule.
+The low bits of a rule are the flags below. The normalized code point is the code point plus the high bits,
+`rule >> SHIFT`. If the sum is negative, the character is deleted. With the flag `SPELLED_OUT`, the high bits are a row
+number of `spellings`: the character becomes several characters, and each has its own rule.
 """
 
 import functools
@@ -21,7 +21,7 @@ from bert_tf.text.characters import CJK_BLOCKS, clean, clean_only, is_accent, se
 WORD_BEFORE, WORD_BEHIND = 1, 2
 # A token ends after the character (white space, CJK). Lower case and accents are decided within a token.
 TOKEN_ENDS = 4
-# An accent that is removed, and a character that is deleted before all other rules.
+# ACCENT: an accent that is removed. DELETED: a character that is deleted before all other rules.
 ACCENT, DELETED = 8, 16
 SPELLED_OUT = 32
 # A combining character that is kept. Canonical ordering may move it.
@@ -32,10 +32,10 @@ SIGMA = 128
 LITERAL = 256
 SHIFT = 9
 
-# The sum with any code point is negative.
+# A number whose sum with any code point is negative.
 _NOTHING = -(1 << 21)
 
-# The bits of `contexts`: the canonical combining class, and two properties that decide the lower case of a sigma.
+# Bits of `contexts`: the canonical combining class, and two properties that determine the lower case of a sigma.
 COMBINING_CLASS, CASED, CASE_IGNORABLE = 255, 256, 512
 
 # Code points are divided into pages of 2**7; equal pages are stored once.
@@ -60,7 +60,7 @@ class CharacterRules(NamedTuple):
 
 @functools.cache
 def character_rules(do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> CharacterRules:
-    """Computes the tables of a `BasicTokenizer` with these attributes, which takes about a second."""
+    """Computes the tables of a `BasicTokenizer` with these attributes. This takes about a second."""
     touched = np.array([unicodedata.category(char) not in ("Cn", "Co", "Cs") for char in map(chr, _CODE_POINTS)])
     for first, last in CJK_BLOCKS:
         touched[first : last + 1] = True
@@ -109,7 +109,7 @@ def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_
 
 
 def _context(char: str) -> int:
-    """Returns a character's combining class and its properties as a sigma's neighbour, as used by `str.lower`."""
+    """Returns the combining class of a character and the properties that `str.lower` uses for a sigma next to it."""
     # A capital sigma is final after a cased letter. Case-ignorable characters may be between the two.
     cased = (char + "Σ").lower().endswith("ς")
     ignorable = not cased and ("a" + char + "Σ").lower().endswith("ς")

@@ -1,8 +1,8 @@
 """Masking in the input pipeline: unmasked records get new masks each time they are read.
 
-The rules are the same as in `masking`, in TensorFlow, because the pipeline of a remote TPU host can't call Python.
-All random draws depend only on (seed, step) and the row in the global batch, so a resumed run has the same masks as an
-uninterrupted run, for any number of pipelines.
+The rules are the same as in `masking`. They are TensorFlow operations, because the input pipeline of a remote TPU host
+can't call Python. All random draws depend only on (seed, step) and the row in the global batch. A resumed run therefore
+has the same masks as an uninterrupted run, for any number of pipelines.
 
 Axis letters: B rows of one replica, T tokens, P predictions.
 """
@@ -42,7 +42,7 @@ class BatchMasker:
         Args:
           batch: features [B, T].
           step: the index of the global batch.
-          first_row: the row in the global batch at which this part begins.
+          first_row: the row of the global batch that is the first row of `batch`.
         """
         input_ids = batch["input_ids"]
         rows, length = input_ids.shape
@@ -91,7 +91,7 @@ def uniform_rows(seed: tf.Tensor, first_row: tf.Tensor, rows: int, length: int) 
 
 
 def _choose_pieces(is_text: tf.Tensor, order: tf.Tensor, limits: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns True for the chosen tokens [B, T]: the `limits` [B] highest ones of each row in `order` [B, T]."""
+    """Returns True for the chosen tokens [B, T]: in each row, the `limits` [B] tokens with the highest `order`."""
     rows, length = is_text.shape
     values, positions = tf.math.top_k(tf.where(is_text, order, -1.0), min(most, length))
     is_chosen = (tf.range(positions.shape[1]) < limits[:, None]) & (values >= 0)
@@ -123,7 +123,10 @@ def _choose_words(is_text: tf.Tensor, words: tf.Tensor, order: tf.Tensor, limits
 
 
 def _first_true(is_chosen: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the chosen positions [B, count] of rows [B, T], ascending, padded with 0, and their weights."""
+    """Returns the chosen positions [B, count] of rows [B, T], and their weights.
+
+    Positions are ascending and padded with 0. Weights are 1 for positions and 0 for padding.
+    """
     length = is_chosen.shape[1]
     places = tf.where(is_chosen, tf.range(length), length)
     first = -tf.math.top_k(-places, min(count, length))[0]

@@ -1,4 +1,4 @@
-"""[CLS] A [SEP] B [SEP] inside a graph: the same as `packing`, for a batch of tokenized texts.
+"""Makes [CLS] A [SEP] B [SEP] inside a graph, like `packing`, for a batch of tokenized texts.
 
 Axis letters: B texts.
 """
@@ -30,7 +30,7 @@ class TokenBatch(NamedTuple):
 
     @classmethod
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
-        """Reads padded inputs [B, T]: each row up to its last visible token, or all of it if no token is visible."""
+        """Removes padding from inputs [B, T]. Keeps each row up to the last visible token; all of it without any."""
         length = tf.shape(input_ids)[1]
         places = tf.range(length)
         lengths = tf.reduce_max(tf.where(input_mask > 0, places + 1, 0), axis=1)
@@ -55,11 +55,11 @@ class TokenBatch(NamedTuple):
 
 
 class KeptPieces(NamedTuple):
-    """The number of tokens of each text that fit. A second text without tokens has no [SEP].
+    """The number of tokens to keep of each text. A second text without tokens has no [SEP].
 
     Attributes:
-      first: [B] int64, of the first or only text.
-      second: [B] int64, of the second text.
+      first: [B] int64, for the first or only text.
+      second: [B] int64, for the second text.
       truncated: [B] bool, whether tokens were removed.
     """
 

@@ -2,8 +2,8 @@
 
 It produces the same tokens and spans as `Tokenizer` for any bytes. All texts are joined into one flat stream of
 characters, and each character is looked up in the tables of `graph_characters`, which are stored in the model. The
-normalized stream is split into words, and TensorFlow Text's FastWordpieceTokenizer splits these into tokens. Characters
-that become several, or depend on their neighbours, are processed in a separate branch, which other texts skip.
+normalized stream is split into words. TensorFlow Text's FastWordpieceTokenizer splits the words into tokens. A separate
+branch processes characters that become several characters or depend on their neighbours. Other texts skip this branch.
 
 Axis letters: B texts, C characters of all texts, N characters after normalization, W words, P pieces.
 """
@@ -52,7 +52,7 @@ class _Characters(NamedTuple):
     Attributes:
       codes: [N] int32, code points.
       rules: [N] int32, see `graph_characters`.
-      sources: [N] int64, the index of the original character of each character.
+      sources: [N] int64, the index of the original character that each character comes from.
     """
 
     codes: tf.Tensor
@@ -104,7 +104,7 @@ class GraphTokenizer(tf.Module):
         )
         self._kept = None
         kept = kept_forms(kept_tokens, added_tokens or {}, do_lower_case)
-        if kept:  # three tables [tokens, longest], padded with -1: each token, and its two spellings
+        if kept:  # three tables [tokens, longest], padded with -1: the tokens, and two spellings of each
             rows = [(token, *forms) for token, forms in kept.items()]
             tables_of_codes = [[[*map(ord, text)] for text in column] for column in zip(*rows, strict=True)]
             self._kept = [tf.ragged.constant(table, tf.int32).to_tensor(-1) for table in tables_of_codes]
@@ -154,7 +154,7 @@ class GraphTokenizer(tf.Module):
         return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
     def _keep_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes each token that is never split a single word, whose characters are not changed by other rules."""
+        """Makes each token that is never split a single word, and exempts its characters from all other rules."""
         tokens, *forms = self._kept
         lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.int64), axis=1)
         longest = tokens.shape[1]
@@ -187,7 +187,7 @@ class GraphTokenizer(tf.Module):
         return tf.cond(tf.reduce_any(begins), keep, lambda: (codes, rules))
 
     def _spell_out(self, characters: _Characters) -> _Characters:
-        """Applies the rules that involve several characters: sigmas, spelled-out characters, canonical order."""
+        """Applies the rules for several characters: final sigmas, spelled-out characters, canonical order."""
         if not self._rewrites:
             return characters
 
@@ -218,7 +218,7 @@ class GraphTokenizer(tf.Module):
         return characters._replace(codes=tf.tensor_scatter_nd_update(characters.codes, final[:, tf.newaxis], settled))
 
     def _expand(self, characters: _Characters) -> _Characters:
-        """Replaces characters that become several, and removes deleted ones."""
+        """Replaces spelled-out characters by several characters, and removes deleted characters."""
         several = _has(characters.rules, tables.SPELLED_OUT)
         row = tf.where(several, tf.bitwise.right_shift(characters.rules, tables.SHIFT), 0)
         only = tf.where(_has(characters.rules, tables.DELETED), -1, characters.codes)
@@ -241,7 +241,7 @@ class GraphTokenizer(tf.Module):
 
 
 def _pieces_by_id(vocab: Mapping[str, int]) -> list[str]:
-    """Returns the tokens in the order of their ids, with a placeholder for ids that no word can have."""
+    """Returns the tokens in the order of their ids. A token that can't be in a word is replaced by a placeholder."""
     pieces = [f" {number}" for number in range(max(vocab.values()) + 1)]
     for piece, number in vocab.items():
         # No word contains a space or NUL, and FastWordpieceTokenizer fails at NUL.
@@ -255,12 +255,12 @@ def _has(rules: tf.Tensor, flags: int) -> tf.Tensor:
 
 
 def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """Returns the number of UTF-8 bytes of each code point; 0 for negative ones."""
+    """Returns the number of UTF-8 bytes of each code point; 0 for a negative number."""
     return tf.searchsorted(tf.constant(_UTF8_STEPS), codes, side="right", out_type=tf.int64)
 
 
 def _decode(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns code points and their first bytes, both [B, (characters)], after appending a line end to each text."""
+    """Appends a line end to each text. Returns the code points and their byte offsets, both [B, (characters)]."""
     closed = tf.strings.join([texts, "\n"])
     return tf.strings.unicode_decode_with_offsets(closed, "UTF-8", errors="ignore")
 
@@ -272,9 +272,9 @@ def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the starts of the words and the end of the last one, [W + 1], and the normalized words, [W].
+    """Returns the boundaries [W + 1] of the words, and the normalized words [W], which may be empty.
 
-    Words may be empty.
+    A boundary is the index of the first character of a word. The last boundary is the number of characters.
     """
     begins = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEFORE)
     behind = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEHIND)
@@ -296,7 +296,7 @@ def _without_long(words: tf.Tensor) -> tf.Tensor:
 def _piece_splits(
     decoded: tf.RaggedTensor, characters: _Characters, splits: tf.Tensor, pieces: tf.RaggedTensor
 ) -> tf.Tensor:
-    """Returns the index of each text's first token, and the end: [B + 1]."""
+    """Returns the boundaries [B + 1] of the texts in the flat tokens: the index of the first token, and the end."""
     first_word = tf.searchsorted(tf.gather(characters.sources, splits[:-1]), decoded.row_splits)
     return tf.gather(pieces.row_splits, first_word)
 
@@ -308,9 +308,9 @@ def _by_text(values: tf.Tensor, piece_splits: tf.Tensor) -> tf.RaggedTensor:
 def _spans(
     characters: _Characters, word_starts: tf.Tensor, starts_in_words: tf.RaggedTensor, with_accents: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the original characters of each token: index of the first [P], and of the last plus 1 [P].
+    """Returns the span [start, end) of each token in the original characters: starts [P] and ends [P].
 
-    Positions are compared as bytes in the joined words. A token extends from its first byte to the next token's.
+    Positions are compared as bytes in the joined words. A token ends at the first byte of the next token.
     """
     behind = tf.cumsum(_utf8_lengths(_normalized(characters)))  # [N], the end of each character in the joined words
     word_bytes = tf.gather(tf.concat([[0], behind], axis=0), word_starts)
@@ -341,7 +341,7 @@ def _widened(
     piece = tf.searchsorted(first_bytes, tf.gather(behind, places) - 1, side="right")[:, tf.newaxis] - 1
     sources = tf.gather(characters.sources, places)
     ends = tf.tensor_scatter_nd_max(ends, piece, sources + 1)
-    # Only a kept character can be the first of its token.
+    # Only a character that is kept can be the first character of a token.
     kept = _has(tf.gather(characters.rules, places), tables.COMBINING)
     starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, kept), tf.boolean_mask(sources, kept))
     return starts, ends

@@ -1,6 +1,6 @@
-"""Selects the tokens of texts that are longer than a sequence: the beginning, both ends, or all, in windows.
+"""Selects tokens of texts that are longer than a sequence: the beginning, both ends, or all tokens in windows.
 
-Functions with an argument `ops` work on NumPy arrays if it is the module `numpy`, on tensors if it is `tensorflow`.
+Functions with an argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
 
 Axis letters: D documents, W windows.
 """
@@ -27,10 +27,11 @@ class LongDocuments(Settings, frozen=True):
     """How to read texts that are longer than `max_seq_length`.
 
     Attributes:
-      long_documents: "truncate" keeps the first tokens. "head_tail" keeps the first quarter and the last three quarters
-        of the tokens that fit (Sun et al., 2019, "How to Fine-Tune BERT for Text Classification?": 128 + 382). With
-        "windows", each window is a training example, and a prediction is computed from the mean of the windows' logits.
-      doc_stride: number of tokens between the starts of two windows. Longer strides than a window are shortened, so
+      long_documents: "truncate" keeps the first tokens. "head_tail" keeps tokens from both ends: a quarter of the
+        tokens that fit from the start, and three quarters from the end (128 + 382 in Sun et al., 2019, "How to
+        Fine-Tune BERT for Text Classification?"). With "windows", each window is a training example, and a prediction
+        is computed from the mean logits of the windows.
+      doc_stride: number of tokens between the starts of two windows. A stride longer than a window is shortened, so
         that every token is in a window.
 
     Raises:
@@ -50,7 +51,7 @@ class LongDocuments(Settings, frozen=True):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The settings that have an effect, which `from_flags` reads."""
+        """The settings that have an effect, as an argument for `from_flags`."""
         stride = {"doc_stride": self.doc_stride} if self.has_windows else {}
         return {"long_documents": self.long_documents, **stride}
 
@@ -65,7 +66,13 @@ class LongDocuments(Settings, frozen=True):
         return self.long_documents == HEAD_TAIL
 
     def windows(self, lengths: Array, max_seq_length: int, ops: ModuleType = np) -> "TextSpans":
-        """Returns the windows of documents, at least one per document. `lengths`: [D], numbers of tokens (int64)."""
+        """Returns the windows of documents, at least one per document.
+
+        Args:
+          lengths: [D], the number of tokens in each document (int64).
+          max_seq_length: longest sequence, including [CLS] and [SEP].
+          ops: `numpy` or `tensorflow`.
+        """
         room = ops.ones_like(lengths) * (max_seq_length - 2)
         return cut_texts(lengths, room, self.doc_stride, ops, windows_of_empty=1)
 
@@ -85,12 +92,12 @@ TRUNCATED = LongDocuments()
 
 
 class TextSpans(NamedTuple):
-    """The parts of the documents in the windows, all windows of the first document first.
+    """The text spans of windows, ordered by document.
 
     Attributes:
       counts: [D], the number of windows of each document.
-      begins: [W], index in the document of the first token of a window's text.
-      lengths: [W], the number of tokens in a window's text.
+      begins: [W], the index in the document of the first token of each window.
+      lengths: [W], the number of document tokens in each window.
     """
 
     counts: Array
@@ -99,7 +106,7 @@ class TextSpans(NamedTuple):
 
 
 def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType, windows_of_empty: int = 0) -> TextSpans:
-    """Splits documents into spans that begin `doc_stride` tokens apart, until the last token is covered.
+    """Splits documents into spans that begin `doc_stride` tokens apart. The last span contains the last token.
 
     As in the original code, a stride longer than the room is shortened to the room, so all tokens are covered.
 
@@ -120,6 +127,11 @@ def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType, win
 
 
 def document_means(values: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Returns the means [D, C] of values [W, C], for documents that have `counts` [D] windows, at least one each."""
+    """Returns the mean [D, C] over the windows of each document.
+
+    Args:
+      values: [W, C].
+      counts: [D], the number of windows of each document, at least 1.
+    """
     sums = np.add.reduceat(values, np.cumsum(counts) - counts, axis=0)
     return sums / np.array(counts, values.dtype)[:, None]

@@ -1,8 +1,8 @@
-"""Masking (paper, section 3.1): its rules, and their execution in NumPy and in the original order.
+"""Masking (paper, section 3.1): the rules, and two functions that apply them.
 
-`MaskingPolicy` and `MaskingVocabulary` define the rules. `mask_batch` masks whole batches, `mask_as_original` repeats
-the random draws of the original code, and `graph_masking` masks in the input pipeline. Rules for arrays work on NumPy
-arrays and on tensors: `ops` is the module `numpy` or `tensorflow`.
+`MaskingPolicy` and `MaskingVocabulary` define the rules. `mask_batch` masks batches with NumPy. `mask_as_original`
+masks one sequence with the random draws of the original code. `graph_masking` masks in the input pipeline. Functions
+with an argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
 
 Axis letters: B examples, T tokens, P predictions.
 """
@@ -22,7 +22,7 @@ from bert_tf.text.random_streams import below, draw, uniform
 from bert_tf.text.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# Numbers of the draws from an example's key. `data_prep.examples.instances` uses smaller numbers.
+# Numbers of the random draws of an example. `data_prep.examples.instances` uses smaller numbers.
 _ORDER, _REPLACEMENT, _RANDOM_PIECE = range(8, 11)
 
 
@@ -35,7 +35,7 @@ class MaskingPolicy(Settings, frozen=True):
       random: fraction of the chosen tokens that become a random token. The three fractions (Table 8) sum to 1.
       masked_lm_prob: fraction of a sequence's tokens, including [CLS] and [SEP], that are chosen.
       whole_word: choose words with all their tokens, instead of single tokens.
-      replace_words_jointly: replace all tokens of a word in the same way. The original code draws for each token.
+      replace_words_jointly: replace all tokens of a word in the same way. The original code decides for each token.
       no_special_replacements: never use special tokens and [unusedN] as random tokens.
 
     Raises:
@@ -59,7 +59,7 @@ class MaskingPolicy(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = (self.mask, self.same, self.random)
-        if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # also refuses NaN
+        if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # also rejects NaN
             raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three fractions that sum to 1.")
         self.check_needs()
 
@@ -93,7 +93,7 @@ class MaskingVocabulary:
       cls_id: id of [CLS].
       sep_id: id of [SEP].
       mask_id: id of [MASK].
-      replacements: [tokens], ids that random tokens are drawn from.
+      replacements: [tokens], ids from which random tokens are drawn.
       continues_word: [ids], True for tokens with the prefix "##".
     """
 
@@ -125,7 +125,7 @@ class MaskingVocabulary:
         return cls(vocab[CLS], vocab[SEP], vocab[MASK], np.array(replacements, np.int32), continues_word)
 
     def is_text(self, ids: Any) -> Any:
-        """Returns True for ids (a number, an array or a tensor) that may be chosen: neither [CLS] nor [SEP]."""
+        """Returns True for ids that may be chosen: all except [CLS] and [SEP]. Takes a number, array or tensor."""
         return (ids != self.cls_id) & (ids != self.sep_id)
 
 
@@ -145,7 +145,7 @@ def first_pieces(is_text: Any, word_starts: Any, ops: ModuleType = np) -> Any:
 
 
 class Masked(NamedTuple):
-    """Masked sequences. Predictions are in the order of the text and padded with zeros.
+    """Masked sequences. Predictions are in the order of their positions and padded with zeros.
 
     Attributes:
       input_ids: [B, T] with some ids replaced.
@@ -178,8 +178,8 @@ def mask_batch(
 
     Args:
       input_ids: [B, T] ids.
-      is_text: [B, T] True for tokens that may be chosen (except padding, [CLS] and [SEP]).
-      keys: [B] keys of the examples; all draws are made from them.
+      is_text: [B, T] True for tokens that may be chosen: all except padding, [CLS] and [SEP].
+      keys: [B] keys of the examples for all random draws; see `random_streams`.
       word_starts: [B, T] True for tokens that begin a word, for whole-word masking; None to choose single tokens.
       policy: the rules.
       vocabulary: the ids.

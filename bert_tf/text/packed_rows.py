@@ -1,7 +1,7 @@
-"""Packed rows: several sequences share a row, so hardly any padding is computed, on every device.
+"""Packed rows: several sequences share a row, so hardly any padding is computed.
 
-`placement` chooses the places of the sequences; this module fills the arrays. The examples of a step do not change, and
-neither do its loss and its gradients.
+`placement` chooses the positions of the sequences. This module fills the arrays. Packing does not change the examples,
+the loss or the gradients of a step.
 
 Axis letters: E examples, C sequences of an example (choices), S examples of a micro-batch, R rows, L positions of a
 row, P predictions, M micro-batches.
@@ -14,10 +14,10 @@ import numpy as np
 
 
 class Layout(NamedTuple):
-    """The places of examples in M micro-batches of the same shape.
+    """The positions of examples in M micro-batches of the same shape.
 
     Attributes:
-      examples: the index of each example [M, S]; -1 where there is none.
+      examples: the index of each example [M, S]; -1 for an unused slot.
       starts: the position of the first token of each sequence [M, S, C], in the flattened rows of its micro-batch.
       rows: R.
       length: L.
@@ -33,18 +33,18 @@ class Layout(NamedTuple):
     used: int
 
     def of(self, examples: np.ndarray) -> Self:
-        """Returns the layout for indices in another set, in which the placed examples have the indices `examples`."""
+        """Returns a layout with other indices: index i becomes `examples[i]`."""
         return self._replace(examples=np.where(self.examples >= 0, examples[self.examples], -1))
 
 
 class Tokens(NamedTuple):
-    """Sequences that are stored one after another, with or without padding between them.
+    """Concatenated sequences, with or without padding between them.
 
     Attributes:
       values: arrays with one row per stored token [n, ...], each with its padding value.
       firsts: the index of the first token of each sequence [E * C].
       lengths: the number of tokens of each sequence [E * C].
-      first_lengths: the number of tokens in segment 0 of each sequence [E * C], from which segment_ids are made.
+      first_lengths: the number of tokens in segment 0 of each sequence [E * C], to compute segment_ids; or None.
     """
 
     values: Mapping[str, tuple[np.ndarray, int]]
@@ -54,22 +54,24 @@ class Tokens(NamedTuple):
 
 
 def pack(placed: Layout, tokens: Tokens, per_example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays of packed micro-batches, which are concatenated.
+    """Returns the arrays of packed micro-batches, concatenated over the micro-batches.
 
     Args:
-      placed: the places of the examples.
+      placed: the positions of the examples.
       tokens: the sequences.
       per_example: arrays with one row per example [E, ...].
 
     Returns:
-      Arrays of int32, or of the type of their source:
+      Arrays by name. Values of the arguments keep their type; other arrays are int32:
 
-      - the values of `tokens`, and segment_ids if there are `first_lengths`, [M * R, L, ...];
+      - the values of `tokens`, [M * R, L, ...];
+      - segment_ids [M * R, L], if `first_lengths` is given;
       - sequence_ids [M * R, L], the number of the sequence at each position, from 1; 0 for padding;
       - position_ids [M * R, L], counted from the start of each sequence;
-      - sequence_starts and sequence_lengths [M * S * C], the position of the first token of each sequence in its
-        flattened micro-batch, and the number of its tokens; 0 if there is no such sequence;
-      - the values of `per_example`, [M * S, ...], of the first example if there is none.
+      - sequence_starts [M * S * C], the position of the first token of each sequence in the flattened micro-batch; 0
+        for an unused slot;
+      - sequence_lengths [M * S * C], the number of tokens of each sequence; 0 for an unused slot;
+      - the values of `per_example`, [M * S, ...]; an unused slot has the values of the first example.
     """
     count, slots, choices = placed.starts.shape
     sequences = placed.examples[..., np.newaxis] * choices + np.arange(choices)
@@ -103,10 +105,10 @@ def pack(placed: Layout, tokens: Tokens, per_example: Mapping[str, np.ndarray]) 
 def pack_predictions(
     placed: Layout, positions: np.ndarray, weights: np.ndarray, values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the masked-LM predictions of packed micro-batches, which are concatenated.
+    """Returns the masked-LM predictions of packed micro-batches, concatenated over the micro-batches.
 
     Args:
-      placed: the places of the examples, which have one sequence each.
+      placed: the positions of the examples. Each example has one sequence.
       positions: the positions of the predictions in their sequences [E, P'].
       weights: the weight of each prediction [E, P']; predictions of weight 0 are left out.
       values: other arrays [E, P'].

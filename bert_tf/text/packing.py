@@ -1,7 +1,7 @@
-"""[CLS] A [SEP] B [SEP]: truncates segments and joins them to one sequence.
+"""Truncates segments and joins them to one sequence, [CLS] A [SEP] B [SEP].
 
-The functions work on lists of tokens or ids; `*_batch` functions work on NumPy arrays, and `graph_packing` on tensors.
-They share the code of the truncation rule: `ops` is the module `numpy` or `tensorflow`.
+The functions work on lists of tokens or ids, the `*_batch` functions on NumPy arrays, and `graph_packing` on tensors.
+All use the same truncation rule. Its argument `ops` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens.
 """
@@ -52,7 +52,7 @@ def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, ops: Modu
 
 
 def head_length(kept: Any) -> Any:
-    """Returns the number of tokens to keep at the start of a segment, if both ends are kept: a quarter of `kept`."""
+    """Returns a quarter of `kept`, the number of tokens to keep at the start if both ends of a segment are kept."""
     return (kept + 2) // 4
 
 
@@ -65,8 +65,7 @@ def fit_segments(
       segment_a: the first segment.
       segment_b: the second segment, or None.
       max_seq_length: the largest number of tokens in a sequence.
-      keeps_ends: whether to remove tokens from the middle, so that the first `head_length` of the kept tokens are at
-        the start.
+      keeps_ends: if True, remove tokens from the middle instead of the end; see `head_length`.
     """
     segments = segment_a, segment_b or []
     kept = fitting_lengths(*map(len, segments), max_seq_length)
@@ -83,8 +82,8 @@ def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
 def truncate_randomly(tokens_a: list[Any], tokens_b: list[Any], max_length: int, rng: random.Random) -> None:
     """Shortens two segments in place, with the random draws of the original pre-training.
 
-    The lengths are the same as with `truncated_lengths`. Each token is removed from the front or the end with equal
-    probability, "to add more randomness and avoid biases".
+    `truncated_lengths` gives the new lengths. Each token is removed from the front or the end with equal
+    probability, "to add more randomness and avoid biases" (comment in the original code).
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
@@ -100,12 +99,13 @@ def truncate_randomly_batch(
     """Shortens many pairs of segments like `truncate_randomly`.
 
     Args:
-      lengths: the numbers of tokens [B] of the first and of the second segments.
-      max_length: largest sum of both.
-      keys: [B], for drawing the removals from the first and from the second segments.
+      lengths: the numbers of tokens [B] in the first segments, and in the second segments.
+      max_length: largest sum of both lengths.
+      keys: the keys [B] of the random draws for the first segments, and for the second segments.
 
     Returns:
-      For the first and for the second segments: the number of tokens [B] to skip at the front, and the new lengths [B].
+      Two pairs, for the first and the second segments: the number of tokens [B] to skip at the front, and the new
+      lengths [B].
     """
     kept = truncated_lengths(*lengths, max_length)
     return [(coin_flips(key, old - new), new) for key, old, new in zip(keys, lengths, kept, strict=True)]
@@ -136,7 +136,7 @@ def pad_all(sequences: Sequence[tuple[Sequence[int], Sequence[int]]], max_seq_le
 
     Args:
       sequences: results of `join_segments`, at least one.
-      max_seq_length: the length; by default the longest sequence's.
+      max_seq_length: T; 0 for the length of the longest sequence.
     """
     length = max_seq_length or max(len(ids) for ids, _ in sequences)
     columns = zip(*(pad(*sequence, length) for sequence in sequences), strict=True)
@@ -185,5 +185,8 @@ def pack_batch(
 
 
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:
-    """Raises an InputError if it is not an integer, or there is no room for [CLS] A [SEP] B [SEP]."""
+    """Raises an InputError if the value is not an integer or is less than `smallest`.
+
+    The default leaves room for one token and [CLS], [SEP] and [SEP].
+    """
     require_whole("--max_seq_length", max_seq_length, smallest)

@@ -19,13 +19,13 @@ import numpy as np
 
 from bert_tf.text.packed_rows import Layout
 
-# A part has this number of times the rows of a spill micro-batch. The fixed cost of a spill micro-batch is mainly the
-# sum of gradients. It is about the cost of 256 positions.
+# A part has `_SPILL_FRACTION` times as many rows as a spill micro-batch. The fixed cost of a spill micro-batch, mainly
+# the sum of gradients, is about the cost of `_SPILL_POSITIONS` positions.
 _SPILL_FRACTION, _SPILL_POSITIONS = 8, 256
 
 
 class Sizes(NamedTuple):
-    """The sizes of some examples.
+    """The sizes of examples.
 
     Attributes:
       lengths: the number of tokens of each sequence [E, C]; 0 for a sequence that does not exist.
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
       predictions: P.
       spill_rows: R of a spill micro-batch.
       spill_predictions: P of a spill micro-batch.
-      spills: the largest number of spill micro-batches of a replica; 0 if everything always fits.
+      spills: the largest number of spill micro-batches of a replica; 0 if all examples always fit.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class MicroBatch:
     Args:
       length: L.
       slots: S.
-      rows: R; None to add rows as they are needed.
+      rows: R; None to add rows when needed.
       predictions: P.
     """
 
@@ -83,7 +83,7 @@ class MicroBatch:
         return self._room[index][0] if index < len(self._room) else math.inf
 
     def add(self, example: int, lengths: Sequence[int], predictions: int) -> bool:
-        """Adds an example if there is room for all its sequences. Returns whether there was."""
+        """Adds an example if there is room for all its sequences. Returns True if the example was added."""
         if len(self.examples) == self.slots or self.predictions + predictions > self.most_predictions:
             return False
         room, rows, starts = self._room.copy(), self.rows, []
@@ -110,15 +110,16 @@ class MicroBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Packer:
-    """Places the examples of each step that one input pipeline provides.
+    """Places the examples of one input pipeline in packed rows, step by step.
 
     Attributes:
       replicas: the number of replicas of the pipeline.
       micro_batches: the number of micro-batches of a replica.
-      shape: the shape of each part; None to give each micro-batch the rows and predictions that it needs.
-      hidden_size: the encoder's hidden size, if rows may have any length. The one with the fewest operations is used.
-      shares: whether all replicas share all examples, so that they have about equally many tokens. Otherwise, each
-        replica has its own consecutive examples.
+      shape: the shape of each part; None for as many rows and predictions as a micro-batch needs.
+      hidden_size: if given, rows may have any length, and the length with the fewest operations is used. The number of
+        operations depends on the hidden size of the encoder.
+      shares: if True, examples are distributed so that replicas have about equally many tokens. If False, each replica
+        gets consecutive examples.
     """
 
     replicas: int = 1
@@ -131,11 +132,12 @@ class Packer:
         """Places examples in rows.
 
         Args:
-          sizes: the sizes of the examples. Their number is a multiple of the number of parts.
-          length: L, at least the length of each sequence; the smallest L, if rows may have any length.
+          sizes: the sizes of the examples. The number of examples is a multiple of the number of parts.
+          length: L, at least the length of the longest sequence; the smallest L, if rows may have any length.
 
         Returns:
-          For each replica, the layout of its micro-batches and, if there is a shape with spills, the layout of these.
+          For each replica, the layout of its micro-batches, followed by the layout of spill micro-batches if `shape`
+          has any.
         """
         if self.hidden_size is None:
             return self._place(sizes, length)
@@ -159,7 +161,7 @@ class Packer:
     def _place_in_needed_rows(
         self, sizes: Sizes, length: int, groups: Sequence[np.ndarray], replicas: int
     ) -> list[list[Layout]]:
-        """Places groups of examples, most tokens first, so that all parts have equally many examples."""
+        """Places groups of examples, the longest first, so that all parts have equally many examples."""
         batches = []
         for examples in groups:
             rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
@@ -171,7 +173,7 @@ class Packer:
         return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(self.replicas, -1)]
 
     def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
-        """Places examples, most tokens first, in the fullest rows of any part."""
+        """Places examples, the longest first, in the fullest row of any part that has room."""
         rows, predictions, *spill_shape, spills = self.shape
         size = len(examples) // (replicas * self.micro_batches)
         slots = size if len(examples) == size else -(-size * 3 // 2)
@@ -256,7 +258,10 @@ def layout(batches: Sequence[MicroBatch], sizes: Sizes, rows: int, predictions: 
 
 
 def _shape_of(batches: Sequence[MicroBatch], is_rounded: bool) -> tuple[int, int]:
-    """Returns the smallest R and P that fit all micro-batches. If rounded, they have few values, with a graph each."""
+    """Returns the smallest R and P that fit all micro-batches.
+
+    If `is_rounded`, both are rounded up. This limits the number of graphs, because each pair of values needs a graph.
+    """
     rows, predictions = (max(getattr(batch, name) for batch in batches) for name in ("rows", "predictions"))
     if not is_rounded:
         return rows, predictions

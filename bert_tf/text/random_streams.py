@@ -1,7 +1,7 @@
 """Random numbers that do not depend on how work is divided among processes.
 
 A key identifies an item (seed, duplicate, document, sentence), and the n-th draw of a key is always the same. Keys and
-draws are 64-bit hashes (the finalizer of SplitMix64, Steele et al. 2014), computed for whole arrays.
+draws are 64-bit hashes (the finalizer of SplitMix64, Steele et al. 2014). All functions work on arrays.
 """
 
 import numpy as np
@@ -23,7 +23,12 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 
 
 def make_keys(seed: int, *names: int | np.ndarray) -> np.ndarray:
-    """Returns keys [...] of items that are identified by numbers or by arrays, which are broadcast."""
+    """Returns the keys [...] of items.
+
+    Args:
+      seed: the seed of the program.
+      names: numbers that identify the items, or arrays of numbers, which are broadcast.
+    """
     keys = np.array(seed % (1 << 64), np.uint64)
     for name in names:
         keys = draw(keys, name)

@@ -1,4 +1,4 @@
-"""The original two steps: a text is split into words and punctuation, then each word into tokens (WordPiece).
+"""The two steps of the original tokenizer: splits a text into words and punctuation, and each word into tokens.
 
 Class names, arguments and results are the same as in the original code.
 """
@@ -27,7 +27,7 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Returns a printable text: since Python 3 the same as `convert_to_unicode`."""
+    """Returns a text as `str`. In Python 3, this is the same as `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
@@ -79,7 +79,7 @@ class BasicTokenizer:
         return self._apply_rules(text, strip_accents)
 
     def tokenize_with_origins(self, text: str) -> list[TracedText]:
-        """Splits a text like `tokenize`. Each character of each token has its position in `text`."""
+        """Splits a text like `tokenize`. Each character of a token also has a position in `text`."""
         traced = TracedText([TracedCharacter(char, i, i + 1) for i, char in enumerate(text)])
         return self._apply_rules(traced, TracedText.strip_accents)
 
@@ -99,7 +99,7 @@ class WordpieceTokenizer:
 
     Args:
       vocab: maps tokens to ids.
-      unk_token: the token for words that the vocabulary can't spell.
+      unk_token: the token for a word that can't be split into tokens of the vocabulary.
       max_input_chars_per_word: longer words become `unk_token`.
     """
 
@@ -109,7 +109,7 @@ class WordpieceTokenizer:
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
-        # Matches longer than the longest token need not be tried.
+        # A match can't be longer than the longest token.
         self._longest = max(map(len, vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:

@@ -34,7 +34,7 @@ from bert_tf.text.vocabulary import (
 
 SENTENCE_CONFIG_FILE = "sentence_bert_config.json"
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-# Classes of any tokenizer, which `tokenizer.json` defines.
+# Generic classes. The type of their tokenizer is in `tokenizer.json`.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 _SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
@@ -54,8 +54,8 @@ _PARTS = {
 }
 # The rules in the normalizer of `tokenizer.json`.
 _NORMALIZER = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": RULES[2]}
-# The largest fraction of tokens in an uncased model's vocabulary that an uncased tokenizer can't produce. Users replace
-# some unused tokens by words with capitals.
+# A model is taken as uncased if at most this fraction of its tokens have capitals or accents. Users of an uncased model
+# may have replaced some unused tokens by words with capitals.
 _FEW = 0.02
 
 _LOWER_MODELS = (
@@ -79,12 +79,12 @@ class _Settings(TypedDict, total=False):
 
 
 def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
-    """Reads and checks Hugging Face's settings next to a vocabulary; empty if there are none.
+    """Reads and checks Hugging Face's settings next to a vocabulary. Without such files, returns an empty dict.
 
     `tokenizer_config.json` takes precedence over `tokenizer.json`.
 
     Raises:
-      InputError: if a setting is not possible for a BERT tokenizer; the message names the setting.
+      InputError: if a BERT tokenizer does not support a setting; the message names the setting.
     """
     directory = os.path.dirname(vocab_file)
     path = os.path.join(directory, TOKENIZER_CONFIG_FILE)
@@ -99,7 +99,7 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     rules = _rules_of_tokenizer_json(tokenizer_json) | values if has_json else values
     sentence_config = os.path.join(directory, SENTENCE_CONFIG_FILE)
     if rules.get("do_lower_case") is False and files.exists(sentence_config):
-        # sentence-transformers converts to lower case before this tokenizer, which keeps accents.
+        # sentence-transformers converts texts to lower case before it calls this tokenizer, and keeps accents.
         lowers = json_files.read(sentence_config, "--vocab_file", _Settings).get("do_lower_case", False)
         rules |= {"do_lower_case": lowers, "strip_accents": bool(rules.get("strip_accents"))}
     return rules
@@ -130,20 +130,24 @@ def find_rules(
     strip_accents: bool | None = None,
     directory: str | None = None,
 ) -> dict[str, bool]:
-    """Finds the rules of a tokenizer: recorded ones, else by the name of a released model, else by the vocabulary.
+    """Finds the rules of a tokenizer.
+
+    Recorded rules are used first. Otherwise, the casing is determined by the name of a released model, or else by the
+    vocabulary.
 
     Args:
-      vocab_file: the vocabulary. The files next to it are read too.
-      records: the locations of recorded rules and vocabulary digests, and the records. Parts may be missing.
+      vocab_file: the vocabulary. Tokenizer files in the same directory are read too.
+      records: pairs of a location, for messages, and a record of rules and the vocabulary digest. Any field of a record
+        may be missing.
       do_lower_case: the casing requested by the user, or None.
       strip_accents: whether the user requested to remove accents, or None.
-      directory: the directory of the model, if it differs from the vocabulary's.
+      directory: the directory of the model, if it is not the directory of the vocabulary.
 
     Returns:
       The arguments of `BasicTokenizer`.
 
     Raises:
-      InputError: if records, files and arguments contradict each other, or a record has another vocabulary.
+      InputError: if records, files and arguments contradict each other, or the vocabulary does not match a record.
     """
     own = read_tokenizer_config(vocab_file)
     asked = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
@@ -185,7 +189,7 @@ def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool | None) -> bool:
-    """Returns whether a model without a record is uncased. If this is a guess, prints it."""
+    """Returns True if a model without a record is uncased. If the casing is guessed from the vocabulary, reports it."""
     for directory in directories:
         released = _RELEASED_NAME.fullmatch(os.path.basename(directory))
         named = bool(released) and released.group(1) != "cased"
@@ -211,7 +215,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     """Checks the casing flag against the names of the released models, as the original code does.
 
     Raises:
-      InputError: (a ValueError) if the checkpoint's directory has the name of a released model with the other casing.
+      InputError: if the directory of the checkpoint has the name of a released model with the other casing. An
+        InputError is a ValueError, which the original code raises.
     """
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
@@ -230,7 +235,7 @@ def _casing_error(do_lower_case: bool, found: str) -> InputError:
 
 
 def tokenizer_record(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
-    """Returns the rules and the identity of the vocabulary, for the records of runs and data."""
+    """Returns the rules, the added tokens and the digest of a vocabulary, for the records of runs and data."""
     added = {token: token_added.normalized for token, token_added in added_tokens(vocab_file).items()}
     return {**rules, **({"added_tokens": added} if added else {}), **vocabulary_record(vocab_file)}
 
@@ -253,7 +258,7 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
       max_positions: the largest number of tokens in a sequence of the model.
     """
     known = settings_of(vocab_file, rules)
-    # If no length was set, transformers writes a very large one.
+    # If no length was set, transformers writes a very large number.
     length = min(known.get("model_max_length", max_positions), max_positions)
     return _SPECIAL_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}
 
@@ -270,7 +275,7 @@ def copy_tokenizer(
     Args:
       vocab_file: the vocabulary.
       directory: the directory.
-      rules: see `find_rules`. Missing ones are not recorded.
+      rules: see `find_rules`. Missing rules are not recorded.
       max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
       added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
     """

@@ -1,7 +1,7 @@
-"""The tokenizer: from texts to tokens, ids and batches, and back.
+"""The tokenizer: converts texts to tokens, ids and batches, and ids to texts.
 
-All rules work inside one whitespace-separated word, so the tokens of a word do not depend on its neighbours and can be
-cached. `FullTokenizer` is the original name of `Tokenizer`, with the original arguments and methods.
+All rules work inside one whitespace-separated word, so the tokens of a word do not depend on the neighbouring words and
+can be cached. `FullTokenizer` is the original name of `Tokenizer`, with the original arguments and methods.
 """
 
 import itertools
@@ -39,7 +39,7 @@ _MAX_LENGTH = 512
 
 
 class Tokenizer:
-    """The original end-to-end tokenizer. It also makes batches for the model and decodes ids.
+    """The original end-to-end tokenizer, which can also make batches for the model and decode ids.
 
     Examples:
       >>> tokenizer = bert_tf.Tokenizer("build/quickstart/vocab.txt")
@@ -82,7 +82,7 @@ class Tokenizer:
         self._special = re.compile("(" + "|".join(patterns) + ")") if patterns else None
         # 16 bits if all ids fit, otherwise 32.
         self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
-        # "word", "Word" and "word," are different words with a common token, so words and tokens are cached.
+        # "word", "Word" and "word," are different words with a common token, so both words and tokens are cached.
         self._token_pieces = Memo(self._pieces_of_token)
         self._token_bytes = Memo(self._bytes_of_token)
         self._pieces = Memo(self._pieces_of_word)
@@ -96,7 +96,7 @@ class Tokenizer:
 
         Args:
           vocab_file: the vocabulary.
-          do_lower_case: the casing; None for the model's.
+          do_lower_case: the casing; None for the casing of the model.
           options: further arguments of `find_rules`.
 
         Raises:
@@ -157,7 +157,7 @@ class Tokenizer:
         A word of control characters has no tokens.
 
         Args:
-          text: a text, which is split at white space, or a list of words. Positions are then positions in the words
+          text: a text, which is split at white space, or a list of words. In a list, positions are counted in the words
             joined by spaces.
         """
         if isinstance(text, str):
@@ -200,12 +200,12 @@ class Tokenizer:
 
         Args:
           texts: a text, a pair (a tuple), or a list of texts and pairs.
-          text_pair: the second texts, if `texts` has only the first ones.
-          max_length: longer sequences are truncated as in fine-tuning: tokens are removed from the longer text of a
-            pair. None for 512.
-          padding: True or "longest": pad with zeros to the longest sequence of the batch; "max_length": to
+          text_pair: the second texts, if `texts` has only the first texts.
+          max_length: largest number of tokens in a sequence; None for 512.
+          padding: True or "longest" to pad with zeros to the longest sequence of the batch; "max_length" to pad to
             `max_length`.
-          truncation: True or "longest_first"; with False or "do_not_truncate", a longer sequence is an error.
+          truncation: True or "longest_first" to remove tokens from the end of the longer text of a pair; with False or
+            "do_not_truncate", a sequence that is too long is an error.
           return_tensors: "np" or "tf".
 
         Returns:
@@ -238,7 +238,7 @@ class Tokenizer:
         return {name: tf.constant(column) for name, column in batch.items()}
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Joins the tokens of ids to a text, with spaces between words. Lost capitals and accents are not restored.
+        """Returns the text of ids, with spaces between words. Capitals and accents that were removed are not restored.
 
         Args:
           ids: the ids of one sequence; a list, an array or a tensor.
@@ -260,7 +260,7 @@ class Tokenizer:
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def _split(self, text: str | bytes) -> list[str]:
-        """Returns words that can be tokenized alone. A token that is never split is one word."""
+        """Splits a text into words that can be tokenized alone. A token that is never split is one word."""
         text = convert_to_unicode(text)
         if self._special is None:
             return split_words(text)

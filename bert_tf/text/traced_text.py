@@ -8,7 +8,7 @@ from bert_tf.text.characters import is_accent
 
 
 class TracedCharacter(NamedTuple):
-    """A character and the characters [start, end) of the original text that it came from."""
+    """A character, and its span [start, end) in the original text."""
 
     char: str
     start: int
@@ -23,7 +23,7 @@ class TracedText(list[TracedCharacter]):
         return "".join(traced.char for traced in self)
 
     def translate(self, table: Mapping[int, str]) -> "TracedText":
-        """Replaces each character by the table's text, like `str.translate`."""
+        """Replaces each character by its text in the table, like `str.translate`."""
         return TracedText(TracedCharacter(new, t.start, t.end) for t in self for new in table[ord(t.char)])
 
     def split(self) -> "list[TracedText]":
@@ -45,7 +45,7 @@ class TracedText(list[TracedCharacter]):
         return TracedText(TracedCharacter(next(lowered), t.start, t.end) for t in self for _ in t.char.lower())
 
     def strip_accents(self) -> "TracedText":
-        """Returns the text in NFD without accents. The letter before an accent gets the accent's position too."""
+        """Returns the text in NFD without accents. The span of a letter is extended to its removed accents."""
         decomposed = [TracedCharacter(c, t.start, t.end) for t in self for c in unicodedata.normalize("NFD", t.char)]
         kept = TracedText()
         for traced in _canonically_ordered(decomposed):

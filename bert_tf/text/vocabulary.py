@@ -1,4 +1,4 @@
-"""Vocabulary files and added tokens: reads them like the original code, checks them, and compares them."""
+"""Reads, checks and compares vocabulary files. Reads added tokens from Hugging Face's files."""
 
 import collections
 import hashlib
@@ -13,11 +13,11 @@ from bert_tf.runtime.files import InputError
 
 SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 VOCAB_FILE = "vocab.txt"
-# A vocabulary with all settings of Hugging Face's tokenizers.
+# Hugging Face's file with the vocabulary and all settings of a tokenizer.
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 _FILES_OF_ADDED_TOKENS = (TOKENIZER_JSON, "added_tokens.json", TOKENIZER_CONFIG_FILE)
-# A token that users may replace by their own.
+# Placeholders in released vocabularies, which users may replace by their own tokens.
 _UNUSED = re.compile(r"\[unused\d+\]")
 # A token with this prefix continues a word.
 CONTINUATION = "##"
@@ -60,9 +60,9 @@ class AddedToken(NamedTuple):
     """A token that is never split.
 
     Attributes:
-      id: its id.
-      normalized: if True and the tokenizer converts to lower case, the token also matches in other case. This is
-        Hugging Face's setting `normalized`, except for its effect on accents.
+      id: the id of the token.
+      normalized: if True and the tokenizer converts to lower case, the token matches in upper and lower case. This is
+        Hugging Face's setting `normalized`, except that accents must match.
     """
 
     id: int
@@ -92,7 +92,7 @@ def base_text(vocab_file: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the tokens of a vocabulary like the original code. The id of a token is its index."""
+    """Splits a vocabulary into tokens, like the original code. The id of a token is its index."""
     lines = [line.strip() for line in text.replace("\r", "").split("\n")]
     return lines if lines[-1] else lines[:-1]
 
@@ -100,11 +100,11 @@ def _lines(text: str) -> list[str]:
 def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     """Reads the added tokens from Hugging Face's files next to a vocabulary, without the special tokens.
 
-    These files are `tokenizer.json`, `special_tokens_map.json`, `added_tokens.json`, and `tokenizer_config.json`, which
-    takes precedence.
+    The files are `tokenizer.json`, `special_tokens_map.json`, `added_tokens.json` and `tokenizer_config.json`. If they
+    differ, `tokenizer_config.json` is used.
 
     Raises:
-      InputError: if BERT's tokenizer can't keep a token whole, or its id differs from the vocabulary's.
+      InputError: if the tokenizer would split a token, or the id of a token differs from its id in the vocabulary.
     """
     where, fields = {}, {}
 
@@ -153,7 +153,7 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
 
 
 def token_list(given: str | os.PathLike[str] | Sequence[str], flag_name: str) -> list[str]:
-    """Returns the tokens given by a flag: a token, several, or the name of a file with one token per line."""
+    """Returns the tokens in the value of a flag: one token, several tokens, or a file with one token per line."""
     given = [os.fspath(given)] if isinstance(given, str | os.PathLike) else given
     if len(given) == 1 and files.exists(given[0]):
         return files.read_text(given[0], flag_name).split()
@@ -174,11 +174,12 @@ def kept_forms(exact: Iterable[str], added: Mapping[str, bool], do_lower_case: b
 
     Args:
       exact: tokens with only one spelling.
-      added: added tokens, and whether each is normalized; see `AddedToken`.
+      added: maps each added token to `AddedToken.normalized`.
       do_lower_case: whether the tokenizer converts to lower case.
 
     Returns:
-      Maps each token to two strings of its length. In a text, each position has one of the two characters.
+      Maps each token to two strings of the same length as the token. A text matches the token if each character equals
+      the character at this position in one of the two strings.
     """
     forms = {token: (token, token) for token in exact}
     for token, is_normalized in added.items():
@@ -191,7 +192,7 @@ def kept_forms(exact: Iterable[str], added: Mapping[str, bool], do_lower_case: b
 
 
 def vocabulary_text(vocab_file: str) -> str:
-    """Reads the text of a vocab.txt or `tokenizer.json`, followed by added tokens that it does not contain.
+    """Reads the vocabulary in vocab.txt or `tokenizer.json`, and appends added tokens that it does not contain.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a `tokenizer.json` has no WordPiece vocabulary. See
@@ -208,8 +209,9 @@ def vocabulary_text(vocab_file: str) -> str:
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     """Reads a vocabulary with one token per line, like the original code.
 
-    The id of a token is its 0-based line number. If a token occurs twice, the last line counts (at the position of the
-    first). White space around tokens and all carriage returns are removed. A blank line is the token "".
+    The id of a token is its 0-based line number. If a token occurs twice, it has the id of the last occurrence, and the
+    position of the first occurrence in the dict. White space around tokens and all carriage returns are removed. A
+    blank line is the token "".
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or has several columns.
@@ -225,7 +227,7 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
 
 
 def check_vocab_file(vocab_file: str) -> None:
-    """Checks that a vocabulary can be used by the programs.
+    """Checks that the programs can use a vocabulary.
 
     Raises:
       InputError: if a special token is missing, a token occurs twice, is too long or contains white space, a line is
@@ -270,7 +272,7 @@ def check_vocab_file(vocab_file: str) -> None:
 
 
 def vocabulary_hash(vocab_file: str) -> str:
-    """Returns the SHA-256 of a vocabulary's tokens, independent of the line ends."""
+    """Returns the SHA-256 digest of a vocabulary. Different line ends give the same digest."""
     return _digest(vocabulary_text(vocab_file).replace("\r\n", "\n").rstrip("\n").split("\n"))
 
 
@@ -279,13 +281,15 @@ def _digest(tokens: list[str]) -> str:
 
 
 def vocabulary_record(vocab_file: str) -> dict[str, Any]:
-    """Returns the identity of a vocabulary, for `fits_record`: its digest, and its digest without unused tokens.
+    """Returns a record that identifies a vocabulary; see `fits_record`.
 
-    `vocab_unused` has the ranges of ids of the tokens [unusedN], which users may replace.
+    Returns:
+      `vocab_sha256`, the digest of the vocabulary; `vocab_unused`, the ranges of the ids of [unusedN] tokens, which
+      users may replace; and `vocab_used_sha256`, the digest without these tokens.
     """
     tokens = list(load_vocab(vocab_file))
     unused = [number for number, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
-    # Consecutive ids have the same difference from their indices.
+    # In a run of consecutive ids, the difference between id and index is constant.
     groups = itertools.groupby(enumerate(unused), key=lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in group] for _, group in groups]
     ranges = [[run[0], run[-1] + 1] for run in runs]
@@ -317,10 +321,10 @@ def fits_record(record: Mapping[str, Any], vocab_file: str) -> bool:
 
 
 def check_same_ids(vocab_file: str, other: str) -> None:
-    """Checks that two vocabularies give the same ids to the same tokens. One may be longer, and [unusedN] replaced.
+    """Checks that two vocabularies have the same token at each id. One may be longer, and [unusedN] may be replaced.
 
     Raises:
-      InputError: if they differ; the message names the first difference.
+      InputError: if two tokens differ; the message names the first difference.
     """
     pairs = zip(load_vocab(vocab_file), load_vocab(other), strict=False)
     for number, (token, expected) in enumerate(pairs):

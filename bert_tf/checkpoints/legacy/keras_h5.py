@@ -10,20 +10,20 @@ from bert_tf.checkpoints.saver import ReadTensor, Shapes
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 
-# The type of Keras's arrays in bfloat16.
+# The dtype with which Keras stores bfloat16 arrays.
 _BFLOAT16 = np.dtype("V2")
 
 
 def open_h5(path: str, where: str) -> tuple[Shapes, ReadTensor]:
-    """Opens an HDF5 file of weights. Only its arrays are read; a model in it is never built.
+    """Opens an HDF5 file of weights. Reads only the arrays; a model in the file is never built.
 
     Args:
       path: the file.
       where: the beginning of error messages.
 
     Raises:
-      InputError: if the file is damaged, refers to other files, or has a Lambda layer. The returned function raises it
-        if an array is damaged.
+      InputError: if the file is damaged, refers to other files, or has a Lambda layer. The returned function also
+        raises an InputError if an array is damaged.
     """
     try:
         with files.open_file(path, "rb") as reader, h5py.File(reader, "r") as file:
@@ -55,7 +55,7 @@ def _shapes(file: h5py.File) -> Shapes:
     """
     links: dict[str, object] = {}
     items: dict[str, h5py.HLObject] = {}
-    # Errors in these callbacks are lost. They must return None.
+    # The callbacks must return None, and h5py ignores errors in them.
     file.visititems_links(lambda name, link: links.update({name: link}))
     if found := next((name for name, link in links.items() if not isinstance(link, h5py.HardLink)), None):
         raise ValueError(f"{found} is a link")

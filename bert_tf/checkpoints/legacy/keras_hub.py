@@ -1,4 +1,4 @@
-"""Reads KerasHub's presets of BERT (KerasNLP's too): weights, sizes and the rules of the tokenizer."""
+"""Reads BERT presets of KerasHub and KerasNLP: weights, sizes and the rules of the tokenizer."""
 
 import os
 from typing import Any, TypedDict
@@ -12,16 +12,16 @@ from bert_tf.runtime.errors import InputError
 WEIGHTS_FILE = "model.weights.h5"
 _TASK_FILE = "task.json"
 _VOCABULARIES = ("assets/tokenizer/vocabulary.txt", "assets/vocabulary.txt")
-# Maps a task to Hugging Face's architecture. BertClassifier is KerasNLP's.
+# Maps a task class to Hugging Face's architecture. BertClassifier is the name in KerasNLP.
 _SEQUENCE = "BertForSequenceClassification"
 _ARCHITECTURES = {"BertTextClassifier": _SEQUENCE, "BertClassifier": _SEQUENCE, "BertMaskedLM": "BertForMaskedLM"}
-# Maps the sizes to their names in a config.
+# Maps KerasHub's names of sizes to the names in a config.
 _SIZES = {"hidden_dim": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
 _SIZES |= {"vocabulary_size": "vocab_size", "intermediate_dim": "intermediate_size"}
 _SIZES |= {"max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size"}
-# The settings of KerasHub's masked-LM head, which its encoder does not have.
+# The settings in which KerasHub's masked-LM head differs from the encoder.
 _MASKED_LM = {"mlm_hidden_act": "gelu_erf", "mlm_layer_norm_eps": 1e-5}
-# Settings of the tokenizer, and the values with which it is BERT's.
+# Settings of the tokenizer, and the values that BERT's tokenizer has.
 _TOKENIZER = {"class_name": "BertTokenizer", "split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 
 
@@ -31,7 +31,7 @@ class _Object(TypedDict):
 
 
 def open_preset(path: str, where: str) -> tuple[Shapes, ReadTensor]:
-    """Opens the weights of a preset. The names of its task's weights begin with "task/".
+    """Opens the weights of a preset. The names of weights in the task's file begin with "task/".
 
     Args:
       path: `model.weights.h5`.
@@ -53,7 +53,7 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
     """Returns the settings of a preset in the format of Hugging Face's `config.json`.
 
     Raises:
-      InputError: if it is a preset of another model or task; the message names its class.
+      InputError: if the preset is of another model or task; the message names the class.
     """
     name, values = _object(os.path.join(directory, "config.json"), where)
     if name != "BertBackbone":
@@ -75,10 +75,10 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
 
 
 def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
-    """Returns the vocabulary of a preset and the rules of its tokenizer; None and no rules if it has none.
+    """Returns the vocabulary of a preset, or None, and the rules of the tokenizer, or an empty dict.
 
     Raises:
-      InputError: if the tokenizer is not BERT's; the message names the setting.
+      InputError: if the tokenizer differs from BERT's tokenizer; the message names the setting.
     """
     vocabulary = next((path for name in _VOCABULARIES if files.exists(path := os.path.join(directory, name))), None)
     settings_file = os.path.join(directory, "tokenizer.json")
@@ -93,6 +93,6 @@ def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
 
 
 def _object(path: str, where: str) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a Keras object's class and its settings. The object is not created."""
+    """Returns the class name and the settings of a stored Keras object. The object is not created."""
     values = json_files.read(path, where, _Object)
     return values["class_name"], values["config"]

@@ -12,7 +12,7 @@ from bert_tf.runtime.errors import InputError
 _PLACE = r"(?:.*/)?"
 _KERNEL = "/(kernel|bias)"
 _NORM = "/(gamma|beta)"
-# The parts of a block, in Model Garden and in KerasHub, and their released names.
+# Maps patterns of names in a block, for Model Garden and KerasHub, to released names.
 _PARTS = {
     "self_attention/(query|key|value)": r"attention/self/\1",
     "_self_attention_layer/(query|key|value)_dense": r"attention/self/\1",
@@ -24,9 +24,9 @@ _PARTS = {
 }
 _WORDS, _POSITIONS, _SEGMENTS = (f"bert/embeddings/{kind}_embeddings" for kind in ("word", "position", "token_type"))
 _TRANSFORM = "cls/predictions/transform"
-# Patterns of names and the released names. The part in < > is translated by `_PARTS`.
+# Maps patterns of names to released names. The part in < > is translated by `_PARTS`.
 _RULES = {
-    # The original, and transformers' TFBert models
+    # The original code, and transformers' TFBert models
     rf"{_PLACE}bert/embeddings/(\w+_embeddings)(?:/(?:weight|embeddings))?": r"bert/embeddings/\1",
     rf"{_PLACE}(bert/(?:embeddings/LayerNorm|pooler/dense|encoder/layer_\d+/.+)/(?:kernel|bias|gamma|beta))": r"\1",
     rf"{_PLACE}(?:mlm___)?({_TRANSFORM}/(?:dense{_KERNEL}|LayerNorm{_NORM}))": r"\1",
@@ -109,11 +109,11 @@ def translated(
       translate: returns the released name of a variable; None for an unknown name.
 
     Returns:
-      A dict from released to stored names, the stored names of trained variables that are not used, and the path of an
-      output layer of unknown name ("" if there is none).
+      A dict from released names to stored names; the stored names of trained variables that are not used; and the path
+      of an output layer with an unknown name, or "".
 
     Raises:
-      InputError: if a name is not a variable of BERT, or two different variables have the same meaning.
+      InputError: if a name is not a variable of BERT, or two different variables have the same released name.
     """
     stored: dict[str, str] = {}
     unknown, dropped = [], []
@@ -123,14 +123,14 @@ def translated(
         if released is None:
             unknown.append(name)
         elif has_own_pooler and "pooler_transform/" in name:
-            dropped.append(name)  # an output layer of Model Garden may have a pooler of its own
+            dropped.append(name)  # an output layer of Model Garden may have a separate pooler
         elif (first := stored.setdefault(released, name)) != name and not np.array_equal(read(first), read(name)):
             raise InputError(f"{where}: {name} and {first} have the same meaning. Use a file of one model.")
     layers = {name.rpartition("/")[0] for name in unknown}
     layer = layers.pop() if len(layers) == 1 and _WORDS in stored and "output_weights" not in stored else ""
     names = [f"{layer}/kernel", f"{layer}/bias"]
     if layer and sorted(unknown, reverse=True) == names:
-        # The output layer of a user's own Keras model, such as the tutorials' with a model of TensorFlow Hub
+        # The output layer of a user's own Keras model, for example in the tutorials with a model of TensorFlow Hub.
         kernel, rows = (shapes[name] for name in names)
         if len(rows) == 1 and kernel == (*shapes[stored[_WORDS]][-1:], *rows):
             stored |= dict(zip(("output_weights", "output_bias"), names, strict=True))

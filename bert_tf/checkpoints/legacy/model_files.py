@@ -1,6 +1,6 @@
-"""Finds the config and the tokenizer of SavedModels and of KerasHub's presets, which do not have these files.
+"""Writes the config and the tokenizer files of SavedModels and KerasHub presets, which do not have these files.
 
-The files are written to a temporary directory, which is removed when the process ends.
+The files are in a temporary directory, which is removed when the process ends.
 """
 
 import functools
@@ -12,18 +12,22 @@ from bert_tf.checkpoints.legacy import keras_hub, saved_model
 from bert_tf.runtime import files
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
 
-# The files that are used instead if they are next to `saved_model.pb`.
+# If one of these files is in the directory of `saved_model.pb`, it is used instead.
 _OWN = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)
 
 
 def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
-    """Returns a directory with the config and the vocabulary of the model in a directory.
+    """Returns a directory that contains the config and the vocabulary of a model.
+
+    Args:
+      directory: the directory of the model.
+      flag_name: the flag with the directory, for messages.
 
     Returns:
-      A temporary directory for a SavedModel or a preset of KerasHub; any other directory itself.
+      For a SavedModel or a preset of KerasHub, a temporary directory; otherwise, `directory`.
 
     Raises:
-      InputError: if the model is not a BERT, or its settings are not clear.
+      InputError: if the model is not a BERT model, or a setting is ambiguous.
     """
     paths = [os.path.join(directory, name) for name in (keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)]
     stamps = tuple(map(files.stamp, paths))
@@ -35,7 +39,7 @@ def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
 @functools.cache
 def _written(directory: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
-    # Keep the directory's own name, because the casing is checked by the names of the released models.
+    # Keep the name of the directory, because the casing is checked by the names of the released models.
     target = os.path.join(temporary.name, os.path.basename(directory))
     files.make_directory(target)
     reader = keras_hub if stamps[0] else saved_model

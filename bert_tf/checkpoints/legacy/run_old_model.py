@@ -1,7 +1,7 @@
-"""Runs a model in the library that wrote it, and writes its outputs.
+"""Runs a model in the library that wrote it, and writes the outputs.
 
-`bert_tf.verification` sends this text to a Python, often of another environment. It therefore imports nothing of this
-project.
+`bert_tf.verification` runs the source of this module in a Python interpreter, often of another environment. The module
+therefore imports nothing from this project.
 """
 
 import importlib.metadata
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
-    """Runs a model of `transformers`: in TensorFlow if its weights are in an HDF5 file, or else in PyTorch."""
+    """Runs a model of `transformers`: in TensorFlow if the weights are in an HDF5 file, or else in PyTorch."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import transformers
 
@@ -60,11 +60,11 @@ def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> dict[str
 
 
 def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:
-    """Calls the default signature of a SavedModel, or the one of TensorFlow Hub's first format."""
+    """Calls the default signature of a SavedModel, or a signature of TensorFlow Hub's first format."""
     import tensorflow as tf
 
     if importlib.util.find_spec("tensorflow_text"):
-        importlib.import_module("tensorflow_text")  # its operations may be in the model
+        importlib.import_module("tensorflow_text")  # registers operations that may be in the model
     directory = os.path.dirname(path)
     try:
         model = tf.saved_model.load(directory)
@@ -79,7 +79,7 @@ def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> di
     for name in sorted(specs, key=lambda name: (len(name), name)):
         # Names such as input_1 are in Model Garden's order: ids, mask, segments.
         value = arrays[next((number for kind, number in kinds.items() if kind in name), len(inputs))]
-        is_label = len(specs[name].shape) == 1  # or the number of an example
+        is_label = len(specs[name].shape) == 1  # a label, or the number of an example
         if specs[name].dtype == tf.string and any(" ||| " in text for text in texts):
             raise ValueError("this model takes texts. Remove pairs from the file.")
         value = texts if specs[name].dtype == tf.string else np.zeros(len(value), np.int32) if is_label else value
@@ -91,7 +91,7 @@ def saved_model_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> di
 
 
 def main(path: str, inputs_file: str, outputs_file: str) -> None:
-    """Runs the model of a file of weights."""
+    """Runs the model with the weights in `path`, and writes the outputs."""
     is_preset, is_saved_model = path.endswith(".weights.h5"), path.endswith(".pb")
     run = keras_hub_outputs if is_preset else saved_model_outputs if is_saved_model else transformers_outputs
     with np.load(inputs_file) as inputs:

@@ -1,4 +1,4 @@
-"""Reads the variables and the settings of a SavedModel. Its functions are not run: they are searched for constants."""
+"""Reads the variables and the settings of a SavedModel. Its functions are searched for constants, but never run."""
 
 import collections
 import functools
@@ -28,16 +28,16 @@ from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 SAVED_MODEL_FILE = "saved_model.pb"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The keys of variables that training needed and the model does not.
+# Keys of variables that only training needs.
 _STATE = re.compile(r"(.*/)?(optimizer|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*")
-# The operations of activations. GELU's tanh form has a power.
+# Maps operations in a graph to activations. The tanh form of GELU contains a power.
 _ACTIVATIONS = {"Erf": "gelu_erf", "Erfc": "gelu_erf", "Pow": "gelu", "Relu": "relu"}
-# The settings that are the sizes of the embedding tables.
+# Maps embedding tables to the settings that are their sizes.
 _TABLES = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
 
 
 def open_saved_model(path: str, where: str) -> tuple[Shapes, ReadTensor]:
-    """Opens the variables of a SavedModel, without the state of training. Their names are from its object graph.
+    """Opens the variables of a SavedModel, without training state. The names are read from the object graph.
 
     Args:
       path: `saved_model.pb`.
@@ -59,13 +59,13 @@ def open_saved_model(path: str, where: str) -> tuple[Shapes, ReadTensor]:
 def named_variables(
     shapes: Shapes, read: ReadTensor, where: str, is_trained: Sequence[bool] = ()
 ) -> tuple[Shapes, ReadTensor]:
-    """Returns the variables of a TensorFlow 2 checkpoint by their own names, without the state of training.
+    """Returns the variables of a TensorFlow 2 checkpoint by variable name, without training state.
 
     Args:
-      shapes: the shapes by the keys in the checkpoint.
+      shapes: maps keys in the checkpoint to shapes.
       read: returns the tensor with a key.
       where: the beginning of error messages.
-      is_trained: for each object of the checkpoint, whether it is a trained variable; all are by default.
+      is_trained: for each object of the checkpoint, whether it is a trained variable. By default, all objects are.
 
     Raises:
       InputError: if two variables have the same name.
@@ -75,7 +75,7 @@ def named_variables(
     for node, trained in itertools.zip_longest(nodes, is_trained):
         for attribute in node.attributes if node and trained is not False else ():
             key, name = attribute.checkpoint_key, attribute.full_name
-            if not shapes.get(key) or _STATE.fullmatch(key):  # numbers are counters and settings
+            if not shapes.get(key) or _STATE.fullmatch(key):  # scalars are counters and settings
                 continue
             if keys.setdefault(name, key) != key:
                 raise InputError(f"{where}: two variables are called {name}. Use a file of one BERT model.")
@@ -108,7 +108,7 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _constant(node: NodeDef) -> list[Any]:
-    """Returns the numbers of a constant of up to four numbers; nothing for other operations."""
+    """Returns the values of a constant with one to four numbers; an empty list for other operations."""
     tensor = node.attr["value"].tensor
     is_small = math.prod(dim.size for dim in tensor.tensor_shape.dim) in range(1, 5)
     if node.op != "Const" or not is_small or tensor.dtype == tf.string.as_datatype_enum:
@@ -123,10 +123,10 @@ def _signature(path: str, where: str) -> SignatureDef:
 def hf_config(directory: str, where: str) -> dict[str, Any]:
     """Returns the settings of a SavedModel in the format of Hugging Face's `config.json`.
 
-    Heads, activation and epsilon are not visible in the variables. They are found in the graph.
+    The number of heads, the activation and epsilon are not stored in variables. They are read from the graph.
 
     Raises:
-      InputError: if it is not a BERT, or a setting is not clear.
+      InputError: if the model is not a BERT model, or a setting is ambiguous.
     """
     path = os.path.join(directory, SAVED_MODEL_FILE)
     where = f"{where}: {path}"
@@ -156,11 +156,14 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
 
 
 def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
-    """Returns the values that a graph contains of the settings that its variables do not show.
+    """Finds possible values of the settings that are not stored in variables.
 
     Args:
       graph: the graph.
-      query: the shape of a query's kernel.
+      query: the shape of a query kernel.
+
+    Returns:
+      Maps settings to the values that were found.
     """
     sizes: dict[str, list] = collections.defaultdict(list)
     found: dict[str, set] = {"num_attention_heads": {*query[1:-1]}, "hidden_act": set(), "layer_norm_eps": set()}
@@ -177,7 +180,7 @@ def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
 
 
 def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
-    """Returns the vocabulary in the assets of a SavedModel and the recorded rules; None and no rules without them."""
+    """Returns the vocabulary in the assets of a SavedModel, or None, and the recorded rules, or an empty dict."""
     is_uncased, assets = _casing(os.path.join(directory, SAVED_MODEL_FILE), where), os.path.join(directory, "assets")
     names = files.list_directory(assets) if files.is_directory(assets) else []
     texts = [os.path.join(assets, name) for name in names if name.endswith(".txt")]
@@ -186,10 +189,10 @@ def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
 
 
 def _casing(path: str, where: str) -> bool | None:
-    """Returns whether the model is uncased; None if this is not recorded.
+    """Returns True if the model is uncased; None if the casing is not recorded.
 
-    Models that take texts have an operation that changes the case, or not. TensorFlow Hub's models record it: in a
-    constant of a signature (in the first format), or in a variable.
+    If a model takes texts, the casing is determined by an operation that changes the case. TensorFlow Hub's models
+    record the casing in a constant of a signature (first format) or in a variable.
     """
     graph = _graph(path, where)
     operations = {node.op for node in _nodes(graph)}
@@ -209,12 +212,12 @@ def _casing(path: str, where: str) -> bool | None:
 
 
 def architecture(path: str, shapes: Shapes, stored: Mapping[str, str], where: str) -> str:
-    """Returns Hugging Face's name of the architecture with an output layer, from the signature for serving.
+    """Returns Hugging Face's name for the architecture of a model with an output layer, from the serving signature.
 
     Args:
       path: `saved_model.pb`.
       shapes: maps the names of the variables to their shapes.
-      stored: maps released names to names.
+      stored: maps released names to the names in the file.
       where: the beginning of error messages.
     """
     outputs = _signature(path, where).outputs
@@ -226,6 +229,6 @@ def architecture(path: str, shapes: Shapes, stored: Mapping[str, str], where: st
 
 
 def sequence_length(path: str, where: str) -> int:
-    """Returns the number of tokens that the signature for serving takes; 0 or less if it takes any number."""
+    """Returns the number of tokens that the serving signature takes; 0 or less if it takes any number."""
     shapes = [tensor.tensor_shape.dim for tensor in _signature(path, where).inputs.values()]
     return max((dims[1].size for dims in shapes if len(dims) > 1), default=0)

@@ -1,7 +1,7 @@
 """Reads PyTorch's weights (`pytorch_model.bin`) without PyTorch and without running code.
 
-Since version 1.6, PyTorch writes a zip file. A pickle in it describes the tensors; their data is stored uncompressed.
-This unpickler creates dictionaries, numbers, texts and descriptions of tensors. Any other global is refused by name.
+Since version 1.6, PyTorch writes a zip file, which contains a pickle with descriptions of tensors and the uncompressed
+data. This unpickler creates only dictionaries, numbers, texts and descriptions of tensors. Other globals are errors.
 """
 
 import collections
@@ -18,20 +18,20 @@ from bert_tf.checkpoints.saver import ReadTensor, Shapes
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, check
 
-# The beginning of a file in the form that PyTorch wrote before version 1.6: a pickled number.
+# The first bytes of a file written by PyTorch before version 1.6: a pickled number.
 _OLDER_FORM = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-# The pickle of BERT-Large has about 60 kB.
+# For comparison: the pickle of BERT-Large has about 60 kB.
 _MAX_PICKLE_BYTES = 1 << 24
 _KINDS = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": ml_dtypes.bfloat16, "Long": "i8"}
 _DTYPES = {f"{name}Storage": np.dtype(kind) for name, kind in _KINDS.items()}
 
 
 class _Tensor(tuple):
-    """A tensor without its data: its storage (key, type and size), offset, shape and strides, in elements."""
+    """The description of a tensor: storage (key, type and size), offset, shape and strides, in elements."""
 
 
 def _tensor(*described: Any) -> _Tensor:
-    """Does what PyTorch's `_rebuild_tensor_v2` does, without the data."""
+    """Replaces PyTorch's `_rebuild_tensor_v2`: returns a description instead of a tensor."""
     kind = tuple[tuple[str, str, int], int, tuple[int, ...], tuple[int, ...]]
     (_, _, size), offset, shape, strides = tensor = _Tensor(check(described[:4], kind, "a tensor"))
     last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
@@ -51,10 +51,11 @@ _GLOBALS = {
 class _Unpickler(pickle._Unpickler):
     """Creates descriptions of tensors.
 
-    This base class is written in Python. A few bytes can make the memo of `pickle.Unpickler` fill the memory.
+    The base class is the version in Python, because a few bytes can make the memo of `pickle.Unpickler` fill the
+    memory.
     """
 
-    # The state of an object is skipped: the only objects with a state are dictionaries, where it is a version number.
+    # Skip the state of objects. Only dictionaries have a state here, which is a version number.
     dispatch: ClassVar = pickle._Unpickler.dispatch | {pickle.BUILD[0]: lambda self: self.stack.pop()}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -75,8 +76,8 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
       where: the beginning of error messages.
 
     Raises:
-      InputError: if the file has the form of PyTorch before 1.6, is damaged, or contains anything but tensors. The
-        returned function raises it if the data of a tensor is damaged.
+      InputError: if PyTorch before 1.6 wrote the file, or it is damaged, or it contains anything except tensors. The
+        returned function also raises an InputError if the data of a tensor is damaged.
     """
     with files.open_file(path, "rb") as reader:
         if reader.read(len(_OLDER_FORM)) == _OLDER_FORM:

@@ -4,13 +4,13 @@ From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> 
 answers -> `evaluate`.
 
     questions        questions and paragraphs from SQuAD files
-    rules            the settings, and the rules of windows and answers, shared by arrays and the served graph
+    rules            the settings, and the rules for windows and answers, shared by arrays and the served graph
     windows          questions and paragraphs -> windows, as arrays
     decoding         logits -> ranked answers, as written in the paragraph
-    predictions      the answers to a file's questions, and the files of answers
-    graph_predictor   windows and answers inside a TensorFlow graph, for the SavedModel
+    predictions      the answers to the questions of a file, and prediction files
+    graph_predictor  windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation       scores, and the no-answer threshold
-    squad_task       the task of the fine-tuning loop, the models that answer, and the files of answers
+    squad_task       the task for fine-tuning, the models that answer, and the output files
     typed_questions  answers to typed questions
 """
 

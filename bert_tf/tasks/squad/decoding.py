@@ -1,16 +1,16 @@
 """Decodes logits to answers, for all questions of a file at once.
 
-In each window the `n_best_size` highest start logits and end logits are paired. If logits are equal, the first
+In each window, the `n_best_size` highest start logits and end logits are paired. If logits are equal, the first
 position is used. `rules.pairs_fit` selects the candidates among the pairs. The candidates of all windows of a question
-are ranked by the sum of their two logits. Ties are broken by the earlier window, then the better start, then the better
+are ranked by the sum of the two logits. Ties are broken by the earlier window, then the better start, then the better
 end.
 
 Tokens are lower-cased, without accents and separated from punctuation, so joined tokens may differ from the text of the
-paragraph. As in the original code, the words around the answer are tokenized, and the answer is found there. Then
-characters other than spaces are counted to map the tokenized words to the original ones. If the counts differ, complete
-words are used.
+paragraph. As in the original code, the words around the answer are tokenized, and the answer is found in the result.
+Then characters other than spaces are counted to map the tokenized words to the original words. If the counts differ,
+complete words are used.
 
-`graph_predictor.py` does the same inside a TensorFlow graph.
+`graph_predictor.py` implements the same rules inside a TensorFlow graph.
 
 Axis letters: W windows, T tokens, K paired positions, C candidates.
 """
@@ -47,15 +47,15 @@ def decode(
     config: SquadConfig = SquadConfig(),
     null_score_diff_threshold: float = 0.0,
 ) -> SquadPredictions:
-    """Answers every question.
+    """Returns the answers to all questions.
 
     Args:
       examples: the questions.
-      windows: the windows of the questions, made with the same config.
+      windows: the windows of the questions, computed with the same config.
       start_logits: [W, T].
       end_logits: [W, T].
       config: the rules for answers.
-      null_score_diff_threshold: odds above it mean that there is no answer (2.0).
+      null_score_diff_threshold: SQuAD 2.0: the answer is empty if the null odds exceed this value.
 
     Raises:
       ValueError: if a logit is not finite; the message names the question.
@@ -86,7 +86,7 @@ def answer_questions(
     config: SquadConfig,
     null_score_diff_threshold: float,
 ) -> SquadPredictions:
-    """Answers every question with the texts that `text` returns. For the other arguments see `decode`."""
+    """Returns the answers to all questions; `text` returns the text of a span. For other arguments, see `decode`."""
     candidates = _find_candidates(qas_ids, windows, start_logits, end_logits, config)
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]], axis=1).astype(np.float64)  # [W, 2]
     bounds = np.arange(len(qas_ids) + 1)
@@ -99,21 +99,21 @@ def answer_questions(
         null = None
         if config.version_2_with_negative:
             null = _null_answer(null_logits[window_bounds[i] : window_bounds[i + 1]])
-            # The null answer comes after all candidates with the same or a higher score.
+            # The null answer comes after all candidates with an equal or higher score.
             ranked = heapq.merge(ranked, [null], key=lambda answer: -(answer[1] + answer[2]))
         predictions.add(qas_id, ranked, config.n_best_size, null, null_score_diff_threshold)
     return predictions
 
 
 def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the runs' mean probability of each position, which is decoded like logits.
+    """Averages the probability distributions of several runs. The result can be decoded like logits.
 
     Args:
-      logits: for each run the start or end logits [W, T] of the same windows.
+      logits: for each run, the start or end logits [W, T] of the same windows.
       lengths: [W], number of tokens of each window; the logits of padding are ignored.
 
     Returns:
-      float64 [W, T], minus infinity for padding. The mean probabilities of a window sum to 1.
+      Logarithms of the mean probabilities, float64 [W, T]; minus infinity for padding.
     """
     total = np.full(logits[0].shape, -np.inf)
     is_token = np.arange(total.shape[1]) < lengths[:, None]
@@ -123,7 +123,7 @@ def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> 
 
 
 class _Candidates(NamedTuple):
-    """Candidates, [C] each: the window, the positions of the span's first and last token in it, and their logits."""
+    """Candidates for answers, [C] each: the window, the positions of the first and last token, and their logits."""
 
     window: np.ndarray
     start: np.ndarray
@@ -139,7 +139,7 @@ def _find_candidates(
     end_logits: np.ndarray,
     config: SquadConfig,
 ) -> _Candidates:
-    """Returns the candidates of all windows, ordered by window, then by the rank of the start and of the end."""
+    """Returns the candidates of all windows, ordered by window, then rank of the start, then rank of the end."""
     n_best_size, rank_padding = config.n_best_size, config.pad_to_max_seq_length
     chunk_windows = max(1, _CHUNK_PAIRS // min(n_best_size, start_logits.shape[1]) ** 2)
     chunks = []
@@ -174,13 +174,16 @@ def _find_candidates(
 
 
 def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of the highest logits of [W, T], best first (ties: the first), and the logits, [W, K]."""
+    """Returns the positions of the K highest logits of each row of [W, T], and these logits, both [W, K].
+
+    The highest logit comes first. If logits are equal, the first position comes first.
+    """
     rows, length = logits.shape
     count = min(count, length)
     lowest = np.partition(logits, length - count, axis=1)[:, length - count, None]  # the lowest selected logit
     above = logits > lowest
     equal = logits == lowest
-    left = count - above.sum(axis=1, keepdims=True)  # how many logits equal to the lowest are selected
+    left = count - above.sum(axis=1, keepdims=True)  # the number of selected logits that equal the lowest
     taken = above | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= left))
     positions = np.nonzero(taken)[1].reshape(rows, count)
     best = np.take_along_axis(logits, positions, axis=1)
@@ -189,7 +192,7 @@ def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
 
 
 def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, float, float]]:
-    """Yields a question's candidates, best first. Texts are computed on demand."""
+    """Yields text, start logit and end logit of each candidate, best first. Texts are computed on demand."""
     order = np.argsort(-(candidates.start_logit + candidates.end_logit), kind="stable")
     for i in range(0, len(order), _RANKED_AT_ONCE):
         some = order[i : i + _RANKED_AT_ONCE]
@@ -198,7 +201,11 @@ def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, floa
 
 
 def _null_answer(logits: np.ndarray) -> ScoredText:
-    """Returns the lowest score of [CLS] over a question's windows [W, 2], so all windows must agree on no answer."""
+    """Returns the null answer, with the lowest [CLS] score among the windows of a question.
+
+    Args:
+      logits: [W, 2], the start and end logits of [CLS] in each window.
+    """
     if not len(logits):
         return ScoredText("", 0.0, 0.0)
     return ScoredText("", *logits[logits.sum(axis=1).argmin()].tolist())
@@ -221,8 +228,8 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_
       verbose_logging: whether to log predictions that can't be aligned.
 
     Returns:
-      The matching part of `orig_text`. It is all of `orig_text` if the prediction is not found in the tokenized words,
-      or if the tokenized words differ from the original words in more than spaces.
+      The matching part of `orig_text`. If the prediction is not found in the tokenized words, or if original and
+      tokenized words have different numbers of characters other than spaces, all of `orig_text`.
     """
     return final_text(pred_text, orig_text, BasicTokenizer(do_lower_case=do_lower_case), verbose_logging)
 
@@ -248,7 +255,7 @@ def _count_solid(text: str, end: int | None = None) -> int:
 
 
 def _find_solid(text: str, number: int, begin: int) -> int:
-    """Returns the position of the character that has `number` non-space characters between `begin` and itself."""
+    """Returns the position of the non-space character with index `number`, counted from `begin` without spaces."""
     place = begin + number
     while place != (further := begin + number + text.count(" ", begin, place + 1)):
         place = further

@@ -1,6 +1,6 @@
 """Exact match and F1 by the official evaluation scripts, and the best no-answer threshold.
 
-All scores are percentages, named as in the official scripts. The scripts are tf-models-official's copies.
+All scores are percentages, with the names of the official scripts. The package tf-models-official contains the scripts.
 """
 
 import math
@@ -15,12 +15,12 @@ from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, name_ids
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
-# The value for a missing answer, which differs from all right answers.
+# Value for a missing answer. It differs from all right answers.
 _WRONG = "\uffff"
 
 
 def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
-    """Returns whether the right answer to any question is known, so the answers can be evaluated."""
+    """Returns True if the right answer to at least one question is known, so that answers can be evaluated."""
     return any(example.answers or (version_2_with_negative and example.is_impossible) for example in examples)
 
 
@@ -42,11 +42,11 @@ def evaluate(
     Args:
       examples: the questions with their right answers.
       predictions: the answers.
-      version_2_with_negative: whether a question may have no answer. If True, the scores of the best thresholds are
-        added.
+      version_2_with_negative: whether a question may have no answer. If True, the results include the best thresholds
+        and their scores.
 
     Raises:
-      InputError: if no question has a right answer (1.1), or none was answered (2.0).
+      InputError: if no question has a right answer (1.1), or no question was answered (2.0).
     """
     if not version_2_with_negative:
         return evaluate_v1(examples, predictions.answers)
@@ -54,9 +54,9 @@ def evaluate(
 
 
 def evaluate_v1(examples: Sequence[SquadExample], answers: Mapping[str, str]) -> dict[str, float]:
-    """Returns SQuAD 1.1's `exact_match` and `f1`. A question without an entry counts as wrong.
+    """Returns SQuAD 1.1's `exact_match` and `f1`. A question without an entry in `answers` counts as wrong.
 
-    If there are questions without an entry, `missing` is their number.
+    If there are such questions, the result also contains their number, `missing`.
 
     Raises:
       InputError: if no question has a right answer.
@@ -72,21 +72,21 @@ def evaluate_v1(examples: Sequence[SquadExample], answers: Mapping[str, str]) ->
 def evaluate_v2(
     examples: Sequence[SquadExample], answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Returns SQuAD 2.0's scores. Questions without an entry count as wrong. Entries for other questions are ignored.
+    """Returns SQuAD 2.0's scores. Questions without an entry in `answers` count as wrong. Other entries are ignored.
 
     Args:
       examples: the questions with their right answers.
       answers: maps ids to answers, "" for none.
-      null_odds: maps ids to odds for no answer; higher if an answer is less likely.
+      null_odds: maps ids to no-answer odds, which are higher if an answer is less likely.
 
     Returns:
-      `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`); `missing`,
-      the number of questions without an entry, if there are any. With `null_odds`, as in the official script, these
-      scores treat odds above 1 as no answer; the best scores of all thresholds (`best_exact`, `best_f1` and `_thresh`)
-      and average precisions (`pr_exact_ap`...) are added.
+      `exact`, `f1` and `total`; the same with the prefix `HasAns_` for questions with an answer, and `NoAns_` for
+      questions without an answer; and `missing`, the number of questions without an entry, if there are any. With
+      `null_odds`, as in the official script, odds above 1 mean no answer, and the best scores of all thresholds
+      (`best_exact`, `best_f1`), these thresholds (`_thresh`) and average precisions (`pr_exact_ap`...) are added.
 
     Raises:
-      InputError: if no question has an entry, or an answered one has no odds.
+      InputError: if no question has an entry.
     """
     articles, questions = _scored(examples, version_2_with_negative=True)
     if not questions.keys() & answers.keys():
@@ -96,14 +96,18 @@ def evaluate_v2(
     if null_odds is None:
         results = official_evaluator(True).evaluate(articles, answers)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))} | counted
-    lowest = min(null_odds.values()) - 1  # so low that a missing answer is never replaced by "no answer"
+    lowest = min(null_odds.values()) - 1  # lower than all odds, so a missing answer stays wrong
     odds = {qas_id: null_odds.get(qas_id, lowest) for qas_id in questions}
     results = official_evaluator(True).evaluate(articles, answers, odds)
     return {name.replace("final_", "best_"): value for name, value in results.items()} | counted
 
 
 def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, int]:
-    """Returns {"missing": the number of questions without an answer}, with a warning; empty if there are none."""
+    """Counts the questions without an entry in `answers`, and warns about them.
+
+    Returns:
+      {"missing": number}, or an empty dict if there are none.
+    """
     missing = [qas_id for qas_id in questions if qas_id not in answers]
     if not missing:
         return {}
@@ -112,15 +116,18 @@ def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> 
 
 
 def tune_null_threshold(examples: Sequence[SquadExample], predictions: SquadPredictions) -> dict[str, float]:
-    """Returns the thresholds with the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
+    """Returns the no-answer thresholds with the best exact match and F1, and these scores.
 
-    Every question is judged by its best non-empty answer. The original code judges the answers that remain after the
-    default threshold, so it can't find that a higher threshold is better. If it is best never to answer, the official
-    script reports 0; here the threshold is one with this effect.
+    Each question is scored by its best non-empty answer. The original code scores answers to which the default
+    threshold was already applied, so it can't find that a higher threshold is better. If never answering is best, the
+    official script returns threshold 0; this function returns a threshold that has that effect.
 
     Args:
       examples: the questions with their right answers.
       predictions: answers to SQuAD 2.0.
+
+    Returns:
+      `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
     """
     results = evaluate_v2(examples, predictions.best_non_null, predictions.null_odds)
     best = {f"best_{name}": results[f"best_{name}"] for name in _BEST}
@@ -135,9 +142,12 @@ def tune_null_threshold(examples: Sequence[SquadExample], predictions: SquadPred
 def _scored(
     examples: Sequence[SquadExample], version_2_with_negative: bool
 ) -> tuple[list[dict[str, Any]], dict[str, list[Answer]]]:
-    """Returns the "data" of the questions with known right answers, and the answers. Warns about the other questions.
+    """Selects the questions with known right answers, and warns about other questions.
 
-    In SQuAD 2.0, an empty list of answers is a right answer.
+    In SQuAD 2.0, an empty list of right answers means that the question has no answer.
+
+    Returns:
+      The questions in the format of "data" in a SQuAD file, and a dict from ids to right answers.
     """
     found, others = {}, []
     for example in examples:

@@ -1,6 +1,6 @@
-"""The served model: from a question and its context to the answer's text and position, inside a TensorFlow graph.
+"""The served model: finds the text and the position of the answer to a question in a context, in a TensorFlow graph.
 
-The functions do the same as `windows.featurize` and `decoding.decode` with `answer_text="offsets"`, by the same rules.
+The functions follow the same rules as `windows.featurize` and `decoding.decode` with `answer_text="offsets"`.
 
 Axis letters: B questions, W windows of all questions, S windows of a question, T tokens of the longest window, n tokens
 of all windows, E tokens of all windows' texts, K paired positions, M compared spans, N listed answers.
@@ -29,7 +29,7 @@ from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.text.long_documents import cut_texts
 
-# The odds are summed in a different order than in Python, so odds equal to the threshold may be slightly above it.
+# Added to the threshold. The graph sums in a different order than Python, so odds equal to the threshold may be higher.
 _ROUNDING = 1e-5
 # The number of spans to compare for each listed answer, because several spans may have the same text.
 _SPANS_PER_ANSWER = 8
@@ -43,7 +43,8 @@ class GraphWindows(NamedTuple):
       counts: [B], the number of windows of each question.
       text_start: [W], index in the context of the first token of a window's text.
       first_lengths: [W], position in the window at which the text begins.
-      is_max_context: [n], whether a token belongs to the text and `shows_most_context` is true.
+      is_max_context: [n], whether a token belongs to the text and has the most context in this window; see
+        `shows_most_context`.
       is_text: [n], whether a token belongs to the text.
       tokens: the model's input.
     """
@@ -57,7 +58,7 @@ class GraphWindows(NamedTuple):
 
 
 class BestSpans(NamedTuple):
-    """The best spans of each question [B, M], best first. M is the same for all; unused scores are -inf.
+    """The best spans of each question [B, M], best first, padded with the score -inf.
 
     Attributes:
       first_piece: index of the first token in the context.
@@ -77,7 +78,7 @@ class ServedPredictor(tf.Module):
       encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
       config: the rules for windows and answers.
-      null_score_diff_threshold: odds above it mean that there is no answer (2.0).
+      null_score_diff_threshold: SQuAD 2.0: the answer is empty if the null odds exceed this value.
 
     Raises:
       InputError: if a question may leave no room for text.
@@ -103,16 +104,17 @@ class ServedPredictor(tf.Module):
 
         `serving_default` takes question [B] and context [B], and returns:
 
-        - `answer` [B]: the answer, as written in the context; "" for none.
-        - `start` and `end` [B]: the answer's characters [start, end) in the context, in code points; -1 for none.
-        - `score` [B]: the sum of the two logits of the best span, even if there is no answer. If there is no span, it
-          is the lowest float.
-        - `null_score` [B]: the same sum for [CLS], the lowest of all windows.
+        - `answer` [B]: the answer, as written in the context; "" for no answer.
+        - `start` and `end` [B]: the characters [start, end) of the answer in the context, in code points; -1 for no
+          answer.
+        - `score` [B]: the sum of the two logits of the best span, even if there is no answer; the lowest float if there
+          is no span.
+        - `null_score` [B]: the sum of the two logits of [CLS]; the lowest sum among the windows of the question.
         - `answers`, `answer_starts`, `answer_ends`, `answer_scores` and `answer_probabilities` [B, N]: the n best
           answers, best first, padded after the first `num_answers` [B]. The probabilities are a softmax over the listed
           scores, as in nbest_predictions.json.
         - `null_probability` [B], for SQuAD 2.0 only: the probability of the null score in this softmax.
-        - `null_threshold` [B], for SQuAD 2.0 only: there is no answer if `null_score` minus `score` is above it.
+        - `null_threshold` [B], for SQuAD 2.0 only: there is no answer if `null_score` minus `score` exceeds this value.
 
         `token_ids` takes input_ids, input_mask and segment_ids [B, T]. It returns `start_logits` and `end_logits`
         [B, T], -10000 for padding.
@@ -142,7 +144,7 @@ class ServedPredictor(tf.Module):
 def cut_windows(
     query: tf.RaggedTensor, context: tf.RaggedTensor, cls: int, sep: int, config: SquadConfig
 ) -> GraphWindows:
-    """Splits contexts into windows, for ids [B, (tokens)] of questions and contexts. See `windows.featurize`."""
+    """Splits contexts into windows; see `windows.featurize`. Takes ids [B, (tokens)] of questions and contexts."""
     query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
     spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
@@ -168,7 +170,12 @@ def cut_windows(
 
 
 def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor:
-    """Returns `shows_most_context` [E] for the tokens [W, (tokens)] of all windows (indices in all contexts)."""
+    """Returns `shows_most_context` [E] for the tokens of all windows.
+
+    Args:
+      places: [W, (tokens)], the index of each token in the flat tokens of all contexts.
+      num_pieces: the number of tokens of all contexts.
+    """
 
     def highest_of_piece(values: tf.Tensor) -> tf.Tensor:
         return tf.gather(tf.math.unsorted_segment_max(values, places.flat_values, num_pieces), places.flat_values)
@@ -179,7 +186,7 @@ def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor
 
 
 def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) -> BestSpans:
-    """Returns each question's best spans for windows with their logits [n, 2]. See `decoding.decode`."""
+    """Returns the best spans of each question, from the logits [n, 2] of all windows. See `decoding.decode`."""
     tokens = windows.tokens
     longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
     padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
@@ -202,7 +209,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
 
 
 def null_scores(windows: GraphWindows, logits: tf.Tensor) -> tf.Tensor:
-    """Returns the lowest score of [CLS] in each question's windows [B] (all must agree on no answer); 0 without any."""
+    """Returns the lowest score of [CLS] among the windows of each question [B]; 0 for a question without windows."""
     scores = tf.reduce_sum(tf.cast(windows.tokens.first(logits), tf.float64), axis=1)
     lowest = tf.reduce_min(_by_question(scores[:, tf.newaxis], windows.counts, float("inf")), axis=1)
     return tf.where(windows.counts > 0, lowest, 0.0)
@@ -217,7 +224,7 @@ def place_answers(
     n_best_size: int,
     threshold: float | None,
 ) -> dict[str, tf.Tensor]:
-    """Returns the outputs of `serving_default` (see `ServedPredictor.signatures`). Without `threshold`: SQuAD 1.1."""
+    """Returns the outputs of `serving_default`; see `ServedPredictor.signatures`. `threshold` is None for SQuAD 1.1."""
     is_span = spans.score > -float("inf")
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
@@ -232,7 +239,7 @@ def place_answers(
     rank = tf.cumsum(tf.cast(is_listed, tf.int32), axis=1)  # 1 for the best text
     size = tf.fill([tf.shape(context)[0]], n_best_size)
     if threshold is not None:
-        # As in the original lists, "no answer" is one of the n best, or is added if it is not among them.
+        # As in the original code, the null answer is always listed. If it is not one of the n best, it is added.
         better = tf.math.count_nonzero(is_listed & (spans.score >= null_score[:, tf.newaxis]), axis=1, dtype=tf.int32)
         size = tf.where(better >= n_best_size, size, size - 1)
     is_listed &= rank <= size[:, tf.newaxis]
@@ -249,7 +256,7 @@ def place_answers(
     if threshold is not None:
         probabilities = tf.nn.softmax(tf.concat([scores, null_score[:, tf.newaxis]], axis=1))
         is_answer &= ~means_no_answer(null_score - spans.score[:, 0], threshold + _ROUNDING)
-        if n_best_size == 1:  # an n-best list of one has no other answer besides the null answer
+        if n_best_size == 1:  # if the null answer is best, the list contains no other answer
             is_answer &= spans.score[:, 0] >= null_score
         outputs["null_probability"] = tf.cast(probabilities[:, -1], tf.float32)
         outputs["null_threshold"] = tf.fill(tf.shape(null_score), tf.constant(threshold, tf.float32))
@@ -270,7 +277,7 @@ def place_answers(
 
 
 def _is_first(texts: tf.Tensor) -> tf.Tensor:
-    """Returns whether a text [B, M] differs from all previous texts in its row."""
+    """Returns True for each text [B, M] that differs from all previous texts in its row."""
     equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis, :]
     count = tf.shape(texts)[1]
     before = tf.range(count)[tf.newaxis, :] < tf.range(count)[:, tf.newaxis]
@@ -278,7 +285,7 @@ def _is_first(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
-    """Groups the values of all windows by question, [W, M] -> [B, S*M]; S is at least 1."""
+    """Groups the values of windows by question, [W, M] -> [B, S*M]. Adds one window of padding, so S is at least 1."""
     padded = tf.pad(
         by_row(values, counts).to_tensor(padding),
         [[0, 0], [0, 1], [0, 0]],
@@ -289,7 +296,7 @@ def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Ten
 
 
 def exportable_predictor(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a SQuAD run, which answers like run_squad.py with --answer_text=offsets."""
+    """Returns the exportable model of a SQuAD run. It answers like run_squad.py with --answer_text=offsets."""
     model, step = run.restored(SpanModel)
     config = SquadConfig.from_flags({**run.flags, **run.settings, **run.export_config.answers})
     threshold = run.export_config.null_score_diff_threshold

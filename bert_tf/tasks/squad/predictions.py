@@ -1,4 +1,4 @@
-"""Selects a question's answer from ranked candidates; writes, reads and merges prediction files."""
+"""Selects answers from ranked candidates, and writes, reads and merges prediction files."""
 
 import dataclasses
 import json
@@ -10,14 +10,14 @@ from bert_tf.serving.answering import softmax
 from bert_tf.tasks.squad.questions import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
-# The original null score before any window. As odds, it means that there is no answer, for any threshold.
+# The original code's null score for a question without windows. Odds of this size mean no answer at any threshold.
 NO_WINDOW_SCORE = 1_000_000.0
 # The original answer to a SQuAD 1.1 question without a candidate, for example if the context has no tokens.
 PLACEHOLDER = "empty"
 
 
 class ScoredText(NamedTuple):
-    """A possible answer. Its score is the sum of the two logits."""
+    """A possible answer. The score is the sum of the two logits."""
 
     text: str
     start_logit: float
@@ -35,14 +35,14 @@ class Entry(TypedDict):
 
 @dataclasses.dataclass
 class SquadPredictions:
-    """The answers to a file's questions, by id.
+    """The answers to the questions of a file.
 
     Attributes:
-      answers: content of `predictions.json`: the answer, "" for none.
-      n_best: content of `nbest_predictions.json`: texts with probability and two logits, best first.
-      null_odds: content of `null_odds.json`: score of no answer minus the best answer's score; 2.0 only.
-      best_non_null: the best non-empty answer, or else ""; 2.0 only. Thresholds are tuned on these.
-      without_candidates: ids of the questions without a span of the text among the n best.
+      answers: content of `predictions.json`: maps ids to answers, "" for no answer.
+      n_best: content of `nbest_predictions.json`: maps ids to texts with probability and two logits, best first.
+      null_odds: content of `null_odds.json`: maps ids to the no-answer score minus the best answer's score; 2.0 only.
+      best_non_null: maps ids to the best non-empty answer, or ""; 2.0 only. Thresholds are tuned with these answers.
+      without_candidates: ids of questions for which no text span is among the n best.
     """
 
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -59,18 +59,19 @@ class SquadPredictions:
         null: ScoredText | None = None,
         null_score_diff_threshold: float = 0.0,
     ) -> None:
-        """Answers a question.
+        """Adds the answer to a question.
 
-        As in the original code, the n-best list of 2.0 always has the null answer, if necessary as an additional entry.
-        If the list has no other answer, the original code crashes; here the odds for no answer are `NO_WINDOW_SCORE`.
+        As in the original code, the n-best list of SQuAD 2.0 always contains the null answer, if necessary as an
+        additional entry. If the list contains no other answer, the original code crashes. This function sets the null
+        odds to `NO_WINDOW_SCORE`.
 
         Args:
-          qas_id: the question's id.
-          ranked: texts of candidates with their two logits, best first, including the null answer in 2.0. Only the
-            necessary ones are read.
+          qas_id: the id of the question.
+          ranked: candidates, best first: text, start logit and end logit. In SQuAD 2.0, includes the null answer. Only
+            as many candidates are read as needed.
           n_best_size: the number of different texts to keep.
-          null: the null answer, in 2.0.
-          null_score_diff_threshold: odds above it mean that there is no answer.
+          null: the null answer; None for SQuAD 1.1.
+          null_score_diff_threshold: the answer is empty if the null odds exceed this value.
         """
         best: dict[str, tuple[float, float]] = {}
         for text, start_logit, end_logit in ranked:
@@ -100,7 +101,7 @@ class SquadPredictions:
         self.answers[qas_id] = answer
 
     def report(self) -> list[str]:
-        """Returns lines that count and name the questions without a span of the text among the n best."""
+        """Returns a line with the number and the ids of the questions without candidates; an empty list if none."""
         ids, total = self.without_candidates, len(self.answers)
         answer = "no answer" if self.null_odds else f"the answer {PLACEHOLDER!r}"
         what = f"have no candidate among the n best, and get {answer}"
@@ -109,7 +110,7 @@ class SquadPredictions:
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None
     ) -> None:
-        """Writes the same bytes as the original code. Null odds are written only if their file is given."""
+        """Writes the prediction files, with the same bytes as the original code. The file of null odds is optional."""
         contents = {output_prediction_file: self.answers, output_nbest_file: self.n_best}
         if output_null_log_odds_file is not None:
             contents[output_null_log_odds_file] = self.null_odds
@@ -119,7 +120,7 @@ class SquadPredictions:
 
 
 def threshold_answer(text: str, null_odds: float, null_score_diff_threshold: float) -> str:
-    """Returns the answer, or "" if the odds for no answer are above the threshold."""
+    """Returns the answer, or "" if the null odds exceed the threshold."""
     return "" if means_no_answer(null_odds, null_score_diff_threshold) else text
 
 
@@ -129,17 +130,17 @@ def merge_n_best(
     null_odds_of_runs: Sequence[Mapping[str, float]] = (),
     null_score_diff_threshold: float = 0.0,
 ) -> SquadPredictions:
-    """Ranks the answers in several runs' n-best lists by their mean probability.
+    """Merges the n-best lists of several runs. Answers are ranked by mean probability.
 
-    If a run does not list an answer, its probability in this run is 0. If probabilities are equal, the answer that is
-    listed first wins. An entry's logits are the means over the runs that list it.
+    If a run does not list an answer, the probability of the answer in this run is 0. If probabilities are equal, the
+    answer that is listed first wins. Logits are the means over the runs that list the answer.
 
     Args:
       n_best_of_runs: for each run, maps ids to entries, as in `nbest_predictions.json`. All runs have the same
         questions.
       n_best_size: the number of answers to keep.
-      null_odds_of_runs: for each run, maps ids to odds, as in `null_odds.json`. The mean is used. For 2.0 only.
-      null_score_diff_threshold: odds above it mean that there is no answer.
+      null_odds_of_runs: for each run, maps ids to odds, as in `null_odds.json`; empty for SQuAD 1.1. The mean is used.
+      null_score_diff_threshold: the answer is empty if the null odds exceed this value.
     """
     merged = SquadPredictions()
     for qas_id in n_best_of_runs[0]:
@@ -178,10 +179,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def read_answers(path: str) -> dict[str, str]:
-    """Reads a `predictions.json`, which any system may have written.
+    """Reads a `predictions.json` of any system.
 
     Raises:
-      InputError: if it isn't a JSON object of strings.
+      InputError: if the file is not a JSON object of strings.
     """
     return json_files.read(path, "predictions", dict[str, str])
 
@@ -190,6 +191,6 @@ def read_n_best(path: str) -> dict[str, list[Entry]]:
     """Reads an `nbest_predictions.json`.
 
     Raises:
-      InputError: if it isn't a JSON object of lists of answers.
+      InputError: if the file is not a JSON object of lists of answers.
     """
     return json_files.read(path, "n-best lists", dict[str, list[Entry]])

@@ -1,8 +1,8 @@
 """Reads SQuAD files, 1.1 and 2.0, like the original code, and reports the questions that can't be used.
 
 A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}`. A file may have questions of both versions: a question without `is_impossible` is impossible if
-its list of answers is empty. A file to predict need not have `answers`.
+"is_impossible"}]}]}]}`. A file may contain questions of both versions. If `is_impossible` is missing, a question is
+impossible if the list of answers is empty. In a file to predict, `answers` are optional.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.squad.rules import SquadConfig
 
-# The original white space in a context, which excludes the no-break space and the ideographic space.
+# A word of a context. As in the original code, the no-break space and the ideographic space do not separate words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # The largest number of ids in a message.
 _NAMED_IDS = 10
 
 
 class Answer(TypedDict):
-    """A right answer, and the index of its first character in the context."""
+    """A right answer, with the index of its first character in the context."""
 
     text: str
     answer_start: NotRequired[int]
@@ -54,19 +54,19 @@ class _File(TypedDict):
 
 @dataclasses.dataclass
 class SquadExample:
-    """A question, its paragraph, and for training the answer.
+    """A question and its paragraph. Training questions also have the answer.
 
     Attributes:
-      qas_id: the question's id.
+      qas_id: the id of the question.
       question_text: the question.
-      doc_tokens: the paragraph's words. Questions of one paragraph share one list.
-      orig_answer_text: the answer; "" if there is none, None in prediction.
-      start_position: index of the answer's first word; -1 if there is none, None in prediction.
-      end_position: index of the answer's last word.
+      doc_tokens: the words of the paragraph. Questions about one paragraph share one list.
+      orig_answer_text: the answer; "" for no answer; None in prediction.
+      start_position: index of the first word of the answer; -1 for no answer; None in prediction.
+      end_position: index of the last word of the answer; -1 for no answer; None in prediction.
       is_impossible: whether the paragraph does not contain the answer (2.0).
-      context: the paragraph as written in the file; None if only its words are known.
-      answer_offset: index of the answer's first character in `context`; None without an answer.
-      answers: the right answers; empty if there is none, None if they are unknown.
+      context: the paragraph as written in the file; None if only the words are known.
+      answer_offset: index of the first character of the answer in `context`; None without an answer.
+      answers: the right answers; empty for no answer; None if they are unknown.
     """
 
     qas_id: str
@@ -87,8 +87,8 @@ class SquadData:
 
     Attributes:
       examples: the usable questions, in order.
-      dropped: maps ids to reasons, for training questions whose answer is not at the position in the file.
-      realigned: ids of questions whose answer was found at another position.
+      dropped: maps the ids of training questions that can't be used to the reasons.
+      realigned: ids of training questions with a corrected answer offset.
     """
 
     examples: list[SquadExample]
@@ -97,11 +97,11 @@ class SquadData:
 
     @property
     def blank(self) -> list[str]:
-        """The ids of examples whose question or context is empty. They are kept."""
+        """The ids of examples with a blank question or context, which are kept."""
         return [x.qas_id for x in self.examples if not x.question_text.strip() or not x.context.strip()]
 
     def report(self) -> list[str]:
-        """Returns lines that count and name the dropped or corrected questions."""
+        """Returns lines with the numbers and the ids of dropped, corrected and blank questions."""
         groups: dict[str, list[str]] = {}
         for qas_id, reason in self.dropped.items():
             groups.setdefault(f"dropped, because {reason}", []).append(qas_id)
@@ -125,7 +125,7 @@ def split_context(context: str) -> list[str]:
 def make_example(
     qas_id: str, question_text: str, context: str, answers: list[Answer] | None = None, is_impossible: bool = False
 ) -> SquadExample:
-    """Returns a question without a file."""
+    """Returns an example for a question that is not from a file."""
     words = split_context(context)
     return SquadExample(qas_id, question_text, words, is_impossible=is_impossible, context=context, answers=answers)
 
@@ -135,16 +135,17 @@ def read_squad_examples(
 ) -> list[SquadExample]:
     """Reads a file like the original code.
 
-    A training question is dropped, and named in the log, if the words at its answer's position do not include the
-    answer. As in the original code, `is_impossible` is False in prediction.
+    If the words at the position of a training answer do not include the answer, the question is dropped, and its id is
+    logged. As in the original code, `is_impossible` is False in prediction.
 
     Args:
       input_file: the JSON file.
-      is_training: whether to read the answers; each question must then have exactly one.
-      version_2_with_negative: whether some questions may be marked as impossible.
+      is_training: whether to read the answers. If True, each question must have exactly one answer.
+      version_2_with_negative: whether training questions may be marked as impossible. A file to predict may be of
+        either version, as in the original code.
 
     Raises:
-      InputError: see `read_squad`. As in the original code, a file to predict may be of either version.
+      InputError: see `read_squad`.
     """
     data = _read(input_file, is_training, SquadConfig(version_2_with_negative=version_2_with_negative))
     for line in data.report():
@@ -157,14 +158,15 @@ def read_squad_examples(
 def read_squad(
     source: str | Sequence[SquadExample], is_training: bool, config: SquadConfig = SquadConfig()
 ) -> SquadData:
-    """Reads questions, and records those that are dropped or corrected.
+    """Reads questions, and records the dropped and the corrected questions.
 
     Args:
-      source: a JSON file, a table with the columns id, question, context and answers, as of datasets, or examples.
-      is_training: whether to use the answers; each question must then have exactly one.
+      source: a JSON file; a table with the columns id, question, context and answers, as in the library datasets; or
+        examples.
+      is_training: whether to use the answers. If True, each question must have exactly one answer.
       config: with `answer_text="original"`, the same training questions are kept as in the original code. With
-        "offsets", a question is kept if its answer is in the context, character by character, at the position in the
-        file. With `fix_answer_offsets`, an answer at another position is used (the nearest one).
+        "offsets", a question is kept if the context contains the exact answer at the position in the file. With
+        `fix_answer_offsets`, a wrong position is replaced by the nearest position of the answer.
 
     Raises:
       InputError: if the file is not JSON in SQuAD's format, an id occurs twice, a training question does not have
@@ -194,7 +196,7 @@ def _read_file(path: str, is_training: bool) -> list[SquadExample]:
         articles = json_files.read(path, flag, _File)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     questions = [question for paragraph in paragraphs for question in paragraph["qas"]]
-    # If a file to predict has neither an answer nor a mark, its empty lists mean that the answers are unknown.
+    # If a file to predict has neither an answer nor an impossible question, empty lists mean unknown answers.
     is_marked = is_training or any(x.get("answers") or x.get("is_impossible") for x in questions)
     examples: dict[str, SquadExample] = {}
     for paragraph in paragraphs:
@@ -217,7 +219,7 @@ def _is_table(path: str, flag_name: str) -> bool:
 
 
 def _article(row: tables.Row) -> dict[str, Any]:
-    """Returns a row of a table as an article with one question. Its answers may be one object with lists."""
+    """Converts a row of a table to an article with one question. `answers` may be a list, or one object with lists."""
     values = row.values | {"id": str(row.values.get("id", row.line))}
     if isinstance(answers := values.get("answers"), dict):
         values["answers"] = [dict(zip(answers, part, strict=True)) for part in zip(*answers.values(), strict=True)]
@@ -225,7 +227,7 @@ def _article(row: tables.Row) -> dict[str, Any]:
 
 
 def _with_training_answers(examples: Iterable[SquadExample], config: SquadConfig) -> SquadData:
-    """Returns the questions whose answers are found, with the positions of the answers."""
+    """Returns the questions with the positions of their answers. Drops questions whose answer is not found."""
     data = SquadData([])
     words_of = functools.lru_cache(maxsize=1)(_word_of_character)  # questions of one paragraph follow one another
     for example in examples:
@@ -240,7 +242,10 @@ def _with_training_answers(examples: Iterable[SquadExample], config: SquadConfig
         else:
             answers = example.answers or []
             if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
-                raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Pass one with 'text' and 'answer_start'.")
+                raise InputError(
+                    f"{where}: 'answers' is {str(answers)[:60]}. Use a list of one object with 'text' and "
+                    "'answer_start'."
+                )
             text, offset = answers[0]["text"], answers[0]["answer_start"]
             example.orig_answer_text = text
             example.answer_offset = _nearest(example.context, text, offset) if config.fix_answer_offsets else offset
@@ -254,7 +259,7 @@ def _with_training_answers(examples: Iterable[SquadExample], config: SquadConfig
 
 
 def _word_of_character(context: str) -> list[int]:
-    """Returns the index of each character's word. White space belongs to the previous word, at the start to -1."""
+    """Returns the index of the word of each character. White space belongs to the previous word, or to -1."""
     words: list[int] = []
     count = 0
     for count, match in enumerate(_WORD.finditer(context), start=1):
@@ -264,7 +269,7 @@ def _word_of_character(context: str) -> list[int]:
 
 
 def _find_words(example: SquadExample, word_of_character: list[int], config: SquadConfig) -> str:
-    """Sets the positions of the answer's words. Returns the reason why the question can't be used, or ""."""
+    """Sets `start_position` and `end_position`. Returns the reason why the question can't be used, or ""."""
     text, offset = example.orig_answer_text, example.answer_offset
     if not example.doc_tokens:
         return "the context has no words"
@@ -285,6 +290,6 @@ def _find_words(example: SquadExample, word_of_character: list[int], config: Squ
 
 
 def _nearest(context: str, text: str, offset: int) -> int:
-    """Returns the position of `text` nearest to `offset`, or the first of two; `offset` if there is none."""
+    """Returns the position of `text` nearest to `offset`; `offset` if the context does not contain the text."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
     return min(places, key=lambda place: abs(place - offset), default=offset)

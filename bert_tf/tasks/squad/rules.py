@@ -1,7 +1,8 @@
-"""The rules of windows and answers, shared by Python arrays and TensorFlow graphs.
+"""The settings, and the rules for windows and answers, shared by NumPy arrays and TensorFlow graphs.
 
 Functions with the argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
-`windows.py` and `decoding.py` apply the rules to arrays, and `graph_predictor.py` in the graph of a SavedModel.
+`windows.py` and `decoding.py` apply the rules to arrays. `graph_predictor.py` applies them in the graph of a
+SavedModel.
 
 Axis letters: Q questions, W windows, E tokens of all windows' texts, K paired positions.
 """
@@ -17,7 +18,7 @@ from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
-# The split of the questions to answer.
+# Name of the split with the questions to answer.
 PREDICT_SPLIT = "predict"
 # Larger than any position or answer length.
 _FAR = 1 << 29
@@ -27,7 +28,7 @@ Array = Any
 
 
 class SquadSteps(Settings, frozen=True):
-    """The files of `run_squad.py`, and its steps that other programs do not have."""
+    """The files of `run_squad.py`, and the steps that only this program has."""
 
     train_file: Annotated[
         tuple[str, ...],
@@ -48,13 +49,13 @@ class SquadConfig(Settings, frozen=True):
     """How questions are read, split into windows and answered.
 
     Attributes:
-      max_seq_length: longest window in tokens. Its flag is common to all tasks.
-      n_best_size: also the number of start and end positions of a window that are paired.
-      answer_text: with "original", training searches for an answer's tokens within its words, and prediction returns
-        the text found by `get_final_text`. With "offsets", training uses the tokens that share a character with the
-        answer, and prediction returns the context's characters from the first token to the last.
-      pad_to_max_seq_length: whether every window is padded to `max_seq_length`. Padding positions are then candidates
-        for the n best, as in the original code. Its flag is common to all tasks.
+      max_seq_length: longest window in tokens. The flag is common to all tasks.
+      n_best_size: the number of answers to list, and the number of start and end positions to pair in each window.
+      answer_text: with "original", training searches for the tokens of an answer within its words, and prediction
+        returns the text found by `get_final_text`. With "offsets", training uses the tokens that share a character with
+        the answer, and prediction returns the characters of the context from the first to the last token.
+      pad_to_max_seq_length: whether every window is padded to `max_seq_length`. If True, padding positions can be among
+        the n best, as in the original code. The flag is common to all tasks.
     """
 
     max_seq_length: int = 384
@@ -80,7 +81,7 @@ class SquadConfig(Settings, frozen=True):
         return self.answer_text == "offsets"
 
     def check_lengths(self) -> None:
-        """Checks that the longest question leaves room for text, before any file is read.
+        """Checks the lengths before any file is read. Warns if windows of long questions do not overlap.
 
         Raises:
           InputError: if a question of `max_query_length` tokens leaves no room for text.
@@ -95,13 +96,13 @@ class SquadConfig(Settings, frozen=True):
 
 
 class AnswerConfig(Settings, frozen=True):
-    """The models that answer, and their no-answer threshold.
+    """The models that answer, and the no-answer threshold.
 
     Attributes:
-      null_score_diff_threshold: None for the threshold tuned for the model, or else 0.
-      tune_null_threshold: None to tune it if none was tuned for the model.
-      ensemble_method: "distributions" averages the models' distributions before decoding. "nbest" merges the n-best
-        lists that the runs have written.
+      null_score_diff_threshold: None for the threshold tuned for the model, or 0 if there is none.
+      tune_null_threshold: whether to tune the threshold; None to tune it only if it was not tuned for the model.
+      ensemble_method: "distributions" averages the probability distributions of the models before decoding. "nbest"
+        merges the n-best lists in the run directories.
 
     Raises:
       InputError: if `ensemble_method` is "nbest" and there are no `ensemble_dirs`.
@@ -138,26 +139,26 @@ class AnswerConfig(Settings, frozen=True):
 
 
 def text_room(query_length: Array, max_seq_length: int) -> Array:
-    """Returns the number of the paragraph's tokens that fit into a window with the question."""
+    """Returns the number of paragraph tokens that fit into a window with a question."""
     return max_seq_length - SPECIAL_TOKENS - query_length
 
 
 def first_text_position(query_length: Array) -> Array:
-    """Returns the position at which a window's text begins: after [CLS] question [SEP]."""
+    """Returns the position in a window at which the text begins: after [CLS] question [SEP]."""
     return query_length + 2
 
 
 def shows_most_context(
     left: Array, length: Array, window: Array, highest_of_piece: Callable[[Array], Array], ops: ModuleType
 ) -> Array:
-    """Returns whether a window has more context around a token than any other window of the same question.
+    """Returns whether a window has more context around a token than all other windows of the same question.
 
-    The context of a token is the number of its neighbours on the left or on the right, whichever is smaller. A
-    hundredth of the window's length is added, so the longer of two windows wins. If they are equal, the first wins.
+    The context of a token is the smaller of two numbers: neighbours on the left, and neighbours on the right. A
+    hundredth of the text length is added, so that a longer window wins. If windows are equal, the first one wins.
 
     Args:
       left: [E], the number of neighbours on the left (float64).
-      length: [E], the length of the window's text (float64).
+      length: [E], the length of the text in the window (float64).
       window: [E], the index of the window (float64).
       highest_of_piece: maps values [E] to the highest value among all windows with the same token [E].
       ops: `numpy` or `tensorflow`.
@@ -175,13 +176,13 @@ def pairs_fit(
 ) -> Array:
     """Returns which pairs of a start and an end are candidates for an answer.
 
-    The start must have its maximal context in this window, which implies that it is in the text. The end must be in the
-    text, but need not have its maximal context there. The end must not be before the start.
+    The start must be a token of the text that has the most context in this window. The end must be a token of the text
+    and must not be before the start.
 
     Args:
       starts: [W, K] positions.
       ends: [W, K] positions.
-      start_fits: [W, K], whether a start has its maximal context in this window.
+      start_fits: [W, K], whether a start has the most context in this window.
       end_fits: [W, K], whether an end is in the text.
       max_answer_length: longest answer in tokens.
       ops: `numpy` or `tensorflow`.
@@ -189,12 +190,12 @@ def pairs_fit(
     Returns:
       bool [W, K, K], for each start and each end.
     """
-    # Positions that do not fit are moved out of reach. This is faster than combining the conditions of all pairs.
+    # Positions that do not fit are replaced by distant ones. This is faster than combining the conditions of all pairs.
     ends = ops.where(end_fits, ends, _FAR)
     more_pieces = ends[:, None, :] - ops.where(start_fits, starts, 2 * _FAR)[:, :, None]
     return (more_pieces >= 0) & (more_pieces < max_answer_length)
 
 
 def means_no_answer(null_odds: Array, null_score_diff_threshold: float) -> Array:
-    """Returns whether there is no answer, because the odds for none are above the threshold."""
+    """Returns True if there is no answer, because the null odds exceed the threshold."""
     return null_odds > null_score_diff_threshold

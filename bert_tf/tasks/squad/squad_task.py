@@ -1,6 +1,6 @@
-"""The question-answering task: its training, the models that answer, and the files of answers.
+"""The question-answering task: training, the models that answer, and the output files.
 
-See `run_squad.py` for the files that are written.
+See `run_squad.py` for the output files.
 """
 
 import functools
@@ -38,13 +38,13 @@ Source = str | Sequence[SquadExample]
 
 
 class SquadTask(Task):
-    """The SQuAD task: files of questions, and the steps from a question to an answer.
+    """The SQuAD task.
 
     Args:
       config: how questions are read and answered.
-      train_files: the files, or lists of examples, to train on one after another.
-      predict_file: the file, or the examples, to answer.
-      answer_config: the models that answer, and their settings.
+      train_files: training files, or lists of examples, which are used one after another.
+      predict_file: the file, or the list of examples, to answer.
+      answer_config: the models that answer, and the no-answer threshold.
 
     Raises:
       InputError: if a question may leave no room for text.
@@ -74,7 +74,7 @@ class SquadTask(Task):
 
     @property
     def selection_metric(self) -> str:
-        """The score that selects weights: F1, or for SQuAD 2.0 the F1 with the best threshold."""
+        """The score that selects weights: F1; for SQuAD 2.0, F1 with the best threshold."""
         return "best_f1" if self.config.version_2_with_negative else "f1"
 
     def examples(self, split: str) -> list[SquadExample]:
@@ -90,7 +90,7 @@ class SquadTask(Task):
     def featurize(
         self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> SquadWindows:
-        """Returns the windows of questions, with the positions of the answers if the answers were read."""
+        """Returns the windows of questions. Training windows have the positions of the answers."""
         is_training = any(example.start_position is not None for example in examples)
         config = self.config.replace(max_seq_length=max_seq_length)
         windows = featurize(examples, tokenizer, config, is_training, num_workers)
@@ -108,12 +108,12 @@ class SquadTask(Task):
         return {name: getattr(self.config, name) for name in names}
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the settings that influence windows with answers. A trained model may answer with other ones."""
+        """Returns the settings that influence training windows. Prediction may use other `answer_text` settings."""
         of_answers = {name: getattr(self.config, name) for name in ("answer_text", "fix_answer_offsets")}
         return self.input_settings() | of_answers
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
-        """Returns the scores of the best answers; for SQuAD 2.0 with the threshold 0 and with the best one."""
+        """Returns the scores of the best answers. SQuAD 2.0: scores with threshold 0, and with the best threshold."""
         examples = self.examples(PREDICT_SPLIT)
         predictions = decode(examples, features, outputs["start_logits"], outputs["end_logits"], self.config)
         return evaluate(examples, predictions, self.config.version_2_with_negative)
@@ -126,20 +126,21 @@ class SquadTask(Task):
 
 
 class AnswerPredictor:
-    """Loaded models that answer questions together.
+    """One or several loaded models that answer questions.
 
-    The distributions of several models over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
+    The distributions of several models over the tokens of a window are averaged, as in the paper's ensembles (section
+    4.2).
 
     Args:
-      run: provides the task, and the model unless the configuration has an ensemble.
-      config: the models that answer, and their settings.
+      run: the run with the task. Without an ensemble, its model answers.
+      config: the models that answer, and the no-answer threshold.
 
     Attributes:
       model: a description of the models.
       null_score_diff_threshold: the no-answer threshold.
 
     Raises:
-      InputError: if there is no such model, the vocabulary does not match the model, or n-best lists are to be merged.
+      InputError: if there is no such model, the vocabulary does not match the model, or `ensemble_method` is "nbest".
     """
 
     def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
@@ -176,19 +177,19 @@ class AnswerPredictor:
 
 
 def _member(run: FinetuningRun, directory: str) -> FinetuningRun:
-    """Returns a run with the model of another directory, which may have another size."""
+    """Returns a run with the model in another directory. The model may have another size."""
     config = BertConfig.from_json_file(os.path.join(directory, run_directory.CONFIG_FILE), "--ensemble_dirs")
     return run.with_settings(run.settings.starting_from(None, directory).replace(bilstm_layers=0), config)
 
 
 def describe_model(step: int, model: SpanModel) -> str:
-    """Returns a description of a model: its step, and a few digits that change with its weights."""
+    """Returns a description of a model: the step, and a digest of the output weights."""
     digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
     return f"step {step} ({digest[:8]})"
 
 
 def find_null_threshold(directories: Sequence[str], model: str) -> float:
-    """Returns the threshold tuned for a model, from the first run directory that has one; 0 if none has."""
+    """Returns the threshold that was tuned for a model; 0 if no run directory has one. The first directory wins."""
     for directory in directories:
         if THRESHOLD_KEY in (tuned := run_directory.tuned(directory)):
             path = os.path.join(directory, run_directory.TUNED_FILE)
@@ -200,11 +201,11 @@ def find_null_threshold(directories: Sequence[str], model: str) -> float:
 
 
 def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> dict[str, float]:
-    """Answers a file, writes the original code's files, and evaluates the answers if the right ones are known.
+    """Answers the questions of a file, writes the original output files, and evaluates the answers if possible.
 
     Args:
-      run: its task has the file.
-      config: the models that answer, and their settings.
+      run: the run; its task provides the questions.
+      config: the models that answer, and the no-answer threshold.
       output_dir: the directory for the results.
 
     Returns:
@@ -243,7 +244,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
 
 
 def evaluate_file(task: SquadTask, path: str, output_dir: str | None) -> dict[str, float]:
-    """Evaluates a `predictions.json`, which any system may have written. Without `output_dir`, nothing is reported."""
+    """Evaluates a `predictions.json` of any system. If `output_dir` is None, the scores are only returned."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
     results = judge(task.examples(PREDICT_SPLIT), read_answers(path))
     if output_dir is not None:
@@ -252,7 +253,7 @@ def evaluate_file(task: SquadTask, path: str, output_dir: str | None) -> dict[st
 
 
 def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, str, float]:
-    """Returns the merged answers of several finished runs' n-best lists, the models' description, the threshold."""
+    """Merges the n-best lists of finished runs. Returns the answers, the description of the models, the threshold."""
     is_version_2 = run.task.config.version_2_with_negative
     model = f"{config.ensemble_method} of {', '.join(map(_describe_member, config.ensemble_dirs))}"
     threshold = config.null_score_diff_threshold
@@ -272,7 +273,7 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
 
 
 def _describe_member(directory: str) -> str:
-    """Returns a description of a run for its tuned threshold: its directory and digits that change with its weights."""
+    """Returns a description of a run for the record of a tuned threshold: the directory and a digest of the weights."""
     checkpoint = saver.latest_checkpoint(run_directory.evaluated_directory(directory))
     if not checkpoint:
         return directory
@@ -281,7 +282,7 @@ def _describe_member(directory: str) -> str:
 
 
 def _keep_threshold(output_dir: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
-    """Stores the tuned threshold. By default, an existing threshold of this model is kept."""
+    """Stores the tuned threshold. By default, an existing threshold for this model is kept."""
     is_tuned = run_directory.tuned(output_dir).get("model") == model
     if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
         path, threshold = os.path.join(output_dir, run_directory.TUNED_FILE), results["best_f1_thresh"]

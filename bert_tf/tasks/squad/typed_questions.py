@@ -15,8 +15,8 @@ _SHOWN_ANSWERS = 5
 def interact(predictor: AnswerPredictor, lines: Iterable[str] | None = None) -> None:
     """Reads typed paragraphs with their questions, and prints the best answers to standard output.
 
-    An empty line ends a paragraph. Each following line is a question, until an empty line ends the questions. Further
-    empty lines before a paragraph are ignored.
+    An empty line ends a paragraph. Each following line is a question, up to the next empty line. Further empty lines
+    before a paragraph are ignored.
 
     Args:
       predictor: the models that answer.
@@ -44,7 +44,7 @@ def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
 def answer_lines(predictor: AnswerPredictor, context: str, question: str) -> list[str]:
     """Returns a table of the best answers: probability among the n best, score (sum of the two logits), text.
 
-    For SQuAD 2.0, another line has the odds for no answer, the threshold, and the resulting answer.
+    For SQuAD 2.0, a further line contains the null odds, the threshold, and the resulting answer.
     """
     task, run = predictor.run.task, predictor.run
     example = make_example("typed", question, context)

@@ -1,10 +1,10 @@
 """Splits questions and paragraphs into the model's input windows.
 
-A long paragraph is split into overlapping windows, and each window follows the question:
-[CLS] question [SEP] window [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
+A long paragraph is split into overlapping parts. A window contains the question and a part:
+[CLS] question [SEP] part [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
 Several processes may share the work, and the result is the same.
 
-`graph_predictor.py` does the same inside a TensorFlow graph; `rules.py` has the common rules.
+`graph_predictor.py` does the same inside a TensorFlow graph. `rules.py` contains the common rules.
 
 Axis letters: W windows, T tokens, P tokens of a paragraph, Q questions, E tokens of all windows' texts.
 """
@@ -30,11 +30,11 @@ from bert_tf.tasks.squad.rules import (
 from bert_tf.text import Tokenizer
 from bert_tf.text.long_documents import TextSpans, cut_texts
 
-# The id of a file's first window in the original code.
+# The id of the first window of a file in the original code.
 FIRST_UNIQUE_ID = 1_000_000_000
-# No window contains this span, so questions without an answer point to [CLS].
+# The span of a question without an answer. No window contains it, so the positions are 0, the position of [CLS].
 _NO_ANSWER = (-1, -1)
-# The smallest number of paragraphs for which another process is started.
+# The smallest number of paragraphs for each process.
 _CHUNK_PARAGRAPHS = 200
 
 
@@ -43,10 +43,10 @@ class Paragraph:
     """A tokenized paragraph.
 
     Attributes:
-      words: its words, split as in the original code.
+      words: the words, split as in the original code.
       ids: [P], token ids.
       first_piece: index of the first token of each word.
-      context: the paragraph as written in the file; None if only its words are known.
+      context: the paragraph as written in the file; None if only the words are known.
       spans: [P], the characters [start, end) of each token in `context`; None unless `answer_text` is "offsets".
     """
 
@@ -59,17 +59,18 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadWindows(FeatureSet):
-    """The windows of a file's questions, in order.
+    """The windows of the questions of a file, in order.
 
-    `per_example` has `start_positions` and `end_positions` [W]. They are 0 in prediction, and if a window does not
-    contain the answer. A window's text begins at position `first_lengths`.
+    `per_example` contains `start_positions` and `end_positions` [W]. They are 0 in prediction, and if a window does not
+    contain the answer. The text of a window begins at position `first_lengths`.
 
     Attributes:
-      is_max_context: like `input_ids`: whether the token belongs to the text and `shows_most_context` is true.
-      text_start: [W], index in the paragraph of the first token of a window's text.
+      is_max_context: for each token in `input_ids`, whether it belongs to the text and has the most context in this
+        window; see `shows_most_context`.
+      text_start: [W], index in the paragraph of the first token of the window's text.
       example_index: [W], index of the question; ascending.
       documents: the paragraphs.
-      document_of_example: index of each question's paragraph.
+      document_of_example: index of the paragraph of each question.
       tokenizer: the tokenizer that made the windows.
       truncated_questions: the number of truncated questions.
     """
@@ -88,7 +89,7 @@ class SquadWindows(FeatureSet):
         return np.arange(FIRST_UNIQUE_ID, FIRST_UNIQUE_ID + len(self))
 
     def examples_without_windows(self) -> list[int]:
-        """Returns the indices of questions without windows, because their text or answer has no tokens."""
+        """Returns the indices of questions without windows: the text or the answer has no tokens."""
         return np.setdiff1d(np.arange(len(self.document_of_example)), self.example_index).tolist()
 
     def report(self, examples: Sequence[SquadExample]) -> list[str]:
@@ -104,7 +105,7 @@ class SquadWindows(FeatureSet):
         return lines
 
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns whether each position of some windows is a token, [W, T], and their `is_max_context`, [W, T]."""
+        """Returns two masks of selected windows, both [W, T]: True for tokens, and `is_max_context`."""
         lengths = self.lengths[windows]
         is_token = np.arange(length) < lengths[:, None]
         is_max_context = np.zeros(is_token.shape, dtype=bool)
@@ -125,8 +126,8 @@ def featurize(
     Args:
       examples: see `read_squad`.
       tokenizer: the model's tokenizer.
-      config: the lengths. With `answer_text="offsets"`, each token's characters are kept for decoding.
-      is_training: whether the examples' answers are needed.
+      config: the lengths. With `answer_text="offsets"`, the character span of each token is kept for decoding.
+      is_training: whether to compute the positions of the answers.
       num_workers: number of processes; see `parallel.map_chunks`.
 
     Raises:
@@ -148,7 +149,7 @@ def featurize(
         documents.append(document)
         questions += own
     query_lengths = np.array([len(question.ids) for question in questions], dtype=np.int64)
-    # A training question whose answer has no tokens gets no window, like a question whose text has no tokens.
+    # If the answer of a training question has no tokens, the question gets no window.
     text_lengths = np.array(
         [
             len(documents[i].ids) if question.answer else 0
@@ -189,7 +190,7 @@ def featurize(
 
 
 class _Question(NamedTuple):
-    """The tokens of a question, and the index of its answer's first and last token (None if it has no tokens)."""
+    """The tokens of a question, and the indices of the answer's first and last token; None if it has no tokens."""
 
     ids: list[int]
     answer: tuple[int, int] | None
@@ -206,7 +207,7 @@ def _tokenize(
         first_piece.append(len(ids))
         ids += tokenizer.encode(word)
     context = paragraph[0].context
-    # The tokens are the same: the original words end at white space, where the tokenizer starts a new word too.
+    # Tokenizing the context gives the same tokens, because the tokenizer also splits at the white space between words.
     spans = tokenizer.tokenize_with_offsets(context)[1] if config.by_offsets else None
     document = Paragraph(paragraph[0].doc_tokens, ids, first_piece, context, spans)
     questions = []
@@ -225,7 +226,7 @@ def _tokenize(
 
 
 def _answer(example: SquadExample, document: Paragraph, tokenizer: Tokenizer) -> tuple[int, int] | None:
-    """Returns the indices of the answer's first and last token; None if it has no tokens."""
+    """Returns the indices of the first and last token of the answer; None if the answer has no tokens."""
     if document.spans is not None:
         begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)
         pieces = [i for i, span in enumerate(document.spans) if span[0] < end and begin < span[1]]
@@ -236,9 +237,10 @@ def _answer(example: SquadExample, document: Paragraph, tokenizer: Tokenizer) ->
 
 
 def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -> tuple[int, int]:
-    """Narrows a span of complete words, ids[start..end], to the answer's own tokens, if the span contains them.
+    """Narrows a span of complete words, ids[start..end], to the tokens of the answer, if the span contains them.
 
-    The answer "1895" is found in the word "(1895-1943).". "Japan" is not found in "Japanese", so the word is kept.
+    For example, the answer "1895" is found in the word "(1895-1943).". The answer "Japan" is not found in the token
+    "Japanese", so the complete word is used.
     """
     length = len(answer)
     if length:
@@ -249,7 +251,12 @@ def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -
 
 
 def _is_max_context(spans: TextSpans, pieces_before: np.ndarray) -> np.ndarray:
-    """Returns `shows_most_context` [E] for all windows; `pieces_before` [Q] counts the tokens of earlier questions."""
+    """Returns `shows_most_context` [E] for all windows.
+
+    Args:
+      spans: the text spans of the windows.
+      pieces_before: [Q], the number of text tokens of all earlier questions.
+    """
     piece = _ranges(np.repeat(pieces_before, spans.counts) + spans.begins, spans.lengths)
     left = _ranges(np.zeros_like(spans.lengths), spans.lengths)
 

@@ -1,4 +1,4 @@
-"""Feature-based tagging: a frozen encoder computes the features of every word once, and a BiLSTM is trained on them."""
+"""Feature-based tagging: a frozen encoder computes the features of each word once. A BiLSTM is trained on them."""
 
 import dataclasses
 import hashlib
@@ -30,12 +30,12 @@ class FeatureBased:
     """The paper's feature-based approach (section 5.3).
 
     Attributes:
-      encoder: the frozen encoder and its layers to use.
+      encoder: the frozen encoder, and the layers to use.
       combination: how the layers are combined; see `bert_tf.tasks.data_config.FeatureConfig`.
       units: the number of units in each direction of the BiLSTM.
-      features_dir: a directory that stores the features for other runs with the same model, layers and text; empty for
-        a temporary file.
-      dry_run: whether to load the encoder only. The features are then zeros.
+      features_dir: a directory that stores the features for other runs with the same model, layers and text; "" for a
+        temporary file.
+      dry_run: if True, load the encoder, but compute no features. All features are zeros.
 
     Raises:
       InputError: if the directory is remote.
@@ -55,8 +55,8 @@ class FeatureBased:
 class FeatureTaggingTask(TaggingTask):
     """Feature-based tagging of sentences.
 
-    A word's features are the activations of its first token, in the window in which fine-tuning would predict the
-    word's tag. The sequences of the BiLSTM are the words of a sentence.
+    The features of a word are the activations of the word's first token, in the window in which fine-tuning would
+    predict the tag. The BiLSTM reads the words of one sentence as a sequence.
 
     Args:
       feature_based: the encoder and the settings of the tagger.
@@ -68,7 +68,7 @@ class FeatureTaggingTask(TaggingTask):
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """Also returns the path of the encoder, which is needed to export the run."""
+        """Returns the settings of `TaggingTask`, and the path of the encoder."""
         return super().resume_settings() | {"encoder": files.real_path(self.feature_based.encoder.init_checkpoint)}
 
     def input_settings(self) -> dict[str, Any]:
@@ -85,8 +85,8 @@ class FeatureTaggingTask(TaggingTask):
     ) -> TaggingFeatures:
         """Returns features with one row per sentence and one token per word.
 
-        All sentences are tokenized in this process, because worker processes can't be started after TensorFlow has run
-        for an earlier split. `num_workers` is ignored.
+        `num_workers` is ignored. All sentences are tokenized in this process, because worker processes can't be started
+        after TensorFlow has computed the features of another split.
         """
         windows = super().featurize(examples, tokenizer, max_seq_length)
         lengths = windows.sentence_lengths.astype(np.int32)
@@ -105,10 +105,10 @@ class FeatureTaggingTask(TaggingTask):
         )
 
     def _activations(self, windows: TaggingFeatures) -> np.ndarray:
-        """Returns the encoder's activations of each word, float32 [words, F, H].
+        """Returns the activations of the encoder for each word, float32 [words, F, H].
 
-        They are in a file, because the activations of a large training set take more memory than the model: 2.5 GB for
-        CoNLL-2003's training set and four layers of BERT_BASE. A temporary file is deleted together with the array.
+        The activations are stored in a file, because they may need more memory than the model. For the training set of
+        CoNLL-2003 and four layers of BERT_BASE, they take 2.5 GB. A temporary file is deleted together with the array.
         """
         encoder, directory = self.feature_based.encoder, self.feature_based.features_dir
         shape = (len(windows.word_windows), len(encoder.layers), encoder.config.hidden_size)
@@ -145,6 +145,6 @@ class FeatureTaggingTask(TaggingTask):
                 bar.update(len(numbers))
 
     def build_model(self, config: BertConfig, **options: Any) -> FeatureTagger:
-        """Returns the tagger without the encoder. The options apply to the encoder, so they are ignored."""
+        """Returns the tagger without the encoder. The options are ignored, because they apply to the encoder."""
         layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
         return FeatureTagger(config, layers, len(self.tags), bilstm, self.feature_based.combination)

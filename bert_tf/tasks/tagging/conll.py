@@ -1,4 +1,4 @@
-"""Tagged sentences in columns: a word and its tag on each line, and blank lines between sentences."""
+"""Reads and writes tagged sentences in columns: a word and its tag on each line, blank lines between sentences."""
 
 import functools
 import itertools
@@ -13,13 +13,13 @@ from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Sentence
 
 DOCUMENT_START = "-DOCSTART-"
-# str.split can't be used, because words may contain other Unicode white space.
+# Column separators. str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 _NUMBER = re.compile(r"-?\d+")
-# The number of a CoNLL-U line for several words (1-2), or for a word that is not in the text (8.1).
+# The number of a CoNLL-U line that is not a word of the text: 1-2 for several words, 8.1 for an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _GLOBAL_COLUMNS = "# global.columns"
-# The columns of words and tags: "" to detect them.
+# The columns of words and of tags; "" to detect them.
 DETECTED = ("", "")
 _CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
@@ -31,25 +31,27 @@ def read_sentences(
     columns: tuple[str, str] = DETECTED,
     report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Sentence]:
-    """Yields the sentences of a file, or sentences in memory, with the usual spelling of their tags.
+    """Yields the sentences of a file, or sentences in memory, with the usual spelling of tags.
 
-    If the first line of words contains a tab, columns are separated by tabs, otherwise by spaces and tabs. A line of
-    white space ends a sentence, and a line that begins with -DOCSTART- starts a document. Comments before a sentence
-    ("# id 17 ...") are skipped.
+    If the first line with a word contains a tab, tabs separate the columns. Otherwise, spaces and tabs do. A blank line
+    ends a sentence. A line that begins with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...")
+    are skipped.
+
+    If the columns are detected, the words are in the first column and the tags in the last column. If the first column
+    counts the words, the words are in the second column. The tags are then in CoNLL-U's column "upos", or else in the
+    first column with entity tags (in GermEval, the outer entities), or else in the last column.
 
     Args:
       source: the file or the sentences.
       has_tags: whether to read tags.
-      scheme: the tagging scheme. Other tags are a problem of their sentence.
-      columns: the columns of the words and of the tags: their 1-based numbers (or negative numbers from the end), or
-        their names, which are from the first line, from CoNLL-U's columns, or from a comment `# global.columns = ...`.
-        By default ("") the first column has the words, and the last one the tags. If the first column counts the words,
-        the second one has the words. The tags are then in CoNLL-U's column "upos", or else in the first column with
-        entity tags (in GermEval, the outer ones), or else in the last column.
-      report: is called with a line about the columns.
+      scheme: the tagging scheme. If a tag does not fit it, the sentence gets a `problem`.
+      columns: the columns of the words and of the tags; "" to detect a column. A column is a 1-based number, a negative
+        number counted from the end, or a name. Names come from the first line, from a comment `# global.columns = ...`,
+        or from CoNLL-U.
+      report: called with a line about the columns.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8, or has no such column.
+      InputError: if the file is missing, empty or not UTF-8, or a column does not exist.
     """
     is_plain = scheme == PLAIN
     if isinstance(source, str):
@@ -81,7 +83,7 @@ def _read_columns(
 
 
 def is_table(path: str) -> bool:
-    """Returns whether a file is a table with another format than columns of words and tags."""
+    """Returns True if a file is a table in another format, such as CSV or JSON lines."""
     return tables.format_of(path) not in ("", ".tsv")
 
 
@@ -105,7 +107,7 @@ def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tu
                 document = 0 if document is None else document + 1
             continue
         cells = _cells(line, tabs)
-        # Without entity tags, only the number of columns distinguishes a comment from a word that begins with "#".
+        # Without entity tags, only the number of columns distinguishes comments from words that begin with "#".
         has_width = not certain or len(cells) == (width or len(_cells(certain, tabs)))
         is_comment = tabs and line.startswith("# ") and "\t" not in line
         is_comment |= line.startswith("#") and _is_comment(line, has_width, has_tags, is_plain)
@@ -120,13 +122,13 @@ def _cells(line: str, tabs: bool) -> list[str]:
 
 
 def _is_comment(line: str, has_width: bool, has_tags: bool, is_plain: bool) -> bool:
-    """Returns whether a line that begins with "#" is a comment about the following sentence (otherwise it is a word).
+    """Returns True if a line that begins with "#" is a comment, False if it is a word.
 
     Args:
       line: the line.
-      has_width: whether it has as many columns as other lines.
+      has_width: whether the line has as many columns as other lines.
       has_tags: whether words have tags.
-      is_plain: whether the tags are plain. Otherwise a word's line ends with an entity tag.
+      is_plain: whether the tags are plain. Otherwise, the line of a word ends with an entity tag.
     """
     parts = _WHITE_SPACE.split(line)
     if has_width and (is_plain if has_tags else parts[0] != "#"):
@@ -144,10 +146,10 @@ class _Layout(NamedTuple):
 
     Attributes:
       width: the number of columns.
-      word: the index of the words' column.
-      tag: the index of the tags' column; -1 if tags are not read.
+      word: the index of the column with the words.
+      tag: the index of the column with the tags; -1 if tags are not read.
       is_counted: whether the first column counts the words of each sentence.
-      has_header: whether the first row has the names of the columns.
+      has_header: whether the first row contains the names of the columns.
     """
 
     width: int
@@ -168,7 +170,7 @@ def _layout(
     tables = [[cells for _, cells in rows] for _, rows in groups]
     if has_header:
         tables[0] = tables[0][1:]
-    # A majority of the sentences decides, so a bad row does not turn the numbers into words.
+    # A majority of the sentences decides, so a single bad row does not change the result.
     is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, tables)) > len(tables)
     named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
     names = header if has_header else named or (_CONLL_U if is_counted and width == len(_CONLL_U) else ())
@@ -197,7 +199,7 @@ def _layout(
 
 
 def _counts_words(table: Sequence[Sequence[str]]) -> bool:
-    """Returns whether the first cells of a sentence's rows are numbers in order."""
+    """Returns True if the first cells of a sentence's rows are consecutive numbers."""
     numbers = [cells[0] for cells in table if not _NO_WORD.fullmatch(cells[0])]
     start = int(numbers[0]) if numbers and _NUMBER.fullmatch(numbers[0]) else -1
     return start >= 0 and numbers == [str(number) for number in range(start, start + len(numbers))]
@@ -221,12 +223,12 @@ def _problem(cells: Sequence[str], layout: _Layout) -> str:
 
 
 def write_predictions(path: str, source: str, tags: Mapping[int, Sequence[str]]) -> None:
-    """Writes a copy of a file with the predicted tags as an additional column, completely or not at all.
+    """Writes a copy of a file with the predicted tags as an additional column. The file appears when it is complete.
 
     Args:
       path: the new file.
-      source: the file to copy. From a table, only the words are written.
-      tags: maps line numbers to the tags of their words. Other lines are copied unchanged.
+      source: the file to copy. If it is a table, only the words are copied.
+      tags: maps line numbers to predicted tags. Other lines are copied unchanged.
     """
     if is_table(source):
         sentences = read_sentences(source, has_tags=False)

@@ -53,5 +53,5 @@ class FeatureTagger(TokenClassificationModel):
         return tf.reshape(logits, [sizes[0], sizes[1], self.head.outputs])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Returns the floating-point operations of a step's matrix multiplications, excluding the output layer's."""
+        """Returns the floating-point operations of a step's matrix multiplications, without the output layer."""
         return 3.0 * self.bilstm.flops(lengths(batch))

@@ -1,7 +1,7 @@
-"""The served model of a fine-tuned tagger: from raw text, or words, to the tags of the words and the entities.
+"""The served model of a fine-tuned tagger: predicts the tags of words and the entities, for raw texts or words.
 
-A word's tag is its first token's tag. A text that is too long for the model is split into several windows, as in
-`tagging_task`. Everything is computed inside a graph.
+The tag of a word is the tag of the word's first token. A text that is too long for the model is split into several
+windows, as in `tagging_task`. Everything is computed inside a graph.
 
 Axis letters: B texts, W words of all texts, P tokens of all texts, S windows of all texts, E entities of all texts,
 n tokens of all windows.
@@ -31,9 +31,13 @@ _NO_POSITION = -1
 
 
 class _Entities(NamedTuple):
-    """Entities of a batch of texts [B, (entities)]: types, scores, and indices of words [first_words, end_words).
+    """Entities of a batch of texts, [B, (entities)].
 
-    The score is the lowest score of the entity's words.
+    Attributes:
+      types: the entity types.
+      scores: the lowest score of the words of each entity.
+      first_words: index of the first word.
+      end_words: index of the last word plus 1.
     """
 
     types: tf.RaggedTensor
@@ -48,9 +52,9 @@ class ServedTagger(tf.Module):
     Args:
       encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
-      classes: the classes: plain tags, or the tags of each entity type in any scheme.
-      is_plain: whether the tags are plain. Then neighbouring words with the same tag other than O form an entity, if O
-        is one of the tags.
+      classes: the classes of the model: plain tags, or entity tags in any scheme.
+      is_plain: whether the tags are plain. If O is one of the plain tags, neighbouring words with the same other tag
+        form an entity.
       max_seq_length: longer texts are split into several windows.
     """
 
@@ -70,7 +74,7 @@ class ServedTagger(tf.Module):
         kinds = list(dict.fromkeys(["O", *types]))
         has_entities = "O" in types
         self._kinds = tf.constant(kinds)
-        # The index of each class's type, 0 if it is not part of an entity, and whether it continues an entity.
+        # For each class: the index of the type (0 for no entity), whether it continues an entity, whether it ends one.
         self._kind_of_class = tf.constant([kinds.index(kind) * has_entities for kind in types])
         self._is_inside = tf.constant(
             [has_entities and tag != "O" and (is_plain or tag[0] in "IMEL") for tag in classes]
@@ -83,10 +87,10 @@ class ServedTagger(tf.Module):
         """Returns the signatures.
 
         - `serving_default` takes text_a [B]. Words are separated by white space. Punctuation, quotes and brackets at
-          the start or end of a word are separate words; inside, they belong to the word. For the words it returns
+          the start or end of a word are separate words; inside, they belong to the word. For words, it returns
           `tokens`, `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded
-          after the first `num_tokens` [B]. For the entities it returns `entities` (their texts), `entity_types`,
-          `entity_scores` (the lowest scores of their words), `entity_starts` and `entity_ends` [B, E], padded after the
+          after the first `num_tokens` [B]. For entities, it returns `entities` (the texts), `entity_types`,
+          `entity_scores` (the lowest score of the words), `entity_starts` and `entity_ends` [B, E], padded after the
           first `num_entities` [B]. Starts and ends are positions of characters [start, end), in code points.
         - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `scores`, `num_entities`,
           `entity_types`, `entity_scores`, `entity_starts` and `entity_ends`; starts and ends are indices of words.
@@ -130,7 +134,7 @@ class ServedTagger(tf.Module):
         }
 
     def _tagged(self, words: tf.RaggedTensor) -> tuple[dict[str, tf.Tensor], _Entities]:
-        """Returns the outputs that texts and words have in common, and the entities."""
+        """Returns the outputs that `serving_default` and `words` have in common, and the entities."""
         tag_ids, scores = self._tag_ids(words)
         entities = self._entities(tag_ids, scores)
         tags = tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
@@ -145,7 +149,7 @@ class ServedTagger(tf.Module):
         return outputs, entities
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the classes of words [B, (words)], int32, and their probabilities, both [B, (words)].
+        """Returns the class ids of words, int32, and the probabilities of these classes, both [B, (words)].
 
         See `tagging.windows` for the windows.
         """
@@ -173,7 +177,7 @@ class ServedTagger(tf.Module):
         ids = tf.concat([cls, text, sep], axis=1)
         zeros = tf.zeros_like(ids.flat_values)
         batch = TokenBatch(ids.flat_values, zeros, zeros + 1, tf.cast(ids.row_lengths(), tf.int32))
-        position = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W], in the word's text
+        position = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W], of the first token in the text
         window = position // tf.gather(step, words.value_rowids())
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
         token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
@@ -184,7 +188,7 @@ class ServedTagger(tf.Module):
         return words.with_flat_values(tag_ids), words.with_flat_values(scores)
 
     def _entities(self, tag_ids: tf.RaggedTensor, scores: tf.RaggedTensor) -> _Entities:
-        """Returns the entities of classes and scores [B, (words)]. As in seqeval, an entity may also begin with I-."""
+        """Returns the entities for class ids and scores [B, (words)]. As in seqeval, an entity may begin with I-."""
         tags, row = tag_ids.flat_values, tag_ids.value_rowids()
         kind, is_inside = tf.gather(self._kind_of_class, tags), tf.gather(self._is_inside, tags)
         follows = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(tags)]
@@ -211,7 +215,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     """Returns the words [B, (words)] of texts [B], and the byte positions [start, end) of each word.
 
     Texts are first split into chunks at white space. Punctuation, quotes and brackets at the start or end of a chunk
-    are separate words; inside, they belong to the word.
+    are separate words. Inside a chunk, they belong to the word.
     """
     parts, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
     row, start, end = parts.value_rowids(), starts.flat_values, ends.flat_values
@@ -220,7 +224,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     number = tf.range(tf.size(start))
     chunk = tf.cumsum(tf.cast(~touches, tf.int32)) - 1
     chunks = tf.reduce_max(tf.concat([chunk, [-1]], axis=0)) + 1
-    # The word of a chunk extends from its first to its last part that is not a mark.
+    # The word of a chunk extends from the first to the last part that is not a mark.
     first = tf.math.unsorted_segment_min(tf.where(is_mark, number.dtype.max, number), chunk, chunks)
     last = tf.math.unsorted_segment_max(tf.where(is_mark, -1, number), chunk, chunks)
     joins_last = (number > tf.gather(first, chunk)) & (number <= tf.gather(last, chunk))
@@ -235,7 +239,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
 def _substrings(texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor) -> tf.RaggedTensor:
     """Returns the substrings [start, end) [B, (positions)] of texts [B], for byte positions [B, (positions)].
 
-    Time and memory are proportional to the length of the texts. `tf.strings.substr` would need a copy of its text for
+    Time and memory are proportional to the length of the texts. `tf.strings.substr` would need a copy of the text for
     each substring.
     """
     split = tf.strings.bytes_split(texts)

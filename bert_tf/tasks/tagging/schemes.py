@@ -8,10 +8,10 @@ Entities are spans of words with a type. The following schemes can be read and w
     bioes   S-PER O   O   B-LOC  E-LOC
     bilou   U-PER O   O   B-LOC  L-LOC
     bmes    S-PER O   O   B-LOC  E-LOC     (M- inside of longer entities)
-    bmewo   W-PER O   O   B-LOC  E-LOC     (the same with W- for one word)
+    bmewo   W-PER O   O   B-LOC  E-LOC     (like bmes, but W- for a single word)
     plain   PER   O   O   LOC    LOC       (or tags that are not entities, such as parts of speech)
 
-Tags may be spelled in other ways: B_PER, b-per, PER-B, or B without a type. They are read as B-PER, or as B-_.
+Other spellings are converted: B_PER, b-per and PER-B to B-PER, and B without a type to B-_.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ AUTO, PLAIN = "auto", "plain"
 # The type, the first word and the last word of an entity.
 Entity = tuple[str, int, int]
 
-# The prefixes of the first word, the inner words, the last word and a single word of an entity.
+# The prefixes of an entity's first word, inner words and last word, and of a single word.
 _LETTERS = {"iob2": "BIIB", "iob1": "IIII", "bioes": "BIES", "bilou": "BILU", "bmes": "BMES", "bmewo": "BMEW"}
 TAG = re.compile(r"O|[BIESLUMW]-.+")
 _TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
@@ -46,14 +46,14 @@ class Sentence:
       path: the file; "" for a sentence in memory.
       words: the words, as written in the file.
       tags: the tags; None if they were not read.
-      lines: the line number of each word, or of its row in a table; in memory, the index of the sentence.
-      document: the index of the document, if the file marks the starts of documents; None otherwise.
-      problem: the reason why the sentence can't be used; "" if it can.
-      line: the line of the problem, or else the first line.
+      lines: for each word, the line number in the file or the row of the table; in memory, the index of the sentence.
+      document: the index of the document; None if the file does not mark documents.
+      problem: the reason why the sentence can't be used, or "".
+      line: the line of the problem; without a problem, the first line.
       is_plain: whether the tags are plain.
     """
 
-    path: str = dataclasses.field(repr=False)  # excluded, so a copy of the file has the same repr
+    path: str = dataclasses.field(repr=False)  # excluded, so sentences of a copied file have the same repr
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     lines: tuple[int, ...]
@@ -77,7 +77,7 @@ class Sentence:
         return entities_of(self.tags, self.is_plain)
 
     def checked(self, usual: Callable[[str], str], is_plain: bool) -> Self:
-        """Returns the sentence with the usual spelling of its tags, and the first problem of a word or a tag."""
+        """Returns the sentence with the usual spelling of tags. Sets `problem` if a word or a tag can't be used."""
         tags = self.tags and tuple(map(usual, self.tags))
         is_tag = str.strip if is_plain else TAG.fullmatch
         problem, line = self.problem, self.line
@@ -98,11 +98,11 @@ class Sentence:
 
 
 def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:
-    """Returns the entities of a sentence's tags, in any scheme.
+    """Returns the entities of a sentence.
 
     Args:
-      tags: the tags.
-      is_plain: whether they are plain. Then an entity consists of all neighbouring words with its type.
+      tags: the tags of the sentence, in any scheme.
+      is_plain: whether the tags are plain. If True, neighbouring words with the same tag other than O are one entity.
     """
     if is_plain:
         return get_entities([tag if tag == "O" else f"I-{tag}" for tag in tags])
@@ -115,10 +115,10 @@ def as_bioes(tag: str) -> str:
 
 
 def spelling(tags: Iterable[str]) -> Callable[[str], str]:
-    """Returns the function that converts the tags of a data set to their usual spelling, such as "B-PER" for "per_b".
+    """Returns a function that converts the tags of a data set to the usual spelling, such as "per_b" to "B-PER".
 
-    Tags have another spelling if most of them fit it, more than fit the usual one, with B or I. Tags that don't fit are
-    unchanged.
+    A spelling is recognized if most tags fit it, more tags fit it than the usual spelling, and one of them has the
+    prefix B or I. The function does not change tags that don't fit.
     """
     found = set(tags) - {"O", "o"}
     fitting = len(list(filter(TAG.fullmatch, found)))
@@ -136,10 +136,10 @@ def spelling(tags: Iterable[str]) -> Callable[[str], str]:
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
-    """Returns the scheme of the tags of some sentences, a `data_config.TagScheme`.
+    """Returns the tagging scheme of sentences, a `data_config.TagScheme`.
 
-    Tags are plain if none has a prefix. If entities begin with I-, and B- occurs only where IOB1 requires it, the
-    scheme is IOB1. Otherwise it is IOB2 with mistakes.
+    If no tag has a prefix, the tags are plain. If there are prefixes other than B and I, they determine the scheme. If
+    entities begin with I-, and B- occurs only where IOB1 requires it, the scheme is IOB1; otherwise, IOB2.
 
     Args:
       sentences: the tags of each sentence.
@@ -148,7 +148,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
     Raises:
       InputError: if the tags have unknown prefixes.
     """
-    tagged = [row for row in sentences if all(row)]  # an empty tag is a problem of its sentence
+    tagged = [row for row in sentences if all(row)]  # sentences with an empty tag can't be used
     usual = spelling(tag for row in tagged for tag in row)
     tagged = [list(map(usual, row)) for row in tagged]
     tags = {tag for row in tagged for tag in row} - {"O"}
@@ -157,7 +157,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
         has_o = any("O" in row for row in tagged)
         parts = [re.split("[-_./:|]", tag, maxsplit=1) for tag in tags]
         prefixes, kinds = ({part[end] for part in parts} for end in (0, -1))
-        if has_o and len(kinds) < len(tags) and 2 * len(tags) > len(prefixes) * len(kinds):  # all types have the same
+        if has_o and len(kinds) < len(tags) and 2 * len(tags) > len(prefixes) * len(kinds):  # most combinations occur
             raise InputError(
                 f"the tags {', '.join(sorted(tags)[:4])} have unknown prefixes. Use B-, I-, E-, S-, L-, U-, M- or W-, "
                 "or pass --tag_scheme=plain if each tag is a class.",
@@ -179,12 +179,12 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
 
 
 def scheme_of_prefixes(prefixes: set[str]) -> str:
-    """Returns the scheme of prefixes: the scheme that has all of them, or else one with the most of them."""
+    """Returns the scheme with most of the given prefixes. If several schemes match, the one with fewest prefixes."""
     return max(_LETTERS, key=lambda scheme: (len(prefixes & set(_LETTERS[scheme])), -len(set(_LETTERS[scheme]))))
 
 
 def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """Returns the tags of a sentence's entities.
+    """Returns the tags of a sentence with the given entities.
 
     Args:
       entities: the entities in order, without overlaps.

@@ -1,6 +1,6 @@
-"""Reads tagged sentences from tables: lists of words and tags, texts with spans of characters, or a word in each row.
+"""Reads tagged sentences from tables. A row contains lists of words and tags, a text with spans, or a single word.
 
-Spans may have the format of doccano, Label Studio, Prodigy or spaCy.
+Character spans may have the format of doccano, Label Studio, Prodigy or spaCy.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from bert_tf.tasks import tables
 from bert_tf.tasks.tagging.schemes import Sentence, tags_of
 from bert_tf.text.splitting import BasicTokenizer
 
-# The names of columns in public data.
+# Common column names in public data.
 WORD_COLUMNS = ("words", "tokens", "word", "token", "form")
 TAG_COLUMNS = ("tags", "ner_tags", "labels", "tag", "label", "ner")
 _SPAN_COLUMNS = ("entities", "spans", "annotations")
@@ -29,12 +29,12 @@ def read_tagged(
 
     Args:
       path: the table; see `tables.read_table`.
-      columns: the column of the words or of the text, and the column of the tags or of the spans; "" to detect it.
+      columns: the column of the words or the text, and the column of the tags or spans; "" to detect a column.
       has_tags: whether to read tags.
-      report: is called with a line about spans that do not fit the words.
+      report: called with a warning if spans do not match words.
 
     Raises:
-      InputError: if there is no such column, or a row can't be used.
+      InputError: if a column is missing, or a row can't be used.
     """
     (word, tag), rows = columns, list[_Row]()
     for row in tables.read_table(path, ()):
@@ -69,13 +69,19 @@ def read_tagged(
 
 
 def _value(values: Mapping[str, Any], name: str, known: Sequence[str]) -> Any:
-    """Returns the value of a column: of a given name or, regardless of case, of a known one; None without it."""
+    """Returns the value of the column `name` or, if it is "", of the first known column; None if it is missing.
+
+    Upper and lower case are not distinguished.
+    """
     columns = {column.casefold(): column for column in values}
     return next((values[columns[x]] for x in ([name.casefold()] if name else known) if x in columns), None)
 
 
 def _joined(rows: Sequence[_Row], word: str) -> Iterator[_Row]:
-    """Yields rows with lists: rows with a word each are joined if they have the same sentence number, or none."""
+    """Joins rows with one word each to rows with lists. Rows of one sentence have the same sentence number, or none.
+
+    Tables in other formats are not changed.
+    """
     first = rows[0][1] if rows else {}
     number = next((name for name in first if "sent" in name.casefold() and name.casefold() != word.casefold()), "")
     if not number or not isinstance(_value(first, word, WORD_COLUMNS), str):
@@ -89,7 +95,7 @@ def _joined(rows: Sequence[_Row], word: str) -> Iterator[_Row]:
 
 def _spans(value: Any, where: str) -> Iterator[tuple[int, int, str]]:
     """Yields the spans in a list of [start, end, type], or of objects of an annotation program."""
-    if isinstance(value, dict) and "result" in value:  # of Label Studio, which may also have relations
+    if isinstance(value, dict) and "result" in value:  # Label Studio; the list may also contain relations
         value = [part["value"] for part in value["result"] if "start" in part.get("value", ())]
     if isinstance(value, dict):
         kind = value.get("label", value.get("labels"))
@@ -105,7 +111,7 @@ def _spans(value: Any, where: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _aligned(text: str, spans: Sequence[tuple[int, int, str]]) -> tuple[list[str], list[str], int, int]:
-    """Returns the words of a text, their tags, and the numbers of spans that were extended and left out."""
+    """Returns the words of a text, the tags, the number of extended spans, and the number of omitted spans."""
     places = [(token[0].start, token[-1].end) for token in _TOKENIZER.tokenize_with_origins(text)]
     entities, extended, last = [], 0, -1
     for start, end, kind in spans:

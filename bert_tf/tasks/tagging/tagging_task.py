@@ -1,8 +1,7 @@
 """Named entities and other tags of words, by fine-tuning (paper, section 5.3).
 
-As in the paper, the first token of a word gets the word's tag and its other tokens get none. The input contains a
-sentence with as much of its document as fits. A sentence that is too long for the model is split into several windows,
-so every word has a tag.
+As in the paper, only the first token of a word has a tag. The input contains a sentence and as much of the surrounding
+document as fits. A sentence that is too long for the model is split into several windows, so every word has a tag.
 """
 
 import dataclasses
@@ -47,7 +46,7 @@ class TaggingTask(ReportingTask):
     Args:
       config: the settings.
       sources: maps splits ("train", "dev", "test") to files, or to sentences in memory; see `conll.read_sentences`.
-      types: the entity types, or the plain tags; None to use those in the training file.
+      types: the entity types, or the plain tags; None to find them in the training file.
       recorded: the settings of the run that trained the model; empty to train.
       output_names: see `ReportingTask`.
     """
@@ -68,7 +67,7 @@ class TaggingTask(ReportingTask):
         self._columns = config.word_column, config.tag_column
         self._types = types and tuple(types)
         self._scheme = recorded.get("tag_scheme", AUTO) if config.tag_scheme == AUTO else config.tag_scheme
-        # The classes of the model, if they are not the IOB2 tags of the types.
+        # The classes of the model; None for the IOB2 tags of the types.
         self._classes = recorded.get("tag_classes") if recorded else config.tag_classes
         read = functools.cache(self.examples)
         self.examples = dev_split.with_held_out_dev(read, config.dev_fraction)
@@ -94,13 +93,13 @@ class TaggingTask(ReportingTask):
 
     @functools.cached_property
     def scheme(self) -> str:
-        """The tagging scheme of the training set, which predictions use too; IOB2 without a training set."""
+        """The tagging scheme of the training set and of predictions; IOB2 without a training set."""
         source = self.sources.get("train")
         if self._scheme != AUTO:
             return self._scheme
         if source is None or (isinstance(source, str) and not files.exists(source)):
             return "iob2"
-        # Any text can be a plain tag.
+        # Read the tags as plain tags, because any text is a valid plain tag.
         sentences = conll.read_sentences(source, True, schemes.PLAIN, self._columns)
         found = schemes.detect_scheme((sentence.tags for sentence in sentences), tables.name_of(source))
         say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
@@ -117,7 +116,7 @@ class TaggingTask(ReportingTask):
 
     @property
     def has_entities(self) -> bool:
-        """Whether there are entities: some words must be outside of entities."""
+        """Whether the tags describe entities. Plain tags do if O is one of them."""
         return not self.is_plain or "O" in self.labels
 
     @property
@@ -139,7 +138,7 @@ class TaggingTask(ReportingTask):
         source = tables.split_source(self.sources, split, FILE_NAMES)
         has_tags = split != "test" or self._has_valid_tags(source)
         sentences = conll.read_sentences(source, has_tags, self.scheme, self._columns, report=say)
-        # Labels from the training file need no check there.
+        # Labels that were found in the training file are not checked in the training file.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
@@ -152,13 +151,13 @@ class TaggingTask(ReportingTask):
         return tables.convert_rows(sentences, checked, source, self.config.on_bad_row)
 
     def _labels_of(self, sentence: Sentence) -> list[tuple[str, int]]:
-        """Returns the label and the first word of each entity, or of each plain tag."""
+        """Returns the label and the index of the first word of each entity, or of each plain tag."""
         if self.is_plain:
             return [(tag, place) for place, tag in enumerate(sentence.tags)]
         return [(kind, start) for kind, start, _ in sentence.entities()]
 
     def _has_valid_tags(self, source: Source) -> bool:
-        """Returns whether a source has tags, all with known labels, and at least one label other than O."""
+        """Returns True if a source has tags, all labels are known, and at least one label is not O."""
         found: set[str] = set()
         try:
             for sentence in conll.read_sentences(source, True, self.scheme, self._columns):
@@ -170,11 +169,11 @@ class TaggingTask(ReportingTask):
         return bool(found - {"O"}) and found <= set(self.labels)
 
     def has_labels(self, examples: Sequence[Sentence]) -> bool:
-        """Returns whether the sentences of a test split have tags."""
+        """Returns True if the sentences of a test split have tags."""
         return all(sentence.tags is not None for sentence in examples)
 
     def input_settings(self) -> dict[str, Any]:
-        """Returns the labels, whether they are plain tags, and whether documents are used."""
+        """Returns the labels, whether documents are used, and, if they are not the default, scheme and classes."""
         scheme = {"tag_scheme": schemes.PLAIN} if self.is_plain else {}
         scheme |= {"tag_classes": list(self._classes)} if self._classes else {}
         return {"labels": list(self.labels), "use_documents": self.config.document_context, **scheme}
@@ -188,7 +187,7 @@ class TaggingTask(ReportingTask):
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
-        """Returns features with one window for each sentence, or several if it is too long. See `windows`.
+        """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
 
         Args:
           examples: the sentences.
@@ -234,7 +233,7 @@ class TaggingTask(ReportingTask):
         )
 
     def _texts(self, examples: Sequence[Sentence]) -> Iterator[list[Sentence]]:
-        """Yields the sentences of each text; a text is a document, or a single sentence."""
+        """Yields the sentences of each text. A text is a document or a single sentence."""
         for document, sentences in itertools.groupby(examples, key=lambda sentence: sentence.document):
             if document is None or not self.config.document_context:
                 yield from ([sentence] for sentence in sentences)
@@ -242,7 +241,7 @@ class TaggingTask(ReportingTask):
                 yield list(sentences)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
-        """Returns the ids of a sentence's tags. Without tags, all words get the id of O."""
+        """Returns the ids of a sentence's tags. Without tags, all ids are 0."""
         if sentence.tags is None:
             return [0] * len(sentence.words)
         if self.is_plain:
@@ -257,9 +256,9 @@ class TaggingTask(ReportingTask):
         return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
-        """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss.
+        """Returns precision, recall and F1 of all entities and of each type, the accuracy of tags, and the mean loss.
 
-        If the tags are not entities, such as parts of speech, there are only the accuracy and the loss.
+        If the tags do not describe entities, such as parts of speech, only the accuracy and the loss are returned.
         """
         predicted, gold = features.at_words(outputs["tags"]), features.word_tag_ids()
         scores = {
@@ -273,14 +272,14 @@ class TaggingTask(ReportingTask):
         return metrics.entity_scores(*rows) | scores
 
     def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
-        """Returns the scores under names like those in the original eval_results.txt."""
+        """Returns the scores with names as in the original eval_results.txt, such as `eval_accuracy` and `loss`."""
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
     def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of words by true type (row) and predicted type (column), and the types with O first.
+        """Returns the counts of words by true type (row) and predicted type (column), and the types.
 
-        Plain tags are in the order of the labels.
+        The first type is O. Plain tags are in the order of the labels. Returns None for too many types.
         """
         names = self.labels if self.is_plain else ("O", *self.labels)
         types = np.array([names.index(tag if self.is_plain else tag[2:] or tag) for tag in self.tags])
@@ -289,7 +288,7 @@ class TaggingTask(ReportingTask):
         return None if counts is None else (counts, names)
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
-        """Writes a copy of the split's file with the predicted tags. See `conll.write_predictions`."""
+        """Writes a copy of the test file with the predicted tags. See `conll.write_predictions`."""
         tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
         line_tags: dict[int, list[str]] = {}
         for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):

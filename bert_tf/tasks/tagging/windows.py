@@ -1,4 +1,4 @@
-"""The model's input windows of tagged text, and the positions of the words in them."""
+"""Input windows of tagged text, and the positions of the words in the windows."""
 
 import dataclasses
 import itertools
@@ -12,11 +12,11 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 
 @dataclasses.dataclass(frozen=True)
 class TaggingFeatures(FeatureSet):
-    """Windows of tagged text, and the positions of the words in them.
+    """Windows of tagged text, and the positions of the words in the windows.
 
     Attributes:
-      word_windows: [W], the index of the window in which each word has its tag, for all words in order.
-      word_positions: [W], the position of each word's first token in that window.
+      word_windows: [W], for each word in order, the index of the window in which the word is tagged.
+      word_positions: [W], the position of the word's first token in this window.
       sentence_lengths: [S], the number of words in each sentence.
     """
 
@@ -25,11 +25,11 @@ class TaggingFeatures(FeatureSet):
     sentence_lengths: np.ndarray = dataclasses.field(kw_only=True)
 
     def at_words(self, values: np.ndarray) -> np.ndarray:
-        """Selects the values at the words' positions: [windows, T] -> [W]."""
+        """Selects the values at the positions of the words: [windows, T] -> [W]."""
         return values[self.word_windows, self.word_positions]
 
     def word_values(self, per_token: np.ndarray) -> np.ndarray:
-        """Selects the values of the words' first tokens from an array like `input_ids`: [tokens] -> [W]."""
+        """Selects the values of the first token of each word from an array like `input_ids`: [tokens] -> [W]."""
         starts = np.cumsum(self.lengths) - self.lengths
         return per_token[starts[self.word_windows] + self.word_positions]
 
@@ -38,17 +38,17 @@ class TaggingFeatures(FeatureSet):
         return self.word_values(self.per_token["tag_ids"][0])
 
     def by_sentence(self, values: Sequence[Any]) -> list[Sequence[Any]]:
-        """Splits a sequence with one value per word into sentences."""
+        """Splits a sequence with one value per word [W] by sentence."""
         ends = np.cumsum(self.sentence_lengths)
         return [values[end - length : end] for end, length in zip(ends, self.sentence_lengths, strict=True)]
 
 
 class Window(NamedTuple):
-    """A window of a text, and the words that have their tags in it.
+    """A window of a text, and the words that are tagged in this window.
 
     Attributes:
-      begin: index of its first token.
-      end: index of its last token plus 1.
+      begin: index of the first token of the window in the text.
+      end: index of the last token plus 1.
       words: indices of the words.
     """
 
@@ -60,12 +60,12 @@ class Window(NamedTuple):
 def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pieces: int, room: int) -> list[Window]:
     """Returns the windows of a text: one for each sentence, with as much text on both sides as fits.
 
-    A sentence that is too long is split into parts of half a window's length. Each part has a window, with as much text
-    on both sides as fits.
+    A sentence that is too long is split into parts that are half as long as a window. Each part has a window, with as
+    much text on both sides as fits.
 
     Args:
       sentence_lengths: the number of words in each sentence.
-      first_pieces: the position of each word's first token in the text.
+      first_pieces: the position in the text of the first token of each word.
       num_pieces: the number of tokens in the text.
       room: the number of tokens in a window.
     """
