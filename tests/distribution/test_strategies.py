@@ -242,7 +242,7 @@ def test_a_tpu_that_another_program_has_locked_is_reported(connect, monkeypatch,
     ("config", "found", "words"),
     [
         (TPU, tpu(4, 1, "localhost"), ["--num_tpu_cores is 8", "4 cores"]),
-        (TPU, tpu(8, 2, "localhost"), ["--tpu_name: ", "2 hosts", "run_pretraining.py"]),
+        (TPU, tpu(8, 2, "localhost"), ["--tpu_name: ", "several hosts", "run_pretraining.py"]),
         (TPU, tpu(8, 1, "worker"), ["--tpu_name: ", "another machine", "run_pretraining.py"]),
     ],
 )

@@ -122,7 +122,7 @@ def test_fine_tuning_refuses_a_tpu_of_other_machines_before_it_reads_data(tmp_pa
     flags += [f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={tmp_path}/config.json"]
     fake = ("-m", "tests.fake_tpu", "--hosts=2", f"--graphs={tmp_path}/graphs")
     output = programs.run(*fake, "run_classifier.py", "--use_tpu", "--tpu_name=slice", *flags, expect=1)
-    assert "--tpu_name: the TPU 'slice' has 2 hosts" in output
+    assert "--tpu_name: the TPU 'slice' has several hosts" in output
 
 
 def test_each_host_reads_its_own_part_of_a_batch(tmp_path):
