@@ -5,10 +5,12 @@ The LiteRT (TensorFlow Lite) and ONNX models contain only common operations on p
 Axis letters: B batch, T tokens.
 """
 
+import contextlib
 import dataclasses
+import gc
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -208,6 +210,23 @@ def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -
         writer.write(converter.convert())
 
 
+@contextlib.contextmanager
+def _frequent_garbage_collection() -> Iterator[None]:
+    """Collects garbage more often in the `with` block, and only among the objects that are created there.
+
+    Each optimization of tf2onnx copies the graph with all weights. By default, Python keeps dozens of copies in memory.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(thresholds[0], thresholds[1], 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
 def write_onnx(function: PlainFunction, directory: str, config: ExportConfig) -> None:
     """Writes an ONNX model in float32, with 8-bit weights, or both.
 
@@ -218,7 +237,8 @@ def write_onnx(function: PlainFunction, directory: str, config: ExportConfig) ->
       InputError: if tf2onnx or, for 8-bit weights, onnxruntime isn't installed.
     """
     converter = lazy_imports.require("tf2onnx", "--export_onnx").convert
-    model, _ = converter.from_function(tf.function(function, input_signature=_SPECS), _SPECS, opset=_OPSET)
+    with _frequent_garbage_collection():
+        model, _ = converter.from_function(tf.function(function, input_signature=_SPECS), _SPECS, opset=_OPSET)
     if config.onnx:
         with files.replacing(os.path.join(directory, ONNX_FILE), "wb") as writer:
             writer.write(model.SerializeToString())
