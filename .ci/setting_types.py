@@ -84,6 +84,9 @@ def generated() -> str:
         arguments.accepted(PretrainingConfig, pretraining | omit) for omit in (pretrainer.OF_FIT, pretrainer.OF_MODEL)
     )
 
+    # The settings that estimators and pre-training describe in the same way.
+    shared = {key: field for key, field in fit.items() if key in start and start[key] == train.get(key) == field}
+
     def own(kind: type[Settings], inherited: type[Settings] = Settings) -> Keys:
         return without(flags_of(kind), flags_of(inherited))
 
@@ -91,7 +94,8 @@ def generated() -> str:
         return {key: field for key, field in keys.items() if key not in others}
 
     classes = [
-        ("FitSettings", "TypedDict", "The settings of `fit` of the estimators.", fit),
+        ("TrainingSettings", "TypedDict", "The settings of training that all classes have.", shared),
+        ("FitSettings", "TrainingSettings", "The settings of `fit` of the estimators.", without(fit, shared)),
         ("EstimatorSettings", "FitSettings", "The settings of all estimators.", without(finetuning, fit)),
         ("RunSettings", "EstimatorSettings", "The settings of all estimators, and the run directory.", run_directory),
         ("RegressorSettings", "RunSettings", "The settings of a `Regressor`.", own(LongDocuments)),
@@ -105,8 +109,8 @@ def generated() -> str:
         ),
         ("QuestionAnswererSettings", "RunSettings", "The settings of a `QuestionAnswerer`.", own(SquadConfig)),
         (
-            *("PretrainingSettings", "TypedDict", "The settings of a `Pretrainer` and of its `fit`."),
-            without(start, without(start, train)),
+            *("PretrainingSettings", "TrainingSettings", "The settings of a `Pretrainer` and of its `fit`."),
+            without(without(start, without(start, train)), shared),
         ),
         ("PretrainerSettings", "PretrainingSettings", "The settings of a `Pretrainer`.", without(start, train)),
         (

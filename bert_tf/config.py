@@ -254,7 +254,7 @@ class BertConfig(Settings, frozen=True):
         Args:
           size: the name of the size.
           vocab_size: the number of tokens in the vocabulary.
-          **changes: values that replace those of the size. `intermediate_size` defaults to 4 * `hidden_size`.
+          **changes: values that replace values of the size. `intermediate_size` defaults to 4 * `hidden_size`.
 
         Raises:
           InputError: if the size or the name of a change is unknown, or a value is invalid.

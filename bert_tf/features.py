@@ -1,6 +1,6 @@
 """Computes the activations of a frozen encoder for each token, as features for other models (paper, section 5.3).
 
-The input and output formats are those of the original extract_features.py.
+The input and output formats are the same as in the original extract_features.py.
 """
 
 import functools

@@ -9,21 +9,9 @@ from typing import Literal, TypedDict
 from bert_tf.api.arguments import PathLike
 
 
-class FitSettings(TypedDict, total=False):
-    """The settings of `fit` of the estimators."""
+class TrainingSettings(TypedDict, total=False):
+    """The settings of training that all classes have."""
 
-    allow_changed_settings: bool
-    """Resume or evaluate a run even if its settings have changed. Default: False."""
-    eval_batch_size: int
-    """Examples in an evaluation batch, on all devices; more if they are short. Default: 8."""
-    num_train_epochs: float
-    """Number of passes over the training set or over each training file. Default: 3.0."""
-    warmup_proportion: float
-    """Fraction of steps with rising learning rate. Default: 0.1."""
-    num_train_steps: int
-    """Number of training steps; overrides epochs. 0 to use the epochs. Default: 0."""
-    group_by_length: bool | None
-    """Batch examples of similar length. Default: if an epoch has at least 128 batches."""
     learning_rate: float
     """Peak learning rate. Default: 5e-05."""
     weight_decay_rate: float
@@ -78,12 +66,6 @@ class FitSettings(TypedDict, total=False):
     """Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any. Default: 0.0."""
     profile_steps: str
     """Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100."""
-    evaluate_every: int | str
-    """When to evaluate with validation_data: after each 'epoch', at the 'end', or every N steps. Default: "epoch"."""
-    early_stopping_patience: int
-    """Stop training after this many evaluations without a better score; 0 to never stop early. Default: 0."""
-    use_best_checkpoint: bool
-    """Use the weights with the best dev score instead of the last ones. Default: False."""
     adam_beta_1: float
     """Same as `beta_1`."""
     adam_beta_2: float
@@ -92,10 +74,33 @@ class FitSettings(TypedDict, total=False):
     """Same as `epsilon`."""
     random_seed: int
     """Same as `seed`."""
-    epochs: float
-    """Same as `num_train_epochs`."""
     batch_size: int
     """Same as `train_batch_size`."""
+
+
+class FitSettings(TrainingSettings, total=False):
+    """The settings of `fit` of the estimators."""
+
+    allow_changed_settings: bool
+    """Resume or evaluate a run even if its settings have changed. Default: False."""
+    eval_batch_size: int
+    """Examples in an evaluation batch, on all devices; more if they are short. Default: 8."""
+    num_train_epochs: float
+    """Number of passes over the training set or over each training file. Default: 3.0."""
+    warmup_proportion: float
+    """Fraction of steps with rising learning rate. Default: 0.1."""
+    num_train_steps: int
+    """Number of training steps; overrides epochs. 0 to use the epochs. Default: 0."""
+    group_by_length: bool | None
+    """Batch examples of similar length. Default: if an epoch has at least 128 batches."""
+    evaluate_every: int | str
+    """When to evaluate with validation_data: after each 'epoch', at the 'end', or every N steps. Default: "epoch"."""
+    early_stopping_patience: int
+    """Stop training after this many evaluations without a better score; 0 to never stop early. Default: 0."""
+    use_best_checkpoint: bool
+    """Use the weights with the best dev score instead of the last ones. Default: False."""
+    epochs: float
+    """Same as `num_train_epochs`."""
 
 
 class EstimatorSettings(FitSettings, total=False):
@@ -192,7 +197,7 @@ class QuestionAnswererSettings(RunSettings, total=False):
     """Report answers that can't be aligned with the text. Default: False."""
 
 
-class PretrainingSettings(TypedDict, total=False):
+class PretrainingSettings(TrainingSettings, total=False):
     """The settings of a `Pretrainer` and of its `fit`."""
 
     max_seq_length: int
@@ -203,72 +208,8 @@ class PretrainingSettings(TypedDict, total=False):
     """Resume a run even if its settings have changed. Default: False."""
     warmup_proportion: float | None
     """Fraction of steps with rising learning rate; overrides num_warmup_steps."""
-    learning_rate: float
-    """Peak learning rate. Default: 5e-05."""
-    weight_decay_rate: float
-    """Rate of the decoupled weight decay. Default: 0.01."""
-    beta_1: float
-    """Decay rate of the first moments. Default: 0.9."""
-    beta_2: float
-    """Decay rate of the second moments. Default: 0.999."""
-    epsilon: float
-    """Adam epsilon, added to the square root of the second moments. Default: 1e-06."""
-    clip_norm: float
-    """Largest global norm of the gradients; inf for no clipping. Default: 1.0."""
-    bias_correction: bool
-    """Correct the bias of Adam's moments. Default: False."""
-    optimizer: Literal["adamw", "lamb"]
-    """The original AdamW, or LAMB. Default: "adamw"."""
-    lr_decay_power: float
-    """Power of the learning-rate decay; 1: linear, 0: none. Default: 1.0."""
-    layerwise_lr_decay: float
-    """Learning-rate factor for each layer below the top. Default: 1.0."""
-    clip_gradients: Literal["global", "per_replica"]
-    """Clip the batch's gradient, or each replica's. Default: "global"."""
-    train_batch_size: int
-    """Examples in a training step, on all devices. Default: 32."""
-    save_checkpoints_steps: int
-    """Number of steps between checkpoints. Default: 1000."""
-    keep_checkpoint_max: int
-    """Number of checkpoints to keep; 0 for all. Default: 5."""
-    iterations_per_loop: int
-    """Largest number of steps that a TPU runs in one call. Default: 1000."""
-    log_steps: int
-    """Steps between records in metrics.jsonl and TensorBoard. Default: 100."""
-    report_to: str
-    """More loggers: mlflow, wandb or both."""
-    seed: int
-    """Seed of initial values, data order and dropout. Default: 12345."""
-    gradient_sum_dtype: Literal["float32", "bfloat16"]
-    """Type in which replicas sum their gradients. Default: "float32"."""
-    jit_compile: Literal["auto", "yes", "no"]
-    """Compile the encoder's blocks with XLA in training. auto: on GPUs. Default: "auto"."""
-    gradient_accumulation_steps: int
-    """Split each batch into this many micro-batches, computed one after another. Default: 1."""
     pad_to_max_seq_length: bool
     """Pad each sequence to max_seq_length, as the original does; slower. Default: False."""
-    gradient_checkpointing: bool
-    """Recompute activations in the backward pass to save memory. Default: False."""
-    freeze_layers: int
-    """Freeze the embeddings and this number of the lowest layers; -1 for none. Default: -1."""
-    freeze_encoder: bool
-    """Freeze the complete encoder, including its pooler. Default: False."""
-    max_nonfinite_steps: int
-    """Number of steps with a non-finite loss or gradient to skip. Default: 0."""
-    peak_tflops: float
-    """Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any. Default: 0.0."""
-    profile_steps: str
-    """Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100."""
-    adam_beta_1: float
-    """Same as `beta_1`."""
-    adam_beta_2: float
-    """Same as `beta_2`."""
-    adam_epsilon: float
-    """Same as `epsilon`."""
-    random_seed: int
-    """Same as `seed`."""
-    batch_size: int
-    """Same as `train_batch_size`."""
 
 
 class PretrainerSettings(PretrainingSettings, total=False):

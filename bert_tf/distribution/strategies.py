@@ -96,7 +96,7 @@ def build_strategy(
     return strategy
 
 
-@functools.cache  # the sums of a second strategy would have the same numbers as those of the first, and be confused
+@functools.cache  # two strategies would give their sums the same numbers, and confuse them
 def _build_mirrored_strategy(*devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 

@@ -50,8 +50,8 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
     """Returns the settings of an output layer for Hugging Face's `config.json`.
 
     Returns:
-      Those of `architectures`, `id2label`, `label2id` and `problem_type` that are recorded with the checkpoint. Only
-      run directories and Hugging Face's checkpoints have such records.
+      The recorded keys among `architectures`, `id2label`, `label2id` and `problem_type`. Only run directories and
+      Hugging Face's checkpoints have records.
     """
     is_hf = source.kind == "hf"
     settings = {} if is_hf else run_directory.recorded(source.path)

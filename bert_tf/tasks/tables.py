@@ -303,7 +303,7 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
 def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
     """Returns the rows of a file with named columns. See `format_of` for the format.
 
-    If a delimiter is given, `read_csv` reads the file, whatever the suffix is.
+    If a delimiter is given, `read_csv` reads the file, with any suffix.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
