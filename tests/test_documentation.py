@@ -14,7 +14,7 @@ import pytest
 from docs.hooks import flowcharts
 from examples import execute_notebooks
 from tests import command_server
-from tests.documentation import docstrings, outputs, pages, small_data
+from tests.documentation import docstrings, messages, outputs, pages, small_data
 from tests.documentation.pages import PAGES, Block
 
 pytestmark = pytest.mark.documentation
@@ -291,6 +291,12 @@ def test_help_shows_every_flag_in_a_section(programs, name):
     ).stdout
     listed = re.findall(r"^  --(?:\[no\])?(\w+):", shown.partition("flags:\n\n")[2], re.MULTILINE)
     assert sorted(listed) == [flag["name"] for flag in described["flags"]]
+
+
+def test_listed_messages_are_those_of_the_programs():
+    assert messages.unknown_parts("FILE: no such problem. Try again.", messages.in_source())
+    unknown = {message: messages.unknown_parts(message, messages.in_source()) for message in messages.listed()}
+    assert not {message: parts for message, parts in unknown.items() if parts}
 
 
 def test_files_in_the_text_exist():

@@ -1,4 +1,4 @@
-"""MkDocs hook: adds the changelog, the rules for contributions, the citation and the licence as pages.
+"""MkDocs hook: adds files of the repository, such as the changelog and the licence, as pages.
 
 In the repository, pages link to the files. On the site, the links lead to the pages.
 """
@@ -14,6 +14,8 @@ PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CITATION.cff": "project/citation.md",
     "LICENSE": "project/licence.md",
+    "SECURITY.md": "project/security.md",
+    "deploy/README.md": "project/deploy.md",
 }
 _TO_FILE = re.compile(rf"\]\(\.\./((?:\.\./)*)({'|'.join(map(re.escape, PAGES))})(?=[#)])")
 
@@ -27,9 +29,9 @@ def _page(name: str) -> str:
         return f"# Licence\n\n```text\n{_read(name)}```\n\n## Notice\n\n```text\n{_read('NOTICE')}```\n"
     if name == "CITATION.cff":
         return f"# Citation\n\nCite the paper on BERT and this project:\n\n```yaml\n{_read(name)}```\n"
-    text = _read(name).replace("](docs/", "](../")
+    text = re.sub(r"\]\((\.\./)?docs/", "](../", _read(name))
     for file, page in PAGES.items():
-        text = text.replace(f"]({file}", f"](../{page}")
+        text = re.sub(rf"\]\((\.\./)?{re.escape(file)}", f"](../{page}", text)
     return text
 
 
