@@ -175,10 +175,36 @@ def test_blocks_run(page, small_files, tmp_path):
     errors = []
     for block, shown in outputs.of_blocks(pages.blocks(page)):
         if block in blocks:
-            of_block = printed.partition(f"{place_of(block)}\n")[2].partition(f"\n>>> {block.page}")[0]
+            of_block = printed_by(block, printed)
             if line := outputs.missing_line(shown, of_block):
                 errors.append(f"{shown.page}, line {shown.line}: not printed: {line}\n{of_block[-6000:]}")
     assert not errors, "\n\n".join(errors)
+
+
+def printed_by(block: Block, printed: str) -> str:
+    """Returns the part of a script's output that a block printed."""
+    return printed.partition(f"{place_of(block)}\n")[2].partition(f"\n>>> {block.page}")[0]
+
+
+@pytest.mark.slow  # takes five minutes
+def test_numbers_of_the_quickstart_are_within_the_stated_range(tmp_path):
+    """The commands of the quickstart and of README run on the complete data."""
+    for name in ("examples", *small_data.LINKS):
+        (tmp_path / name).symlink_to(pages.ROOT / name)
+    printed, shown = "", []
+    for page in ("docs/start/quickstart.md", "README.md", "docs/howto/pretrain.md"):
+        of_page = outputs.of_blocks(pages.blocks(pages.ROOT / page))
+        with_range = [(block, output) for block, output in of_page if output.marker == "within 5%"]
+        for number, (block, _) in enumerate(with_range):
+            script = script_of(block, number, tmp_path).replace("make quickstart", "python -m examples.quickstart")
+            script = script.replace(".venv/bin/", "")
+            printed += run_script(tmp_path, script, SMALLER_FLAGS="", RUN_EAGERLY="") + "\n"
+        shown += with_range
+    assert len(shown) == 5
+    for block, output in shown:
+        of_block = printed_by(block, printed)
+        line = outputs.missing_line(output, of_block, is_complete=True)
+        assert not line, f"{output.page}, line {output.line}: not printed: {line}\n{of_block[-6000:]}"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +223,21 @@ def test_blocks_run(page, small_files, tmp_path):
 )
 def test_outputs_are_compared_line_by_line(marker, shown, printed, missing):
     assert outputs.missing_line(Block("", 1, "text", shown, marker=marker), printed) == missing
+
+
+@pytest.mark.parametrize(
+    ("printed", "is_complete", "is_shown"),
+    [
+        ("be 33% in 1.2\n", True, True),
+        ("be 30% in 1.2\n", True, False),
+        ("be 33% in 1.5\n", True, False),
+        ("do 33% in 1.2\n", True, False),
+        ("do 0.1% in 7\n", False, True),
+    ],
+)
+def test_numbers_of_complete_runs_have_a_range(printed, is_complete, is_shown):
+    shown = Block("", 1, "text", "be 33.7% in 1.3\n", marker="within 5%")
+    assert (outputs.missing_line(shown, printed, is_complete=is_complete) is None) == is_shown
 
 
 def test_flowcharts_have_all_boxes_and_arrows():

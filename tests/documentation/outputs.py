@@ -6,6 +6,8 @@ and `...` matches any text. A comment on the line before the block changes this:
 
     <!-- output: exact -->        numbers must be equal
     <!-- output: predicted -->    quoted texts, except keys, and words before a percentage or a last number match any
+    <!-- output: within 5% -->    as "predicted". If the commands run on the complete data, words must be equal, and
+                                  numbers may differ by 5%, or by 1 in the last digit.
     <!-- output: skip -->         not compared: from another program, or with another form for small data
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from tests.documentation.pages import RUN, Block
 
 LANGUAGES = ("text", "json")
-MARKERS = ("", "exact", "predicted", "skip")
+MARKERS = ("", "exact", "predicted", "within 5%", "skip")
 # The parts of a line: predicted words, "...", numbers, spaces, and other characters.
 _KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
 _PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+(?:%|$)))|"
@@ -23,7 +25,7 @@ _PART = r"(?P<gap>\.\.\.)|(?P<number>\s*-?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?
 _PATTERNS = {
     "predicted": rf"(?:{_TEXT}|\S+)",
     "gap": ".*",
-    "number": r"\s*[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)\s*",
+    "number": r"\s*([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf))\s*",
     "space": r"\s+",
 }
 
@@ -39,27 +41,37 @@ def of_blocks(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
 
 
 def pattern(line: str, marker: str = "") -> re.Pattern:
-    """Returns the pattern that a printed line must contain."""
+    """Returns the pattern that a printed line must contain. The groups are the numbers."""
     found = ""
-    for part in re.finditer((_PREDICTED if marker == "predicted" else "") + _PART, line.strip()):
+    for part in re.finditer((_PREDICTED if marker in ("predicted", "within 5%") else "") + _PART, line.strip()):
         is_exact = part.lastgroup == "number" and marker == "exact"
         found += re.escape(part[0]) if is_exact else _PATTERNS.get(part.lastgroup, re.escape(part[0]))
     return re.compile(found)
 
 
-def missing_line(shown: Block, printed: str, every: bool = False) -> str | None:
+def _is_within_range(shown: str, printed: str) -> bool:
+    """Returns True if two numbers differ by at most 5%, or by 1 in the last digit of the first number."""
+    expected, actual = (float(number.replace(",", "")) for number in (shown, printed))
+    return abs(actual - expected) <= max(0.05 * abs(expected), 1.001 * 10.0 ** -len(shown.partition(".")[2]))
+
+
+def missing_line(shown: Block, printed: str, every: bool = False, is_complete: bool = False) -> str | None:
     """Returns the first line of an expected output that was not printed in order; None if all lines were printed.
 
     Args:
       shown: the block with the expected output.
       printed: the real output. A line may also contain other text, such as a progress bar.
       every: whether lines without words are also compared.
+      is_complete: whether the commands ran on the complete data.
     """
+    has_range = is_complete and shown.marker == "within 5%"
     lines = iter(re.split(r"[\r\n]+", printed))
     for line in shown.code.splitlines():
         if not (re.search(r"[^\W\d]", line) or (every and line.strip())):
             continue
-        expected = pattern(line, shown.marker)
-        if not any(expected.search(printed_line) for printed_line in lines):
+        expected = pattern(line, "" if has_range else shown.marker)
+        numbers = expected.search(line.strip()).groups() if has_range else ()
+        found = (match.groups() for match in map(expected.search, lines) if match)
+        if not any(all(map(_is_within_range, numbers, others)) for others in found):
             return line
     return None

@@ -11,7 +11,7 @@ RUN = ("bash", "python")
 SHOWN = ("json", "text", "mermaid", "bibtex")
 
 _BLOCK = re.compile(
-    r"^(?: *<!-- output: ([a-z ]+) -->\n)?( *)```(\S*)[^\n]*\n(.*?)^\2```\s*$", re.MULTILINE | re.DOTALL
+    r"^(?: *<!-- output: ([a-z0-9% ]+) -->\n)?( *)```(\S*)[^\n]*\n(.*?)^\2```\s*$", re.MULTILINE | re.DOTALL
 )
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 

@@ -54,8 +54,9 @@ NOTEBOOKS: dict[str, dict[str, object]] = {
     "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
 }
 RELEASED = "uncased_L-12_H-768_A-12"
-_LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "tests", "extract_features.py")
-_LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
+# Directories and programs of the repository.
+LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "tests", "extract_features.py")
+LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
 _CONFIG = {"vocab_size": 600, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
 _CONFIG |= {"intermediate_size": 20, "type_vocab_size": 2}
 _CONTEXT = "The war ended in 1945, and the city of Rome was free. Its people danced in the streets."
@@ -73,7 +74,7 @@ def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
 
 def write_files(directory: pathlib.Path) -> None:
     """Writes all files that no program makes."""
-    for name in _LINKS:
+    for name in LINKS:
         (directory / name).symlink_to(ROOT / name)
     for name, lines in itertools.chain(_examples(), _texts(), _glue(), _answers()):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
