@@ -1,7 +1,7 @@
 """Compares this project with other libraries in one session, and writes a table as text and CSV.
 
     python -m benchmarks.side_by_side --model=DIRECTORY --compare_python=PATH
-        [--tasks=qnli-1000,codah,wnut17,vectors,workers] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
+        [--tasks=qnli-1000,codah,wnut17,vectors] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
         [--rounds=1] [--results=build/side_by_side.csv]
 
 DIRECTORY is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
@@ -22,9 +22,6 @@ vectors: the vectors of 3,000 sentences, compared with sentence-transformers. "e
 batch. "start to end" includes loading the model. The score is the largest difference from sentence-transformers'
 float32 vectors.
 
-workers: a training step of two workers, compared with one process. Each worker has one core and its own batch, so equal
-times mean twice the speed; see benchmarks/weak_scaling.py. This task needs two cores.
-
 With the size of MiniLM, fine-tuning on two cores takes each contender one to three minutes per task.
 """
 
@@ -43,7 +40,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks import machine, sentence_vectors, weak_scaling
+from benchmarks import machine, sentence_vectors
 from benchmarks.common import CODAH_DIRECTORY, PEERS, QNLI_DIRECTORY, WNUT_DIRECTORY, answer, finetune, write_split
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
@@ -86,7 +83,7 @@ JOBS = {
     "codah": Job("choices", "codah", CODAH_DIRECTORY, None, 1, 16),
     "wnut17": Job("tags", "ner", WNUT_DIRECTORY, None, 1),
 }
-TASKS = (*JOBS, "vectors", "workers")
+TASKS = (*JOBS, "vectors")
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of a checkpoint in Hugging Face's layout.", required=True)
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with the other libraries.", required=True)
@@ -222,22 +219,11 @@ def vectors(dtype: str, peer: str) -> Iterator[dict[str, Any]]:
     return compared(labels, measures, run, "difference")
 
 
-def workers(batch: int, dtype: str) -> Iterator[dict[str, Any]]:
-    """Trains with two workers and with one process, and yields a table row."""
-    options = [f"--batch_size={batch}", f"--dtype={dtype}", "--model_size=small", "--max_seq_length=64", "--steps=8"]
-
-    def run() -> list[dict[str, float]]:
-        return [{"step": weak_scaling.measure(name, options)} for name in ("two workers", "one process")]
-
-    labels = {"task": f"workers, batch {batch}", "size": "4 x 512", "dtype": dtype, "peer": "twice one process"}
-    return compared(labels, {"step": ("none / none", "no / no")}, run)
-
-
 def compared(
     labels: dict[str, str],
     measures: dict[str, tuple[str, str]],
     run: Callable[[], Sequence[dict[str, float]]],
-    score: str = "",
+    score: str,
 ) -> Iterator[dict[str, Any]]:
     """Runs both contenders alternately, and yields a table row with medians for each measure.
 
@@ -245,10 +231,10 @@ def compared(
       labels: the first columns.
       measures: measure -> the padding of both contenders, and whether they group by length.
       run: runs this project, then the other contender. Returns the seconds of each measure and the score for both.
-      score: the name of the score; "" if there is none.
+      score: the name of the score.
     """
     rounds = [run() for _ in range(_ROUNDS.value)]
-    scores = [statistics.mean(side[score] for side in sides) if score else "" for sides in zip(*rounds, strict=True)]
+    scores = [statistics.mean(side[score] for side in sides) for sides in zip(*rounds, strict=True)]
     for measure, (padding, grouped) in measures.items():
         mine, other = ([side[measure] for side in sides] for sides in zip(*rounds, strict=True))
         yield {
@@ -270,9 +256,6 @@ def rows(peers: dict[str, str], directory: str) -> Iterator[dict[str, Any]]:
     for name, dtype in itertools.product(_TASKS.value, _DTYPES.value):
         if name == "vectors":
             yield from vectors(dtype, f"sentence-transformers {peers['sentence-transformers']}")
-        elif name == "workers":
-            for batch in (16, 64):
-                yield from workers(batch, dtype)
         else:
             for size in _SIZES.value:
                 yield from finetuning(name, size, dtype, f"transformers {peers['transformers']}", directory)

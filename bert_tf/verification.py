@@ -58,7 +58,7 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
     inputs = tokenizer(pairs, max_length=length, padding="max_length" if fixed > 0 else "longest")
     old, versions = _run_old(source, {**inputs, "texts": [" ||| ".join(filter(None, line)) for line in lines]}, python)
     new = _outputs(loaded, inputs)
-    outputs = {name: _compared(array, new, inputs["input_mask"] > 0) for name, array in old.items()}
+    outputs = {name: _compared(array, new, inputs["input_mask"] > 0) for name, array in sorted(old.items())}
     report = {
         "texts": len(lines),
         "outputs": outputs,

@@ -189,7 +189,7 @@ def test_blocks_run(page, small_files, tmp_path):
 
 def printed_by(block: Block, printed: str) -> str:
     """Returns the part of a script's output that a block printed."""
-    return printed.partition(f"{place_of(block)}\n")[2].partition(f"\n>>> {block.page}")[0]
+    return printed.partition(f"{place_of(block)}\n")[2].partition(f">>> {block.page}, line ")[0]
 
 
 @pytest.mark.slow  # takes five minutes
