@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -197,6 +198,8 @@ def test_numbers_of_the_quickstart_are_within_the_stated_range(tmp_path):
     """The commands of the quickstart and of README run on the complete data."""
     for name in ("examples", *small_data.LINKS):
         (tmp_path / name).symlink_to(pages.ROOT / name)
+    # The interpreter itself: the command server's programs shuffle few records.
+    path = os.pathsep.join((str(pathlib.Path(sys.executable).parent), os.environ["PATH"]))
     printed, shown = "", []
     for page in ("docs/start/quickstart.md", "README.md", "docs/howto/pretrain.md"):
         of_page = outputs.of_blocks(pages.blocks(pages.ROOT / page))
@@ -204,7 +207,7 @@ def test_numbers_of_the_quickstart_are_within_the_stated_range(tmp_path):
         for number, (block, _) in enumerate(with_range):
             script = script_of(block, number, tmp_path).replace("make quickstart", "python -m examples.quickstart")
             script = script.replace(".venv/bin/", "")
-            printed += run_script(tmp_path, script, SMALLER_FLAGS="", RUN_EAGERLY="") + "\n"
+            printed += run_script(tmp_path, script, PATH=path, SMALLER_FLAGS="", RUN_EAGERLY="") + "\n"
         shown += with_range
     assert len(shown) == 5
     for block, output in shown:
