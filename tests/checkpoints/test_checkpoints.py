@@ -31,8 +31,10 @@ def save_tf1(directory, model, extra=None):
     return str(directory / "bert_model.ckpt")
 
 
-@pytest.mark.parametrize("model_class", [PretrainingModel, SpanModel, lambda config: ClassifierModel(config, 3)])
-@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu"])
+@pytest.mark.parametrize(
+    ("model_class", "act"),
+    [(PretrainingModel, "gelu"), (SpanModel, "gelu_erf"), (lambda c: ClassifierModel(c, 3), "relu")],
+)
 def test_round_trips_are_exact(tmp_path, model_class, act):
     config = tiny_config(hidden_act=act)
     model = model_class(config)
@@ -120,13 +122,7 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
             hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
         stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
     stored["embeddings.position_ids"] = np.arange(32)
-    header, data = {}, b""
-    for hf, value in stored.items():
-        dtype, end = ("I64" if value.dtype == np.int64 else "BF16"), len(data) + value.nbytes
-        header[hf] = {"dtype": dtype, "shape": value.shape, "data_offsets": [len(data), end]}
-        data += value.tobytes()
-    text = json.dumps(header).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    safetensors.numpy.save_file(stored, tmp_path / "model.safetensors")
     source = checkpoints.open_checkpoint(str(tmp_path))
     assert source.ignored == ("embeddings.position_ids",)
     for name, value in weights(model).items():
@@ -185,7 +181,7 @@ def test_model_gardens_pre_training_checkpoints(tmp_path):
 @pytest.mark.parametrize("version", ["functional", "layered"])
 def test_model_garden_checkpoints(tmp_path, version):
     networks = pytest.importorskip("official.nlp.modeling.networks")
-    config = tiny_config()
+    config, prefix = writers.CONFIG, str(tmp_path / "bert_model.ckpt")
     common = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -194,37 +190,25 @@ def test_model_garden_checkpoints(tmp_path, version):
         "max_sequence_length": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
     }
-    inputs = {
-        "input_word_ids": np.array([[3, 4, 5, 6, 7]], np.int32),
-        "input_mask": np.array([[1, 1, 1, 1, 0]], np.int32),
-        "input_type_ids": np.array([[0, 0, 1, 1, 0]], np.int32),
-    }
-    tanh_gelu = lambda x: tf.nn.gelu(x, approximate=True)  # noqa: E731
+    inputs = dict(zip(("input_word_ids", "input_mask", "input_type_ids"), writers.INPUTS, strict=True))
     if version == "functional":
-        garden = networks.BertEncoder(**common, intermediate_size=config.intermediate_size, activation=tanh_gelu)
+        garden = networks.BertEncoder(**common, intermediate_size=config.intermediate_size, activation=tf.nn.gelu)
         expected = garden(inputs)
-        tf.train.Checkpoint(model=garden).write(str(tmp_path / "bert_model.ckpt"))
+        tf.train.Checkpoint(model=garden).write(prefix)
     else:
-        garden = networks.BertEncoderV2(**common, inner_dim=config.intermediate_size, inner_activation=tanh_gelu)
-        expected = garden(inputs)
-        expected = [expected["sequence_output"], expected["pooled_output"]]
-        tf.train.Checkpoint(encoder=garden).write(str(tmp_path / "bert_model.ckpt"))
+        garden = networks.BertEncoderV2(**common, inner_dim=config.intermediate_size, inner_activation=tf.nn.gelu)
+        expected = [garden(inputs)[name] for name in ("sequence_output", "pooled_output")]
+        tf.train.Checkpoint(encoder=garden).write(prefix)
     encoder = BertEncoder(config)
-    source = checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    summary = checkpoints.restore(checkpoints.named_variables(encoder.weights), source, may_be_new="")
-    assert source.kind == "garden"
-    assert len(summary.matched) == len(encoder.weights)
-    output = encoder(*inputs.values())
+    checkpoints.restore(checkpoints.named_variables(encoder.weights), prefix, may_be_new="")
+    assert checkpoints.open_checkpoint(prefix).kind == "garden"
+    output = encoder(*writers.INPUTS)
     assert_close(output.sequence_output, expected[0], 1e-4)
     assert_close(output.pooled_output, expected[1], 1e-4)
 
 
-def test_foreign_tf2_checkpoint_is_refused(tmp_path):
-    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "ckpt"))
-    assert_refused("v is not a variable of BERT", checkpoints.open_checkpoint, str(tmp_path / "ckpt"))
-
-
-def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path, write):
+def test_missing_ambiguous_pickled_damaged_and_foreign_checkpoints_are_refused(tmp_path, write):
+    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "tf2"))
     write("pickled/pytorch_model.bin", "x")
     write("empty/README.md", "x")
     write("foreign/model.safetensors", safetensors.numpy.save({"oops.weight": np.zeros(2)}))
@@ -241,6 +225,7 @@ def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path,
         ("foreign", "oops.weight"),
         ("damaged", "damaged"),
         ("shards", "gone.safetensors"),
+        ("tf2", "v is not a variable of BERT"),
     ):
         with pytest.raises(InputError, match=f"^--input: .*{message}") as raised:
             checkpoints.open_checkpoint(str(tmp_path / path), "--input")

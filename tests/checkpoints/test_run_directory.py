@@ -1,7 +1,5 @@
-import functools
 import importlib.metadata
 import json
-import operator
 
 import pytest
 import tensorflow as tf
@@ -71,19 +69,13 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
 
 
 @pytest.mark.parametrize(
-    ("content", "keys", "message"),
-    [
-        ({"resume_settings": {}}, ("resume_settings", "max_seq_length"), "'max_seq_length' is missing"),
-        ({"resume_settings": {}}, ("flags",), "'flags' is missing"),
-        ({"format": 3, "resume_settings": {}}, (), "unknown format 3"),
-        ({"format": "2", "resume_settings": {}}, (), "at format"),
-    ],
+    ("content", "message"),
+    [({}, "'max_seq_length' is missing"), ({"format": 3}, "unknown format 3"), ({"format": "2"}, "at format")],
 )
-def test_an_incomplete_record_is_named(tmp_path, write, content, keys, message):
-    path = write("run/run.json", json.dumps(content))
-    with pytest.raises(InputError, match=message) as raised:
-        functools.reduce(operator.getitem, keys, run_directory.read(str(tmp_path / "run")))
-    assert path in str(raised.value)
+def test_an_incomplete_record_is_named(tmp_path, write, content, message):
+    path = write("run/run.json", json.dumps({"resume_settings": {}} | content))
+    with pytest.raises(InputError, match=f"{path}.*{message}"):
+        run_directory.read(str(tmp_path / "run"))["resume_settings"]["max_seq_length"]
 
 
 def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monkeypatch):
