@@ -204,23 +204,13 @@ def encode(get, ids, mask, segments, config=CONFIG):
     adder = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -10000.0
     for number in range(config.num_hidden_layers):
         layer = f"bert/encoder/layer_{number}"
-        query, key, value = (
-            tf.transpose(
-                tf.reshape(
-                    dense(x, f"{layer}/attention/self/{part}"),
-                    tf.stack(
-                        [
-                            batch,
-                            length,
-                            tf.constant(config.num_attention_heads, name=f"{layer}/attention/self/Reshape{n}/shape/2"),
-                            tf.constant(size, name=f"{layer}/attention/self/Reshape{n}/shape/3"),
-                        ]
-                    ),
-                ),
-                [0, 2, 1, 3],
-            )
-            for n, part in zip(("", "_1", "_2"), ("query", "key", "value"), strict=True)
-        )
+        split = []
+        for part, number in (("query", ""), ("key", "_1"), ("value", "_2")):
+            name = f"{layer}/attention/self/Reshape{number}/shape"
+            sizes = tf.constant(config.num_attention_heads, name=f"{name}/2"), tf.constant(size, name=f"{name}/3")
+            heads = tf.reshape(dense(x, f"{layer}/attention/self/{part}"), tf.stack([batch, length, *sizes]))
+            split.append(tf.transpose(heads, [0, 2, 1, 3]))
+        query, key, value = split
         weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / size**0.5 + adder)
         context = tf.reshape(tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3]), [batch, length, config.hidden_size])
         x = norm(dense(context, f"{layer}/attention/output/dense") + x, f"{layer}/attention/output")
