@@ -15,12 +15,14 @@ pytestmark = pytest.mark.plain
 
 
 @pytest.mark.parametrize(
-    ("adapted", "traces", "gradient_checkpointing"),
-    [((), 1, False), ((0, 1, 2), 1, False), ((1,), 2, False), ((1,), 2, True)],
+    ("layers", "adapted", "traces", "gradient_checkpointing"),
+    [(2, (), 1, False), (2, (0, 1), 1, False), (3, (1,), 2, True)],
 )
-def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, gradient_checkpointing, monkeypatch):
+def test_blocks_share_a_trace_if_their_variables_are_alike(
+    layers, adapted, traces, gradient_checkpointing, monkeypatch
+):
     keras.utils.set_random_seed(1)
-    config = without_dropout(tiny_config(num_hidden_layers=3))
+    config = without_dropout(tiny_config(num_hidden_layers=layers))
     encoder = BertEncoder(config, gradient_checkpointing=gradient_checkpointing)
     for i in adapted:
         encoder.encoder.blocks[i].attention.self_attention.query.enable_lora(2)
@@ -30,16 +32,13 @@ def test_blocks_share_a_trace_if_their_variables_are_alike(adapted, traces, grad
     def loss_and_gradients():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(encoder(ids, seed=tf.constant([1, 2])).sequence_output ** 3)
-        return loss, [
-            tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained) if gradient is not None
-        ]
+        gradients = tape.gradient(loss, trained)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
 
     calls = []
     original = TransformerBlock.call
     expected = loss_and_gradients()
-    monkeypatch.setattr(
-        TransformerBlock, "call", lambda self, *args, **kw: calls.append(self) or original(self, *args, **kw)
-    )
+    monkeypatch.setattr(TransformerBlock, "call", lambda *args, **kw: calls.append(1) or original(*args, **kw))
     found = tf.function(loss_and_gradients)()
     assert len(calls) == traces
     for value, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):

@@ -26,36 +26,23 @@ def two_rows(monkeypatch):
     monkeypatch.setattr(row_attention, "_SCORES", 2 * HEADS * LENGTH * LENGTH)
 
 
-def inputs():
-    rng = np.random.default_rng(0)
-    states = [tf.constant(rng.normal(size=[ROWS, HEADS, LENGTH, SIZE]), tf.float32) for _ in range(4)]
-    bias = np.where(rng.random([ROWS, 1, 1, LENGTH]) < 0.3, -1e4, 0.0).astype(np.float32)
-    return states[:3], tf.constant(bias), states[3]
-
-
-def with_gradients(function, states, upstream):
-    with tf.GradientTape() as tape:
-        tape.watch(states)
-        context = function(*states)
-    return [context, *tape.gradient(context, states, upstream)]
-
-
-@pytest.mark.parametrize("seed", [None, [3, 4]])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(("seed", "jit_compile"), [(None, False), ([3, 4], True)])
 def test_values_and_gradients_are_those_of_each_part(two_rows, seed, jit_compile):
-    states, bias, upstream = inputs()
+    rng = np.random.default_rng(0)
+    *states, upstream = (tf.constant(rng.normal(size=[ROWS, HEADS, LENGTH, SIZE]), tf.float32) for _ in range(4))
+    bias = tf.constant(np.where(rng.random([ROWS, 1, 1, LENGTH]) < 0.3, -1e4, 0.0), tf.float32)
     seed = seed and tf.constant(seed)
 
     def by_parts(*states):
-        parts = [slice(first, first + 2) for first in range(0, ROWS, 2)]
-        contexts = [
-            attend(*(x[part] for x in states), bias[part], fold_in(seed, number)) for number, part in enumerate(parts)
-        ]
-        return tf.concat(contexts, axis=0)
+        parts = zip(*(tf.split(x, ROWS // 2) for x in (*states, bias)), strict=True)
+        return tf.concat([attend(*part, fold_in(seed, number)) for number, part in enumerate(parts)], axis=0)
 
     @tf.function(jit_compile=jit_compile)
     def computed(function):
-        return with_gradients(function, states, upstream)
+        with tf.GradientTape() as tape:
+            tape.watch(states)
+            context = function(*states)
+        return [context, *tape.gradient(context, states, upstream)]
 
     found = computed(lambda *states: row_attention.attend_by_rows(attend, *states, bias, seed))
     for value, expected in zip(found, computed(by_parts), strict=True):
