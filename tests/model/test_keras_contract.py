@@ -266,15 +266,15 @@ def test_parts_that_are_frozen_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("causal", "call"),
     [
-        lambda e: e(IDS.tolist(), MASK.tolist()),
-        lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0}),
-        lambda e: e(input_ids=IDS, attention_mask=MASK),
+        (False, lambda e: e(IDS.tolist(), MASK.tolist())),
+        (True, lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0})),
+        (False, lambda e: e(input_ids=IDS, attention_mask=MASK)),
     ],
+    ids=["lists", "causal, dictionary", "keywords"],
 )
-@pytest.mark.parametrize("causal", [False, True])
-def test_padding_is_left_out_of_losses(call, causal):
+def test_padding_is_left_out_of_losses(causal, call):
     encoder = BertEncoder(CONFIG, causal=causal)
     output = call(encoder)
     assert_close(output.pooled_output, encoder(IDS, MASK).pooled_output, 0)
