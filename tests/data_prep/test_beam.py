@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from data_prep.corpus import files
-from tests.conftest import ROOT
+from tests.conftest import ROOT, assert_refused
 from tests.data_prep.corpora import make, preparation_config, write_corpus, write_vocab
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
@@ -35,8 +34,8 @@ def contents(paths):
     return [pathlib.Path(path).read_bytes() for path in paths], [json.load(open(f"{p}.meta.json")) for p in paths]
 
 
-@pytest.mark.parametrize("options", [{}, {"is_masked": False, "whole_word": True, "dupe_factor": 1}])
-def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
+def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch):
+    options = {"is_masked": False, "whole_word": True, "dupe_factor": 1}
     monkeypatch.setattr(files, "_SPLIT_BYTES", (700, 700))
     write_vocab(tmp_path)
     text = write_corpus(tmp_path / "text.txt")
@@ -107,5 +106,4 @@ def test_bad_lines_are_counted_as_in_the_local_mode(tmp_path, monkeypatch):
 def test_errors_are_those_of_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
-    with pytest.raises(InputError, match="a single document"):
-        run(preparation_config(tmp_path, tmp_path / "one.txt"))
+    assert_refused("a single document", run, preparation_config(tmp_path, tmp_path / "one.txt"))
