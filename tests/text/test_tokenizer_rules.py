@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.text import FullTokenizer, Tokenizer
@@ -11,6 +10,7 @@ from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
 from tests.conftest import assert_refused, tiny_config
+from tests.text.test_modes import assert_same
 
 WORDS = [f"w{number}" for number in range(60)]
 PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]
@@ -56,10 +56,8 @@ def test_casing_comes_from_the_name_and_then_from_the_vocabulary(vocab, words, n
 def test_a_guess_names_the_flag_that_overrides_it_and_a_name_does_not_give_way(vocab, capsys):
     path = vocab([*SPECIAL_TOKENS, "The"], "guessed/vocab.txt")
     find_rules(path)
-    assert "--do_lower_case=False" in capsys.readouterr().err
-    assert find_rules(path, do_lower_case=True) == dict.fromkeys(
-        ("do_lower_case", "strip_accents", "tokenize_chinese_chars"), True
-    )
+    assert "so --do_lower_case=False is used" in capsys.readouterr().err
+    assert all(find_rules(path, do_lower_case=True).values())
     named = vocab(name="uncased_L-12_H-768_A-12/vocab.txt")
     assert_refused("Set --do_lower_case=True", find_rules, named, do_lower_case=False)
 
@@ -156,11 +154,7 @@ def test_added_tokens_are_never_split(vocab, write):
     ]
     assert tokenizer.tokenize_with_offsets("É COVID19.") == (["[UNK]", "covid19", "."], [(0, 1), (2, 9), (9, 10)])
     texts = ["u[URL]s Covid19.cov-2 [unused1] abc", "ΑΣcovid19\u0301 ΑΣab", "[[URL]]covid19covid1", "abcbc é[URL]é", ""]
-    graph = GraphTokenizer.of(tokenizer)
-    found = graph.tokenize_with_offsets(tf.constant(texts))
-    assert graph.tokenize(tf.constant(texts)).to_list() == [tokenizer.encode(text) for text in texts]
-    for text, starts, ends in zip(texts, found.starts.to_list(), found.ends.to_list(), strict=True):
-        assert list(zip(starts, ends, strict=True)) == tokenizer.tokenize_with_offsets(text)[1], text
+    assert_same(tokenizer, GraphTokenizer.of(tokenizer), [text.encode() for text in texts])
 
 
 @pytest.mark.parametrize(
