@@ -13,6 +13,7 @@ from bert_tf.checkpoints import class_names, pretrained, saver
 from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.tasks.hf_names import CHOICE, SEQUENCE, SPAN, TOKENS
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, tiny_config
@@ -47,33 +48,28 @@ HEADS = {
         lambda: ClassifierModel(CONFIG, 3, classes=CLASSES),
         logits,
         {"task": "text", "problem": "classification", "labels": list(CLASSES)},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "several labels": (
         lambda: ClassifierModel(CONFIG, 3, "multi_label", classes=CLASSES),
         logits,
         {"task": "text", "problem": "multi_label", "labels": list(CLASSES)},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "regression": (
         lambda: ClassifierModel(CONFIG, 1, "regression"),
         logits,
         {"task": "sts-b", "labels": None},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "tagger": (
         lambda: TokenModel(CONFIG, 5, classes=class_names.tag_classes(TYPES)),
         logits,
         {"task": "ner", "labels": list(TYPES)},
-        "BertForTokenClassification",
+        TOKENS,
     ),
-    "chooser": (
-        lambda: ClassifierModel(CONFIG, 1, choices=2),
-        logits,
-        {"task": "swag", "labels": ["0", "1"]},
-        "BertForMultipleChoice",
-    ),
-    "answerer": (lambda: SpanModel(CONFIG), span_logits, {"task": "squad"}, "BertForQuestionAnswering"),
+    "chooser": (lambda: ClassifierModel(CONFIG, 1, choices=2), logits, {"task": "swag", "labels": ["0", "1"]}, CHOICE),
+    "answerer": (lambda: SpanModel(CONFIG), span_logits, {"task": "squad"}, SPAN),
     "pre-training": (lambda: PretrainingModel(CONFIG), masked_lm_logits, {}, "BertForPreTraining"),
     "masked LM": (lambda: PretrainingModel(CONFIG, "mlm"), masked_lm_logits, {}, "BertForMaskedLM"),
 }
