@@ -72,16 +72,6 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path, capsys, kind, suffix)
     assert latest_checkpoint(str(tmp_path)) is None
 
 
-def test_files_are_read_once_and_again_after_a_change(tmp_path):
-    save(tmp_path, 1)
-    before = saver._damage.cache_info().misses
-    for read, suffix in enumerate(["", *saver._SUFFIXES], 1):
-        os.utime(f"{tmp_path}/model.ckpt-1{suffix}" if suffix else tmp_path)
-        for _ in range(2):
-            assert latest_checkpoint(str(tmp_path))
-            assert saver._damage.cache_info().misses == before + read
-
-
 def test_a_damaged_checkpoint_is_overwritten_and_others_behind_it_go(tmp_path):
     save(tmp_path, 10, 20, 30)
     for step in (20, 30):

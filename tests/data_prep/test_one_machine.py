@@ -11,10 +11,8 @@ from unittest import mock
 
 import pytest
 
-from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining import record_shards
 from bert_tf.runtime import files, locks
-from bert_tf.text.example_format import Metadata
-from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep import one_machine
 from data_prep.corpus import files as corpus_files, tokens
 from data_prep.examples import instances
@@ -88,17 +86,6 @@ def test_a_store_larger_than_the_memory_and_windows_without_examples_give_the_sa
         paths, _ = make(tmp_path, text, output="small", num_shards=3, dupe_factor=1, work_dir=f"work-{len(announced)}")
         assert contents(paths) == expected
     assert len(announced) > 300 and all(count > 0 for _, _, count, _ in announced)
-
-
-def test_shards_are_read_by_training(text, tmp_path):
-    paths, counts = make(tmp_path, text, num_shards=2)
-    assert Metadata.read(paths[0]).vocab_sha256 == vocabulary_hash(str(tmp_path / "vocab.txt"))
-    shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES))
-    assert [shard.path for shard in shards] == list(paths)
-    assert sum(shard.records for shard in shards) == counts["records"]
-    assert sum(shard.metadata.counts["predictions"] for shard in shards) == counts["predictions"]
-    batch = next(iter(input_pipeline.training_batches(shards, shards[0].metadata.record_features(), 5, 1, 0)))
-    assert batch["masked_lm_weights"].shape == (5, 4)
 
 
 def test_random_segments_come_from_other_documents(tmp_path):
@@ -291,11 +278,3 @@ def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
 def test_too_little_memory_is_named(text, tmp_path):
     config = preparation_config(tmp_path, text)
     assert_refused("--memory_budget_mb is 400", one_machine.prepare, config, str(tmp_path / "work"), 4, 400)
-
-
-def test_shards_are_those_of_the_ranges():
-    for num_shards in (1, 3, 7):
-        ranges = one_machine.key_ranges(5 * num_shards)
-        assert ranges[0][0] == 0 and ranges[-1][1] == 1 << 64
-        for number, (first_key, end_key) in enumerate(ranges):
-            assert {one_machine.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}

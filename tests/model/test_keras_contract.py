@@ -13,7 +13,7 @@ from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.base_layers import Dense, LayerNorm
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
 from bert_tf.model.layers import Embeddings, TransformerBlock
-from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.conftest import assert_close, assert_refused, restored, tiny_config
 
 pytestmark = pytest.mark.plain
 
@@ -198,13 +198,14 @@ def test_a_model_learns_is_evaluated_and_predicts_on_one_device_and_on_two(subcl
 
 
 def test_lora_trains_small_matrices_only_and_is_saved_merged(tmp_path):
-    model = sequential()
+    model, matrices = sequential(), 2 * 2 * SHALLOW.num_hidden_layers
     model(IDS)
     encoder, head = model.layers
+    names = {variable.path for variable in encoder.weights}
     encoder.enable_lora(2)
     head.trainable = False
     assert {v.name for v in model.trainable_variables} == {"lora_kernel_a", "lora_kernel_b"}
-    assert len(model.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
+    assert len(model.trainable_variables) == matrices
     frozen = [(v, v.numpy()) for v in model.non_trainable_variables if v.dtype == "float32"]
     before = model(IDS)
     model.compile(keras.optimizers.Adam(0.1), LOSS, run_eagerly=True)
@@ -217,33 +218,21 @@ def test_lora_trains_small_matrices_only_and_is_saved_merged(tmp_path):
     loaded = keras.models.load_model(path, compile=False)
     assert len(loaded.weights) == len(frozen)
     assert_close(loaded(IDS), model(IDS), 1e-5)
-    predicted = model.predict(IDS, verbose=0)
-    encoder.merge_lora()
-    assert_close(model.predict(IDS, verbose=0), predicted, 1e-5)
 
-
-def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
-    encoder = BertEncoder(SHALLOW)
-    names = {variable.path for variable in encoder.weights}
-    encoder.enable_lora(2)
-    for matrix in encoder.trainable_variables:
-        matrix.assign(RNG.normal(size=matrix.shape))
-    before = encoder(IDS).sequence_output
+    predicted, states = model.predict(IDS, verbose=0), encoder(IDS).sequence_output
     encoder.merge_lora()
     encoder.merge_lora()  # the second time there is nothing to add
+    assert_close(model.predict(IDS, verbose=0), predicted, 1e-5)
     assert {variable.path for variable in encoder.weights} == names
-    assert_close(encoder(IDS).sequence_output, before, 1e-5)
-    path = tmp_path / "model.ckpt"
-    checkpoints.write_checkpoint(path, checkpoints.named_variables(encoder.weights))
-    loaded = BertEncoder(SHALLOW)
-    checkpoints.restore(checkpoints.named_variables(loaded.weights), path)
-    assert_close(loaded(IDS).sequence_output, before, 1e-5)
+    checkpoints.write_checkpoint(tmp_path / "model.ckpt", checkpoints.named_variables(encoder.weights))
+    restored_encoder = restored(BertEncoder(SHALLOW), tmp_path / "model.ckpt")
+    assert_close(restored_encoder(IDS).sequence_output, states, 1e-5)
     assert not encoder.trainable_variables
     encoder.trainable = True
     assert len(encoder.trainable_variables) == len(names)
     encoder.trainable = False
     encoder.enable_lora(1)
-    assert len(encoder.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
+    assert len(encoder.trainable_variables) == matrices
 
 
 @pytest.mark.parametrize("rank", [0, 2.5])

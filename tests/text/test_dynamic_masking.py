@@ -1,7 +1,5 @@
 """Tests data that the input pipeline masks during reading."""
 
-import json
-
 import msgspec
 import numpy as np
 import pytest
@@ -54,9 +52,13 @@ def write_unmasked(path, batch, rows, **settings):
         for row in rows:
             writer.write(serialize(features, {name: np.atleast_1d(value[row]) for name, value in batch.items()}))
     policy = {"masking_policy": {"whole_word": True} | settings}
-    Metadata(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(
-        Metadata.path_of(str(path))
-    )
+    metadata = Metadata(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features))
+    metadata.write(Metadata.path_of(str(path)))
+
+
+def change_metadata(path, **changes):
+    metadata = msgspec.structs.replace(Metadata.read(str(path)), **changes)
+    metadata.write(Metadata.path_of(str(path)))
 
 
 def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
@@ -109,9 +111,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", *list(VOCAB)[1:]]) + "\n")
     config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
-    metadata = Metadata.read(str(tmp_path / "a.tfrecord"))
-    digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    msgspec.structs.replace(metadata, vocab_sha256=digest).write(Metadata.path_of(str(tmp_path / "a.tfrecord")))
+    change_metadata(tmp_path / "a.tfrecord", vocab_sha256=vocabulary_hash(str(tmp_path / "vocab.txt")))
     finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
     for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
@@ -122,9 +122,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
 
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
-    path = tmp_path / "a.tfrecord.meta.json"
-    metadata = json.loads(path.read_text())
-    path.write_text(json.dumps(metadata | {"settings": metadata["settings"] | {"objective": "ltr"}}))
+    change_metadata(tmp_path / "a.tfrecord", settings={"masking_policy": {"whole_word": True}, "objective": "ltr"})
     config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
     data = PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)
     settings = PretrainingConfig(data=data, training=TrainingConfig(str(tmp_path / "out"), train_batch_size=2))
