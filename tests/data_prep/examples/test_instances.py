@@ -1,6 +1,7 @@
 import itertools
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -39,9 +40,7 @@ def corpus(tmp_path_factory):
 
 
 def plan(store, **changes):
-    rules = SegmentRules(
-        **{"max_seq_length": LENGTH, "short_seq_prob": SHORT, "dupe_factor": 2, "random_seed": 1} | changes
-    )
+    rules = msgspec.structs.replace(SegmentRules(LENGTH, SHORT, 2, 1), **changes)
     plans = [p for part in range(len(store.parts)) for p in plan_examples(store, part, rules)]
     return np.concatenate([p.keys for p in plans]), np.concatenate([p.examples for p in plans])
 
