@@ -192,7 +192,6 @@ def test_accents_can_be_removed_from_cased_text(vocab):
         ({"cls_token": "<s>"}, "cls_token '<s>'"),
         ({"strip_accents": "no"}, "strip_accents: .*bool"),
         ({"do_lower_case": False}, "--do_lower_case is True, but .* has False"),
-        ([], "object"),
     ],
 )
 def test_other_tokenizers_are_refused_by_name(vocab, settings, message):
