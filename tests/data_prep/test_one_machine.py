@@ -278,3 +278,11 @@ def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
 def test_too_little_memory_is_named(text, tmp_path):
     config = preparation_config(tmp_path, text)
     assert_refused("--memory_budget_mb is 400", one_machine.prepare, config, str(tmp_path / "work"), 4, 400)
+
+
+def test_shards_are_those_of_the_ranges():
+    for num_shards in (1, 3, 7):
+        ranges = one_machine.key_ranges(5 * num_shards)
+        assert ranges[0][0] == 0 and ranges[-1][1] == 1 << 64
+        for number, (first_key, end_key) in enumerate(ranges):
+            assert {one_machine.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}
