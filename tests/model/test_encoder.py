@@ -13,7 +13,7 @@ from bert_tf.model import row_attention
 from bert_tf.model.dropout import dropout, fold_in
 from bert_tf.model.layers import TransformerBlock
 from bert_tf.model.normalization import softmax
-from tests.conftest import assert_close, tiny_config, without_dropout
+from tests.conftest import assert_close, tiny_config, with_gradients, without_dropout
 
 pytestmark = pytest.mark.plain
 IDS = np.arange(1, 11).reshape(1, 10)
@@ -123,10 +123,7 @@ def test_values_and_gradients_are_those_of_each_part(two_rows, seed, jit_compile
 
     @tf.function(jit_compile=jit_compile)
     def computed(function):
-        with tf.GradientTape() as tape:
-            tape.watch(states)
-            context = function(*states)
-        return [context, *tape.gradient(context, states, upstream)]
+        return with_gradients(function, states, upstream)
 
     found = computed(lambda *states: row_attention.attend_by_rows(attend, *states, bias, seed))
     for value, expected in zip(found, computed(by_parts), strict=True):

@@ -8,7 +8,7 @@ from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import activations, cpu_kernels
 from bert_tf.model.normalization import layer_norm, softmax
-from tests.conftest import assert_close, is_compiled
+from tests.conftest import assert_close, is_compiled, with_gradients
 
 ROWS, WIDTH = 31, 17
 EPSILON = 1e-12
@@ -70,21 +70,15 @@ def test_both_forms_round_once(name, dtype):
     form, definition, make, others = FORMS[name]
     x, upstream = make(dtype, 1), normal(dtype, 2)
 
-    def with_gradients(function):
-        def called(upstream, *inputs):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                y = function(*inputs)
-            return y, *tape.gradient(y, inputs, upstream)
+    def differentiated(function):
+        return lambda upstream, *inputs: with_gradients(function, inputs, upstream)
 
-        return called
-
-    compiled = tf.function(with_gradients(form))
+    compiled = tf.function(differentiated(form))
     signature = [tf.TensorSpec([None, WIDTH], dtype)] * 2 + [tf.TensorSpec([WIDTH], tf.float32)] * len(others)
-    plain = tf.function(with_gradients(form), input_signature=signature)
+    plain = tf.function(differentiated(form), input_signature=signature)
     assert is_compiled(compiled, upstream, x, *others) == (name != "softmax" or dtype != "float32")
     assert not is_compiled(plain)
-    exact = with_gradients(definition)(*(tf.cast(part, tf.float64) for part in (upstream, x, *others)))
+    exact = differentiated(definition)(*(tf.cast(part, tf.float64) for part in (upstream, x, *others)))
     for found in (compiled(upstream, x, *others), plain(upstream, x, *others)):
         assert [part.dtype for part in found] == [x.dtype, x.dtype, *(other.dtype for other in others)]
         np.testing.assert_allclose(tf.cast(found[0], tf.float64), exact[0], rtol=1.01 * ROUNDING[dtype], atol=1e-5)
