@@ -35,6 +35,8 @@ def test_the_newest_are_kept(tmp_path):
     assert set(names_in(tmp_path)) == {"checkpoint", *kept}
     for read in (latest_checkpoint, tf.train.latest_checkpoint):
         assert read(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
+    reads = saver._damage.cache_info().misses
+    assert latest_checkpoint(str(tmp_path)) and saver._damage.cache_info().misses == reads  # unchanged files
     assert latest_checkpoint(str(tmp_path / "nowhere")) is None
 
 
