@@ -44,11 +44,8 @@ def damage(path, kind):
     """Changes or removes a file."""
     data = path.read_bytes()
     middle = len(data) // 2
-    changed = {
-        "flipped": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
-        "cut": data[:-1],
-        "empty": b"",
-    }
+    flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    changed = {"flipped": flipped, "cut": data[:-1], "empty": b""}
     path.write_bytes(changed[kind]) if kind in changed else path.unlink()
 
 
