@@ -85,9 +85,8 @@ def test_a_metadata_file_that_fits_is_read(write):
 
 
 def test_weights_that_are_not_finite_are_named(tmp_path):
-    saver.write_checkpoint(str(tmp_path / "x"), {"w": np.array([1.0, np.nan, np.inf], np.float32)})
+    path = str(tmp_path / "x")
+    saver.write_checkpoint(path, {"w": np.array([1.0, np.nan, np.inf], np.float32)})
     variable = tf.Variable(tf.zeros(3))
-    assert_refused(
-        f"{tmp_path}/x: w: 2 values are not finite", checkpoints.restore, {"w": variable}, str(tmp_path / "x")
-    )
+    assert_refused(f"{path}: w: 2 values are not finite", checkpoints.restore, {"w": variable}, path)
     assert variable.numpy().tolist() == [0, 0, 0]

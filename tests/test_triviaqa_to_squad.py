@@ -76,9 +76,8 @@ def test_only_the_beginning_counts(triviaqa):
 
 
 def test_paragraphs_end_with_their_last_token():
-    assert read_paragraph("It isn't  so.", 4) == Paragraph(
-        "It isn't", ["it", "isn", "'", "t"], [(0, 2), (3, 6), (6, 7), (7, 8)]
-    )
+    spans = [(0, 2), (3, 6), (6, 7), (7, 8)]
+    assert read_paragraph("It isn't  so.", 4) == Paragraph("It isn't", ["it", "isn", "'", "t"], spans)
     assert read_paragraph("It isn't  so.", 3).context == "It isn'"
     assert read_paragraph("Café\u0301 x ", 9).tokens == ["cafe", "x"]
     assert read_paragraph("", 9) == Paragraph("", [], [])

@@ -142,10 +142,8 @@ ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab
 
 def test_added_tokens_are_never_split(vocab, write):
     path, ids = vocab(), {token: number for number, token in enumerate(UNCASED)}
-    decoder = {
-        str(ids.setdefault(token, len(ids))): {"content": token, "normalized": normalized}
-        for token, normalized in ADDED.items()
-    }
+    added = {str(ids.setdefault(token, len(ids))): token for token in ADDED}
+    decoder = {number: {"content": token, "normalized": ADDED[token]} for number, token in added.items()}
     write("tokenizer_config.json", json.dumps({"do_lower_case": True, "added_tokens_decoder": decoder}))
     tokenizer = Tokenizer.checked(path)
     assert tokenizer.tokenize("u[URL]s Covid19.cov-2 [unused1] [url] abc") == [

@@ -183,10 +183,8 @@ def test_the_masked_lm_head_of_keras_hub_has_its_own_activation_and_epsilon(tmp_
     writers.write_preset(tmp_path / "m", weights, TANH, "BertMaskedLM")
     head = bert_tf.load_model(tmp_path / "m").masked_lm("load()")
     states = np.random.default_rng(0).normal(size=(1, 1, 12)).astype(np.float32) * 0.02
-    kernel, bias, gamma, beta = (
-        weights[f"cls/predictions/transform/{name}"]
-        for name in ("dense/kernel", "dense/bias", "LayerNorm/gamma", "LayerNorm/beta")
-    )
+    names = ("dense/kernel", "dense/bias", "LayerNorm/gamma", "LayerNorm/beta")
+    kernel, bias, gamma, beta = (weights[f"cls/predictions/transform/{name}"] for name in names)
     x = np.array(tf.nn.gelu(states[0, 0] @ kernel + bias, approximate=False))
     x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * gamma + beta
     table = weights["bert/embeddings/word_embeddings"]
