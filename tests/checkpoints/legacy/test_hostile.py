@@ -208,16 +208,6 @@ def test_unknown_names_that_look_like_paths(tmp_path):
     assert_refused("x/kernel is not a variable of BERT", keras_names.translated, table, None, "here")
 
 
-def test_other_sizes_and_missing_variables_are_named(tmp_path):
-    weights = writers.arrays()
-    writers.write_files(tmp_path, CONFIG.replace(num_hidden_layers=3))
-    writers.write_h5(tmp_path / "tf_model.h5", weights)
-    assert_refused(r"bert/encoder/layer_2/\S+ is in the model, but not in the checkpoint", bert_tf.load_model, tmp_path)
-    writers.write_files(tmp_path, CONFIG.replace(hidden_size=24))
-    message = r"word_embeddings has shape \[10, 12\] in the checkpoint, but \[10, 24\]"
-    assert_refused(message, bert_tf.load_model, tmp_path)
-
-
 # --- SavedModels and presets ------------------------------------------------------------------------------------------
 
 
