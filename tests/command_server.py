@@ -185,9 +185,10 @@ def _run_program(program: str, *arguments: str) -> None:
     name = pathlib.Path(program).name
     if name in CONSOLE_SCRIPTS:
         arguments = ("-m", CONSOLE_SCRIPTS[name], *arguments)
-    if arguments[0] == "-c":
-        sys.argv = ["-c", *arguments[2:]]
-        exec(arguments[1], {"__name__": "__main__"})
+    if arguments[0] in ("-", "-c"):
+        script, *rest = arguments[1:] if arguments[0] == "-c" else (sys.stdin.read(), *arguments[1:])
+        sys.argv = [arguments[0], *rest]
+        exec(script, {"__name__": "__main__"})
         return
     is_module = arguments[0] == "-m"
     target, *rest = arguments[1:] if is_module else arguments

@@ -250,6 +250,16 @@ def tensors_of(checkpoint):
     return {name: source.read(name) for name in source.shapes}
 
 
+def with_gradients(function, inputs, upstream=None):
+    """Returns the value of a function and its gradients with respect to the inputs."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = function(*inputs)
+    return value, *tape.gradient(value, inputs, upstream)
+
+
 def loss_and_gradients(model, batch, seed=(1, 2)):
     """Returns the loss of a batch, the sums for the metrics, and the gradients of the trained variables."""
     import tensorflow as tf

@@ -21,9 +21,8 @@ def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
     encoder = features.FrozenEncoder(config, checkpoint, settings["layers"], "--layers", strategy)
     tokenizer = FullTokenizer(str(golden_path(settings["vocab"])), settings["do_lower_case"])
     examples = features.read_examples(str(golden_path("extract_features/input.txt")))
-    lines = features.extract(
-        encoder, tokenizer, examples, max_seq_length=settings["max_seq_length"], batch_size=batch_size
-    )
+    sizes = {"max_seq_length": settings["max_seq_length"], "batch_size": batch_size}
+    lines = features.extract(encoder, tokenizer, examples, **sizes)
     path = tmp_path / "output.jsonl"
     features.write_features(str(path), lines, len(examples))
     ours = [json.loads(line) for line in path.read_text().splitlines()]

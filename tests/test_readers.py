@@ -9,7 +9,6 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf import features
-from bert_tf.runtime.errors import InputError
 from bert_tf.serving import line_predictions
 from bert_tf.serving.answering import Input, Predictor
 from bert_tf.tasks.data_config import DataConfig
@@ -24,10 +23,8 @@ from tests.conftest import assert_refused
 
 
 def text(path):
-    return [
-        example.text_a
-        for example in build_task(DataConfig("text", train_file=path), "", do_train=True).examples("train")
-    ]
+    task = build_task(DataConfig("text", train_file=path), "", do_train=True)
+    return [example.text_a for example in task.examples("train")]
 
 
 def glue(path):
@@ -73,17 +70,13 @@ def predict(path):
 
 
 def jsonl(**columns):
-    return "".join(
-        json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in zip(*columns.values(), strict=True)
-    )
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 ONE, TWO = "one fine day", 'a "poor" day'
-SQUAD = {
-    "data": [
-        {"paragraphs": [{"context": "x", "qas": [{"id": str(i), "question": t}]}]} for i, t in enumerate((ONE, TWO))
-    ]
-}
+QUESTIONS = [{"id": str(number), "question": text} for number, text in enumerate((ONE, TWO))]
+SQUAD = {"data": [{"paragraphs": [{"context": "x", "qas": QUESTIONS}]}]}
 # Reader -> the function, the name of the file, and the content.
 READERS = {
     "tsv": (text, "train.tsv", f"text\tlabel\n{ONE}\tx\n{TWO}\ty\n"),
@@ -101,101 +94,91 @@ READERS = {
 }
 JSON = ("jsonl", "choice jsonl", "squad", "corpus jsonl", "predict")
 BLANK, SAME = "the line is blank", [ONE, TWO]
-# Fault -> the changed file, and the result: the same texts, these texts, or an error with these words. A reader with
-# another result has its own entry.
-FAULTS = {
-    "byte-order mark": (lambda data: b"\xef\xbb\xbf" + data, {"all": SAME}),
-    "UTF-16": (
-        lambda data: data.decode().encode("utf-16"),
-        {"all": SAME, "corpus": "UTF-16", "corpus jsonl": "UTF-16", "predict": None},
-    ),
-    "CRLF": (lambda data: data.replace(b"\n", b"\r\n"), {"all": SAME}),
-    "CR": (lambda data: data.replace(b"\n", b"\r"), {"all": SAME, "predict": ["Extra data"]}),
-    "no final newline": (lambda data: data.removesuffix(b"\n"), {"all": SAME}),
-    "blank first line": (lambda data: b"\n" + data, {"all": SAME, "predict": [BLANK, *SAME]}),
-    "blank last line": (lambda data: data + b"\n", {"all": SAME, "predict": [*SAME, BLANK]}),
-    "blank middle lines": (
-        lambda data: data.replace(b"\n", b"\n\n"),
-        {"all": SAME, "tags": [*ONE.split(), *TWO.split()], "predict": [ONE, BLANK, TWO, BLANK]},
-    ),
-    "tab in a text": (
-        lambda data: data.replace(b"one fine", b"one\tfine"),
-        {
-            "all": ["one\tfine day", TWO],
-            "tsv": "line 2: the row has 3 columns",
-            "glue": "line 2: the label 'fine day' is unknown",
-            "choice tsv": "line 2: the row has 5 columns",
-            "tags": SAME,
-            **dict.fromkeys(("jsonl", "choice jsonl", "squad"), "not valid JSON"),
-            "predict": ["not valid JSON", TWO],
-        },
-    ),
-    "duplicate columns": (
-        lambda data: re.sub(
-            rb"([\t,])label\n", rb"\1label\1label\n", re.sub(rb'"(text|prompt|question)"', rb'"\1": "", \g<0>', data)
-        ),
-        {
-            "all": "line 1: several columns have the name 'label'",
-            **dict.fromkeys(JSON, "occurs twice in an object"),
-            **dict.fromkeys(("tags", "lines", "corpus", "corpus jsonl"), SAME),
-            "predict": ["occurs twice", "occurs twice"],
-        },
-    ),
-    "NaN": (
-        lambda data: data.replace(b'"one fine day"', b"NaN"),
-        {"all": SAME, **dict.fromkeys(JSON, "NaN"), "corpus jsonl": [TWO], "predict": ["NaN", TWO]},
-    ),
-    "number": (
-        lambda data: data.replace(b'"one fine day"', b"5"),
-        {
-            "all": SAME,
-            "jsonl": ["5", TWO],
-            "choice jsonl": ["5", TWO],
-            "squad": "got `int`",
-            "corpus jsonl": [TWO],
-            "predict": ["must be text, not 5", TWO],
-        },
-    ),
-    "list": (
-        lambda data: data.replace(b'"one fine day"', b'["one", "two"]'),
-        {
-            "all": SAME,
-            "jsonl": r"line 1: the text \('text'\) is a list",
-            "choice jsonl": "line 1: the prompt is not a text",
-            "squad": "got `array`",
-            "corpus jsonl": [TWO],
-            "predict": ["must be text, not", TWO],
-        },
-    ),
-    "empty": (lambda data: b"", {"all": "empty", "predict": []}),
-    "compressed": (gzip.compress, {"all": SAME, "predict": None}),
-    "truncated gzip": (
-        lambda data: gzip.compress(data)[:-9],
-        {"all": "can't be (unpacked|decompressed)", "predict": None},
-    ),
-    "zip": (lambda data: b"PK\x03\x04" + data, {"all": "zip", "predict": ["not valid JSON", TWO]}),
-    "not UTF-8": (
-        lambda data: data.replace(b"fine", b"f\xffne"),
-        {"all": "0xff", "corpus": [TWO], "corpus jsonl": [TWO], "predict": ["0xff", TWO]},
-    ),
-    "NUL": (
-        lambda data: data.replace(b"fine", b"fi\0ne"),
-        {
-            "all": ["one fi\0ne day", TWO],
-            **dict.fromkeys(JSON, "not valid JSON"),
-            **dict.fromkeys(("corpus", "corpus jsonl"), SAME),
-            "predict": ["not valid JSON", TWO],
-        },
-    ),
-    "half of a surrogate pair": (
-        lambda data: data.replace(b"fine", b"fi\\ud83dne"),
-        {
-            "all": ["one fi\\ud83dne day", TWO],  # not JSON, so no escape
-            **dict.fromkeys(JSON, "surrogate"),
-            "corpus jsonl": SAME,
-            "predict": ["one fi\ud83dne day", TWO],
-        },
-    ),
+
+
+def with_two_labels(data):
+    """Repeats the columns of texts and labels."""
+    data = re.sub(rb'"(text|prompt|question)"', rb'"\1": "", \g<0>', data)
+    return re.sub(rb"([\t,])label\n", rb"\1label\1label\n", data)
+
+
+# Fault -> the change of a file.
+CHANGES = {
+    "byte-order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "UTF-16": lambda data: data.decode().encode("utf-16"),
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "CR": lambda data: data.replace(b"\n", b"\r"),
+    "no final newline": lambda data: data.removesuffix(b"\n"),
+    "blank first line": lambda data: b"\n" + data,
+    "blank last line": lambda data: data + b"\n",
+    "blank middle lines": lambda data: data.replace(b"\n", b"\n\n"),
+    "tab in a text": lambda data: data.replace(b"one fine", b"one\tfine"),
+    "duplicate columns": with_two_labels,
+    "NaN": lambda data: data.replace(b'"one fine day"', b"NaN"),
+    "number": lambda data: data.replace(b'"one fine day"', b"5"),
+    "list": lambda data: data.replace(b'"one fine day"', b'["one", "two"]'),
+    "empty": lambda data: b"",
+    "compressed": gzip.compress,
+    "truncated gzip": lambda data: gzip.compress(data)[:-9],
+    "zip": lambda data: b"PK\x03\x04" + data,
+    "not UTF-8": lambda data: data.replace(b"fine", b"f\xffne"),
+    "NUL": lambda data: data.replace(b"fine", b"fi\0ne"),
+    "half of a surrogate pair": lambda data: data.replace(b"fine", b"fi\\ud83dne"),
+}
+# Fault -> results other than the same texts: texts, or an error with these words. "all" is for the readers not listed.
+RESULTS = {
+    "UTF-16": {"corpus": "UTF-16", "corpus jsonl": "UTF-16", "predict": None},
+    "CR": {"predict": ["Extra data"]},
+    "blank first line": {"predict": [BLANK, *SAME]},
+    "blank last line": {"predict": [*SAME, BLANK]},
+    "blank middle lines": {"tags": [*ONE.split(), *TWO.split()], "predict": [ONE, BLANK, TWO, BLANK]},
+    "tab in a text": {
+        "all": ["one\tfine day", TWO],
+        "tsv": "line 2: the row has 3 columns",
+        "glue": "line 2: the label 'fine day' is unknown",
+        "choice tsv": "line 2: the row has 5 columns",
+        "tags": SAME,
+        **dict.fromkeys(("jsonl", "choice jsonl", "squad"), "not valid JSON"),
+        "predict": ["not valid JSON", TWO],
+    },
+    "duplicate columns": {
+        "all": "line 1: several columns have the name 'label'",
+        **dict.fromkeys(JSON, "occurs twice in an object"),
+        **dict.fromkeys(("tags", "lines", "corpus", "corpus jsonl"), SAME),
+        "predict": ["occurs twice", "occurs twice"],
+    },
+    "NaN": {**dict.fromkeys(JSON, "NaN"), "corpus jsonl": [TWO], "predict": ["NaN", TWO]},
+    "number": {
+        "jsonl": ["5", TWO],
+        "choice jsonl": ["5", TWO],
+        "squad": "got `int`",
+        "corpus jsonl": [TWO],
+        "predict": ["must be text, not 5", TWO],
+    },
+    "list": {
+        "jsonl": r"line 1: the text \('text'\) is a list",
+        "choice jsonl": "line 1: the prompt is not a text",
+        "squad": "got `array`",
+        "corpus jsonl": [TWO],
+        "predict": ["must be text, not", TWO],
+    },
+    "empty": {"all": "empty", "predict": []},
+    "compressed": {"predict": None},
+    "truncated gzip": {"all": "can't be (unpacked|decompressed)", "predict": None},
+    "zip": {"all": "zip", "predict": ["not valid JSON", TWO]},
+    "not UTF-8": {"all": "0xff", "corpus": [TWO], "corpus jsonl": [TWO], "predict": ["0xff", TWO]},
+    "NUL": {
+        "all": ["one fi\0ne day", TWO],
+        **dict.fromkeys(JSON, "not valid JSON"),
+        **dict.fromkeys(("corpus", "corpus jsonl"), SAME),
+        "predict": ["not valid JSON", TWO],
+    },
+    "half of a surrogate pair": {
+        "all": ["one fi\\ud83dne day", TWO],  # not JSON, so no escape
+        **dict.fromkeys(JSON, "surrogate"),
+        "corpus jsonl": SAME,
+        "predict": ["one fi\ud83dne day", TWO],
+    },
 }
 
 
@@ -232,13 +215,14 @@ LINES = (
 def test_lines_are_not_read_from_other_formats(tmp_path, reader, fault):
     content, message = OTHER_FORMATS[fault]
     (tmp_path / "file.txt").write_bytes(content)
-    path, codah = str(tmp_path / "file.txt"), ChoiceReader("codah", {"train": str(tmp_path / "file.txt")})
+    path = str(tmp_path / "file.txt")
+    codah = ChoiceReader("codah", {"train": path})
     if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # which data preparation reads
         assert len(list(filter(None, corpus(path)))) == 2
         return
     message = "the column 'sentence' is missing" if (reader, fault) == ("glue", "TSV") else message
-    with pytest.raises(InputError, match=message):
-        {"lines": lines, "corpus": corpus, "glue": glue, "codah": lambda _: codah.examples("train")}[reader](path)
+    readers = {"lines": lines, "corpus": corpus, "glue": glue, "codah": lambda _: codah.examples("train")}
+    assert_refused(message, readers[reader], path)
 
 
 @pytest.mark.parametrize("content", LINES)
@@ -248,13 +232,13 @@ def test_texts_with_commas_and_brackets_are_lines(write, content):
     assert corpus(path)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", CHANGES)
 @pytest.mark.parametrize("reader", READERS)
 def test_faults_of_files(write, reader, fault):
     read, name, content = READERS[reader]
-    change, expected = FAULTS[fault]
-    expected = expected.get(reader, expected["all"])
-    path = write(name, change(content.encode()))
+    results = {"all": SAME} | RESULTS.get(fault, {})
+    expected = results.get(reader, results["all"])
+    path = write(name, CHANGES[fault](content.encode()))
     if expected is None:  # each line is an error
         assert not set(SAME) & set(read(path))
     elif isinstance(expected, str):

@@ -17,9 +17,8 @@ def test_the_files_hold_documents_with_the_types_of_conll(tmp_path):
         return types.SimpleNamespace(sents=words)
 
     ada = [("Ada", "B", "PERSON"), ("King", "I", "PERSON"), ("in", "O", ""), ("1843", "B", "DATE")]
-    lines = list(
-        tagged_articles.conll_lines([[paragraph(ada, [("Ha", "O", "")])], [paragraph([("Rome", "B", "GPE")])]])
-    )
+    articles = [[paragraph(ada, [("Ha", "O", "")])], [paragraph([("Rome", "B", "GPE")])]]
+    lines = list(tagged_articles.conll_lines(articles))
     path = tmp_path / "train.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     sentences = list(conll.read_sentences(str(path), has_tags=True))

@@ -1,12 +1,13 @@
 import json
+import re
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from examples import triviaqa_to_squad
 from examples.triviaqa_to_squad import Paragraph, find_answer, read_paragraph
 from tests import programs
+from tests.conftest import assert_refused
 
 ENGLAND = "England is a country.\n\nIt isn't an island: Saint\xa0Helena (“St. Helena”) is one, in the South Atlantic."
 PARIS = "\ufeffParis, the capital of FRANCE, lies on the Seine.  Its mayor is Anne Hidalgo."
@@ -48,12 +49,8 @@ def triviaqa(write, tmp_path):
 def questions_in(path):
     with open(path, encoding="utf-8") as reader:
         articles = json.load(reader)["data"]
-    return {
-        qa["id"]: (paragraph["context"], qa["answers"])
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for qa in paragraph["qas"]
-    }
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    return {qa["id"]: (p["context"], qa["answers"]) for p in paragraphs for qa in p["qas"]}
 
 
 def test_documents_that_contain_an_answer_become_paragraphs(triviaqa):
@@ -61,11 +58,8 @@ def test_documents_that_contain_an_answer_become_paragraphs(triviaqa):
     report = triviaqa_to_squad.convert(*inputs, output)
     questions = questions_in(output)
     assert list(questions) == ["tc_1--England.txt", "tc_2--Paris.txt", "tc_3--Paris.txt"]
-    texts = []
-    for context, (answer,) in questions.values():
-        assert context.startswith(answer["text"], answer["answer_start"])
-        texts.append(answer["text"])
-    assert texts == ["Saint\xa0Helena", "FRANCE", "Anne Hidalgo"]
+    answers = [answer for _, (answer,) in questions.values()]
+    assert [answer["text"] for answer in answers] == ["Saint\xa0Helena", "FRANCE", "Anne Hidalgo"]
     assert report.startswith("3 questions about 2 paragraphs, from 4 questions about 2 documents. 1 questions")
     data = squad.read_squad(output, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert (len(data.examples), data.dropped) == (3, {})
@@ -76,15 +70,14 @@ def test_only_the_beginning_counts(triviaqa):
     triviaqa_to_squad.convert(*inputs, output, max_num_tokens=7)
     assert list(questions_in(output)) == ["tc_2--Paris.txt"]
     assert questions_in(output)["tc_2--Paris.txt"][0] == "\ufeffParis, the capital of FRANCE,"
-    with pytest.raises(InputError, match=r"no document of .* has an answer in the first"):
-        triviaqa_to_squad.convert(*inputs, output, max_num_tokens=5)
+    message = r"no document of .* has an answer in the first"
+    assert_refused(message, triviaqa_to_squad.convert, *inputs, output, max_num_tokens=5)
     assert "tc_2--Paris.txt" in questions_in(output)  # a failed run doesn't change the file
 
 
 def test_paragraphs_end_with_their_last_token():
-    assert read_paragraph("It isn't  so.", 4) == Paragraph(
-        "It isn't", ["it", "isn", "'", "t"], [(0, 2), (3, 6), (6, 7), (7, 8)]
-    )
+    spans = [(0, 2), (3, 6), (6, 7), (7, 8)]
+    assert read_paragraph("It isn't  so.", 4) == Paragraph("It isn't", ["it", "isn", "'", "t"], spans)
     assert read_paragraph("It isn't  so.", 3).context == "It isn'"
     assert read_paragraph("Café\u0301 x ", 9).tokens == ["cafe", "x"]
     assert read_paragraph("", 9) == Paragraph("", [], [])
@@ -117,9 +110,7 @@ NO_FILE = entry("tc_9", "?", "x", [], "Missing.txt")
 )
 def test_bad_input_is_named(triviaqa, entries, documents, place, found):
     *inputs, output = triviaqa(entries, **documents)
-    with pytest.raises(InputError) as raised:
-        triviaqa_to_squad.convert(*inputs, output)
-    assert place in str(raised.value) and found in str(raised.value)
+    assert_refused(f"{re.escape(place)}.*{found}", triviaqa_to_squad.convert, *inputs, output)
 
 
 def test_the_program(triviaqa):

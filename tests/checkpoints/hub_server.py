@@ -74,12 +74,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if what == "revision":
             return self._json({"id": name, "sha": commit, "siblings": [{"rfilename": file} for file in contents]})
         if what == "tree":
-            return self._json(
-                [
-                    {"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                    for file, data in contents.items()
-                ]
-            )
+            digests = {file: hashlib.sha1(data).hexdigest() for file, data in contents.items()}
+            size = {file: len(data) for file, data in contents.items()}
+            return self._json([{"type": "file", "path": f, "size": size[f], "oid": digests[f]} for f in contents])
         if match[4] not in contents:
             return self._error(404, "EntryNotFound")
         return self._file(match[4], contents[match[4]], {"X-Repo-Commit": commit})

@@ -16,9 +16,11 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.training import resume
 from tests.checkpoints.legacy import writers
-from tests.conftest import GOLDEN, assert_close, assert_refused, golden_path, tensors_of, tiny_config, weights_of
+from tests.conftest import assert_close, assert_refused, golden_path, tensors_of, tiny_config, weights_of
+from tests.finished_runs import write_model
 
 
 def weights(model):
@@ -31,23 +33,21 @@ def save_tf1(directory, model, extra=None):
     return str(directory / "bert_model.ckpt")
 
 
-@pytest.mark.parametrize("model_class", [PretrainingModel, SpanModel, lambda config: ClassifierModel(config, 3)])
-@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu"])
+@pytest.mark.parametrize(
+    ("model_class", "act"),
+    [(PretrainingModel, "gelu"), (SpanModel, "gelu_erf"), (lambda c: ClassifierModel(c, 3), "relu")],
+)
 def test_round_trips_are_exact(tmp_path, model_class, act):
     config = tiny_config(hidden_act=act)
     model = model_class(config)
     first, hf, back = tmp_path / "first", tmp_path / "hf", tmp_path / "back"
-    first.mkdir()
-    save_tf1(first, model)
-    (first / "bert_config.json").write_text(config.to_json_string())
-    vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
-    (first / "vocab.txt").write_text(vocabulary)
+    write_model(first, model, SPECIAL_TOKENS)
     assert_refused(r"--format is 'pt'.* tf1, hf", convert_checkpoint.convert, first, hf, "pt")
     convert_checkpoint.convert(first, hf, "hf")
     convert_checkpoint.convert(str(hf), str(back), "tf1")
     np.testing.assert_equal(tensors_of(back), weights(model))
     assert BertConfig.from_json_file(str(back / "bert_config.json")) == config
-    assert (back / "vocab.txt").read_text() == vocabulary
+    assert (back / "vocab.txt").read_text() == (first / "vocab.txt").read_text()
 
 
 @pytest.mark.golden
@@ -63,21 +63,6 @@ def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_pa
         np.testing.assert_equal(session.run(variables), before)
 
 
-@pytest.mark.golden
-@pytest.mark.parametrize("name", ["model/gelu/with_adam/bert_model.ckpt", "optimizer/squad_warmup/final.ckpt"])
-def test_optimizer_slots_are_ignored(name):
-    golden_path(f"{name}.index")
-    source = checkpoints.open_checkpoint(str(GOLDEN / name))
-    kind, directory = (SpanModel, "heads") if "squad" in name else (PretrainingModel, "model/gelu")
-    model = kind(BertConfig.from_json_file(str(golden_path(f"{directory}/bert_config.json"))))
-    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
-    assert len(summary.matched) == len(model.variables)
-    assert "global_step" in summary.ignored
-    assert {"bert/embeddings/word_embeddings/adam_m", "bert/embeddings/word_embeddings/adam_v"} <= set(summary.ignored)
-    assert not summary.fresh
-    np.testing.assert_equal(weights(model), {name: source.read(name) for name in weights(model)})
-
-
 @pytest.mark.parametrize("name", optimization.OPTIMIZERS)
 def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_path, name):
     model = PretrainingModel(tiny_config())
@@ -85,16 +70,9 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
     assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
     source = checkpoints.open_checkpoint(save_tf1(tmp_path, model, state))
-    checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_new="")  # for evaluation
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_new="")  # for evaluation
+    assert set(summary.ignored) == set(state)
     assert checkpoints.matching_weights(source, tiny_config(), "--input").keys() == weights(model).keys()
-
-
-def test_heads_may_stay_fresh_and_are_listed(tmp_path):
-    prefix = save_tf1(tmp_path, BertEncoder(tiny_config()))
-    model = ClassifierModel(tiny_config(), 3)
-    summary = checkpoints.restore(checkpoints.named_variables(model.variables), prefix)
-    assert sorted(summary.fresh) == ["output_bias", "output_weights"]
-    assert "2 randomly initialised (output_weights, output_bias)" in str(summary)
 
 
 def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
@@ -102,7 +80,7 @@ def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     deeper = BertEncoder(tiny_config(num_hidden_layers=3, vocab_size=43))
     before = weights(deeper)
     with pytest.raises(InputError) as error:
-        checkpoints.restore(checkpoints.named_variables(deeper.weights), checkpoints.open_checkpoint(prefix))
+        checkpoints.restore(checkpoints.named_variables(deeper.weights), prefix)
     message = str(error.value)
     assert "bert/embeddings/word_embeddings has shape [41, 12] in the checkpoint, but [43, 12] in the model" in message
     assert "bert/encoder/layer_2/attention/self/query/kernel is in the model, but not in the checkpoint" in message
@@ -120,13 +98,7 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
             hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
         stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
     stored["embeddings.position_ids"] = np.arange(32)
-    header, data = {}, b""
-    for hf, value in stored.items():
-        dtype, end = ("I64" if value.dtype == np.int64 else "BF16"), len(data) + value.nbytes
-        header[hf] = {"dtype": dtype, "shape": value.shape, "data_offsets": [len(data), end]}
-        data += value.tobytes()
-    text = json.dumps(header).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    safetensors.numpy.save_file(stored, tmp_path / "model.safetensors")
     source = checkpoints.open_checkpoint(str(tmp_path))
     assert source.ignored == ("embeddings.position_ids",)
     for name, value in weights(model).items():
@@ -154,7 +126,9 @@ def test_a_pooler_is_left_out_if_it_is_neither_used_nor_in_the_hf_model(tmp_path
     assert not summary.fresh
     assert {variable.path for variable in model.variables} == set(tensors)
     trained = resume.restore_or_initialize(ClassifierModel(tiny_config(), 2), {}, str(tmp_path / "run"), str(tmp_path))
-    assert {"bert/pooler/dense/bias", "bert/pooler/dense/kernel"} < set(trained.fresh)
+    fresh = ["bert/pooler/dense/bias", "bert/pooler/dense/kernel", "output_bias", "output_weights"]
+    assert sorted(trained.fresh) == fresh
+    assert "4 randomly initialised (bert/pooler/dense/kernel, bert/pooler/dense/bias, output_weights" in str(trained)
 
 
 @pytest.mark.parametrize("fresh", ["", "bert/encoder/layer_0/.*"])
@@ -185,7 +159,7 @@ def test_model_gardens_pre_training_checkpoints(tmp_path):
 @pytest.mark.parametrize("version", ["functional", "layered"])
 def test_model_garden_checkpoints(tmp_path, version):
     networks = pytest.importorskip("official.nlp.modeling.networks")
-    config = tiny_config()
+    config, prefix = writers.CONFIG, str(tmp_path / "bert_model.ckpt")
     common = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -194,37 +168,25 @@ def test_model_garden_checkpoints(tmp_path, version):
         "max_sequence_length": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
     }
-    inputs = {
-        "input_word_ids": np.array([[3, 4, 5, 6, 7]], np.int32),
-        "input_mask": np.array([[1, 1, 1, 1, 0]], np.int32),
-        "input_type_ids": np.array([[0, 0, 1, 1, 0]], np.int32),
-    }
-    tanh_gelu = lambda x: tf.nn.gelu(x, approximate=True)  # noqa: E731
+    inputs = dict(zip(("input_word_ids", "input_mask", "input_type_ids"), writers.INPUTS, strict=True))
     if version == "functional":
-        garden = networks.BertEncoder(**common, intermediate_size=config.intermediate_size, activation=tanh_gelu)
+        garden = networks.BertEncoder(**common, intermediate_size=config.intermediate_size, activation=tf.nn.gelu)
         expected = garden(inputs)
-        tf.train.Checkpoint(model=garden).write(str(tmp_path / "bert_model.ckpt"))
+        tf.train.Checkpoint(model=garden).write(prefix)
     else:
-        garden = networks.BertEncoderV2(**common, inner_dim=config.intermediate_size, inner_activation=tanh_gelu)
-        expected = garden(inputs)
-        expected = [expected["sequence_output"], expected["pooled_output"]]
-        tf.train.Checkpoint(encoder=garden).write(str(tmp_path / "bert_model.ckpt"))
+        garden = networks.BertEncoderV2(**common, inner_dim=config.intermediate_size, inner_activation=tf.nn.gelu)
+        expected = [garden(inputs)[name] for name in ("sequence_output", "pooled_output")]
+        tf.train.Checkpoint(encoder=garden).write(prefix)
     encoder = BertEncoder(config)
-    source = checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    summary = checkpoints.restore(checkpoints.named_variables(encoder.weights), source, may_be_new="")
-    assert source.kind == "garden"
-    assert len(summary.matched) == len(encoder.weights)
-    output = encoder(*inputs.values())
+    checkpoints.restore(checkpoints.named_variables(encoder.weights), prefix, may_be_new="")
+    assert checkpoints.open_checkpoint(prefix).kind == "garden"
+    output = encoder(*writers.INPUTS)
     assert_close(output.sequence_output, expected[0], 1e-4)
     assert_close(output.pooled_output, expected[1], 1e-4)
 
 
-def test_foreign_tf2_checkpoint_is_refused(tmp_path):
-    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "ckpt"))
-    assert_refused("v is not a variable of BERT", checkpoints.open_checkpoint, str(tmp_path / "ckpt"))
-
-
-def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path, write):
+def test_missing_ambiguous_pickled_damaged_and_foreign_checkpoints_are_refused(tmp_path, write):
+    tf.train.Checkpoint(v=tf.Variable([1.0], name="v")).write(str(tmp_path / "tf2"))
     write("pickled/pytorch_model.bin", "x")
     write("empty/README.md", "x")
     write("foreign/model.safetensors", safetensors.numpy.save({"oops.weight": np.zeros(2)}))
@@ -241,6 +203,7 @@ def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path,
         ("foreign", "oops.weight"),
         ("damaged", "damaged"),
         ("shards", "gone.safetensors"),
+        ("tf2", "v is not a variable of BERT"),
     ):
         with pytest.raises(InputError, match=f"^--input: .*{message}") as raised:
             checkpoints.open_checkpoint(str(tmp_path / path), "--input")

@@ -12,14 +12,15 @@ from huggingface_hub import constants
 import bert_tf
 from bert_tf import convert_checkpoint
 from bert_tf.checkpoints import download, pretrained, reading, run_directory
+from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.checkpoints.legacy import writers
-from tests.conftest import assert_close, assert_refused, tensors_of, tiny_config
+from tests.conftest import assert_refused, tensors_of, tiny_config
 from tests.finished_runs import write_model
-from tests.programs import PIECES, run
+from tests.programs import PIECES
 
 NAME = "someone/tiny-bert"
 
@@ -76,8 +77,10 @@ def go_offline(monkeypatch):
 
 
 def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, released, monkeypatch):
-    bert, expected = bert_tf.load_model(NAME), bert_tf.load_model(str(released))
-    assert_close(bert("a b").pooled_output, expected("a b").pooled_output, 1e-6)
+    bert = bert_tf.load_model(NAME)
+    np.testing.assert_equal(tensors_of(NAME), tensors_of(released))
+    config, tokenizer = pretrained.read_model(ModelFiles(NAME))  # as programs do
+    assert (config, tokenizer.vocab) == (bert.config, bert.tokenizer.vocab)
     assert not hub.asked("GET", "README.md") and not hub.asked("GET", "pytorch_model.bin")
     asked = len(hub.requests)
     assert bert_tf.load_model(NAME).source.path == bert.source.path
@@ -90,7 +93,7 @@ def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, r
 
 
 def test_a_vocabulary_may_be_in_tokenizer_json(hub):
-    vocabulary = {"model": {"type": "WordPiece", "vocab": {piece: number for number, piece in enumerate(PIECES)}}}
+    vocabulary = {"model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}}
     del hub.repositories[NAME]["vocab.txt"]
     assert_refused(f"load.*: no vocab.txt or tokenizer.json next to .*{hub.commit(NAME)}", bert_tf.load_tokenizer, NAME)
     download._snapshot.cache_clear()
@@ -136,19 +139,19 @@ def test_the_token_opens_a_gated_repository(hub, monkeypatch):
 
 
 def test_other_weights_are_downloaded_only_without_safetensors(hub, model, released, tmp_path):
-    weights = tensors_of(released)
-    writers.write_bin(tmp_path / "weights", weights)
+    writers.write_bin(tmp_path / "weights", tensors_of(released))
     hub.repositories[NAME]["pytorch_model.bin"] = (tmp_path / "weights").read_bytes()
     assert reading.find_checkpoint(NAME).endswith("model.safetensors")
     assert not hub.asked("GET", "pytorch_model.bin")
     del hub.repositories[NAME]["model.safetensors"]
     download._snapshot.cache_clear()
     assert reading.find_checkpoint(NAME).endswith("pytorch_model.bin")
-    np.testing.assert_equal(tensors_of(f"hf://{NAME}"), weights)
+    np.testing.assert_equal(tensors_of(f"hf://{NAME}"), tensors_of(released))
 
 
 def test_a_repository_without_weights_is_refused(hub):
-    hub.repositories[NAME] = {name: data for name, data in hub.repositories[NAME].items() if "model." not in name}
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        del hub.repositories[NAME][name]
     assert f"{NAME}: the repository has none of model.safetensors, " in error(NAME)
 
 
@@ -166,21 +169,13 @@ def test_an_unreachable_server_is_an_error(hub, monkeypatch):
     assert "not in the cache, and the Hugging Face Hub can't be reached (ConnectError" in error(NAME)
 
 
-@pytest.fixture
-def shards(model):
-    """Returns the same weights in two files, with an index."""
-    tensors = safetensors.numpy.load(model["model.safetensors"])
+def test_weights_in_several_files_are_read(hub, released):
+    tensors = safetensors.numpy.load(hub.repositories[NAME].pop("model.safetensors"))
     shard_of = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
-    files = {
-        shard: safetensors.numpy.save({name: tensors[name] for name in tensors if shard_of[name] == shard})
-        for shard in sorted(set(shard_of.values()))
-    }
-    others = {name: data for name, data in model.items() if name != "model.safetensors"}
-    return others | files | {"model.safetensors.index.json": json.dumps({"weight_map": shard_of}).encode()}
-
-
-def test_weights_in_several_files_are_read(hub, shards, released):
-    hub.repositories[NAME] = shards
+    for shard in sorted(set(shard_of.values())):
+        part = {name: tensors[name] for name in tensors if shard_of[name] == shard}
+        hub.repositories[NAME][shard] = safetensors.numpy.save(part)
+    hub.repositories[NAME]["model.safetensors.index.json"] = json.dumps({"weight_map": shard_of}).encode()
     assert reading.find_checkpoint(NAME).endswith("model.safetensors.index.json")
     np.testing.assert_equal(tensors_of(NAME), tensors_of(released))
 
@@ -268,12 +263,3 @@ def test_a_run_records_the_name_and_not_the_copy(hub):
     assert classifier._start == NAME and classifier.tokenizer.do_lower_case
     assert run_directory.directory_of_checkpoint(NAME) == download.local_path(NAME)
     assert run_directory.recorded(NAME) == {} and not run_directory.is_causal(NAME)
-
-
-def test_a_program_takes_a_name_and_finds_the_other_files_itself(hub, tmp_path, write):
-    environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-    flags = [f"--input_file={write('input.txt', 'a b')}", f"--output_file={tmp_path / 'out.jsonl'}", "--layers=-1"]
-    model = [f"--init_checkpoint={NAME}", "--max_seq_length=16"]
-    run("extract_features.py", *flags, *model, environment=environment)
-    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [token["token"] for token in json.loads(line)["features"]] == ["[CLS]", "a", "b", "[SEP]"]

@@ -10,9 +10,9 @@ import pytest
 
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import class_names, pretrained, saver
-from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.tasks.hf_names import CHOICE, SEQUENCE, SPAN, TOKENS
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, tiny_config
@@ -47,33 +47,28 @@ HEADS = {
         lambda: ClassifierModel(CONFIG, 3, classes=CLASSES),
         logits,
         {"task": "text", "problem": "classification", "labels": list(CLASSES)},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "several labels": (
         lambda: ClassifierModel(CONFIG, 3, "multi_label", classes=CLASSES),
         logits,
         {"task": "text", "problem": "multi_label", "labels": list(CLASSES)},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "regression": (
         lambda: ClassifierModel(CONFIG, 1, "regression"),
         logits,
         {"task": "sts-b", "labels": None},
-        "BertForSequenceClassification",
+        SEQUENCE,
     ),
     "tagger": (
         lambda: TokenModel(CONFIG, 5, classes=class_names.tag_classes(TYPES)),
         logits,
         {"task": "ner", "labels": list(TYPES)},
-        "BertForTokenClassification",
+        TOKENS,
     ),
-    "chooser": (
-        lambda: ClassifierModel(CONFIG, 1, choices=2),
-        logits,
-        {"task": "swag", "labels": ["0", "1"]},
-        "BertForMultipleChoice",
-    ),
-    "answerer": (lambda: SpanModel(CONFIG), span_logits, {"task": "squad"}, "BertForQuestionAnswering"),
+    "chooser": (lambda: ClassifierModel(CONFIG, 1, choices=2), logits, {"task": "swag", "labels": ["0", "1"]}, CHOICE),
+    "answerer": (lambda: SpanModel(CONFIG), span_logits, {"task": "squad"}, SPAN),
     "pre-training": (lambda: PretrainingModel(CONFIG), masked_lm_logits, {}, "BertForPreTraining"),
     "masked LM": (lambda: PretrainingModel(CONFIG, "mlm"), masked_lm_logits, {}, "BertForMaskedLM"),
 }
@@ -178,24 +173,3 @@ def test_tokenizers_are_the_same_in_both_directions(tmp_path, rules):
     theirs.save_pretrained(saved)
     read = Tokenizer.checked(pretrained.find_vocabulary(saved), rules["do_lower_case"])
     assert [read.encode(text) for text in TEXTS] == expected
-
-
-def test_scores_of_sentences_are_those_of_a_loop_over_masks(tmp_path):
-    model = randomize(PretrainingModel(CONFIG, "mlm"))
-    save_run(tmp_path / "run", model, {})
-    convert_checkpoint.convert(str(tmp_path / "run"), str(tmp_path / "hf"), "hf")
-    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "hf").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
-    texts = ["a", "", "bb ee! 中文", "c " * 30]
-    scores = FillMask(str(tmp_path / "run")).score(texts)
-    for text, score in zip(texts, scores, strict=True):
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        positions = torch.arange(1, ids.shape[1] - 1)
-        copies = ids.repeat(len(positions), 1)
-        copies[torch.arange(len(positions)), positions] = tokenizer.mask_token_id
-        with torch.no_grad():
-            logits = torch.cat([theirs(copy[None]).logits for copy in copies] or [torch.zeros(0, ids.shape[1], 1)])
-        found = torch.log_softmax(logits, -1)
-        expected = sum(float(found[i, position, ids[0, position]]) for i, position in enumerate(positions))
-        assert score.num_tokens == len(positions)
-        assert score.pseudo_log_likelihood == pytest.approx(expected, abs=1e-3)

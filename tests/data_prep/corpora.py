@@ -68,27 +68,16 @@ def preparation_config(directory, text, output="out.tfrecord", num_shards=0, cor
     rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
     policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__struct_fields__})
     segmenter = options.get("word_segmenter", "")
-    examples = ExampleOptions(
-        rules.max_seq_length,
-        options.get("max_predictions_per_seq", 4),
-        options.get("is_masked", True),
-        policy,
-        bool(segmenter),
-    )
+    numbers = rules.max_seq_length, options.get("max_predictions_per_seq", 4)
+    examples = ExampleOptions(*numbers, options.get("is_masked", True), policy, bool(segmenter))
     vocab = str(directory / "vocab.txt")
     paths = (str(directory / output),)
     if num_shards:
         paths = tuple(f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards))
     settings = {"rules": repr(rules), "policy": repr(policy)}
     shards = ShardSet(paths, examples.features, vocabulary_hash(vocab), settings)
-    return PreparationConfig(
-        inputs=find_input_files(str(text)),
-        corpus=corpus or CorpusOptions(),
-        tokenizer=TokenizerOptions(vocab, True, segmenter),
-        rules=rules,
-        examples=examples,
-        shards=shards,
-    )
+    tokenizer = TokenizerOptions(vocab, True, segmenter)
+    return PreparationConfig(find_input_files(str(text)), corpus or CorpusOptions(), tokenizer, rules, examples, shards)
 
 
 def make(directory, text, num_workers=1, work_dir="work", **options):

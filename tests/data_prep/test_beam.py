@@ -1,23 +1,19 @@
 import json
 import os
 import pathlib
-import signal
-import socket
-import subprocess
 import sys
-import time
 
 import pytest
 
-from bert_tf.runtime.files import InputError
 from data_prep.corpus import files
-from tests.conftest import ROOT
+from tests.conftest import ROOT, assert_refused
 from tests.data_prep.corpora import make, preparation_config, write_corpus, write_vocab
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
 
 from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 from apache_beam.runners.portability.local_job_service import LocalJobServicer  # noqa: E402
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer  # noqa: E402
 
 from data_prep.beam import PreparePretrainingData, counts_of  # noqa: E402 (needs Beam)
 
@@ -35,8 +31,8 @@ def contents(paths):
     return [pathlib.Path(path).read_bytes() for path in paths], [json.load(open(f"{p}.meta.json")) for p in paths]
 
 
-@pytest.mark.parametrize("options", [{}, {"is_masked": False, "whole_word": True, "dupe_factor": 1}])
-def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
+def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch):
+    options = {"is_masked": False, "whole_word": True, "dupe_factor": 1}
     monkeypatch.setattr(files, "_SPLIT_BYTES", (700, 700))
     write_vocab(tmp_path)
     text = write_corpus(tmp_path / "text.txt")
@@ -49,33 +45,14 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
 
 
 @pytest.fixture
-def worker_pool():
-    """Yields the address of a process that runs the functions of pipelines, and shares no memory with this process."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = free.getsockname()
-    # The pool starts workers with the command `python`.
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    pool = subprocess.Popen(
-        [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={address[1]}"],
-        cwd=ROOT,
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        while True:
-            try:
-                socket.create_connection(address).close()
-                break
-            except ConnectionRefusedError:
-                assert pool.poll() is None
-                time.sleep(0.1)
-        yield f"localhost:{address[1]}"
-    finally:
-        os.killpg(pool.pid, signal.SIGKILL)  # with its workers
-        pool.wait()
+def worker_pool(monkeypatch):
+    """Yields the address of a server that runs the functions of pipelines in processes without shared memory."""
+    # The server starts workers with the command `python`.
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
+    monkeypatch.chdir(ROOT)
+    address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True)
+    yield address
+    server.stop(0)
 
 
 def test_a_job_server_and_workers_in_another_process_make_the_same_files(tmp_path, worker_pool):
@@ -107,5 +84,4 @@ def test_bad_lines_are_counted_as_in_the_local_mode(tmp_path, monkeypatch):
 def test_errors_are_those_of_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
-    with pytest.raises(InputError, match="a single document"):
-        run(preparation_config(tmp_path, tmp_path / "one.txt"))
+    assert_refused("a single document", run, preparation_config(tmp_path, tmp_path / "one.txt"))

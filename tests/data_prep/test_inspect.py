@@ -6,9 +6,12 @@ import pathlib
 import shutil
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
+from bert_tf.text.example_format import Feature, serialize
 from data_prep import inspect
+from tests.conftest import assert_refused
 from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
 
 
@@ -27,7 +30,7 @@ def made(directory):
 
 
 def shown_counts(text):
-    lines = [line.split() for line in text[text.rindex("count") :].splitlines()[2:]]
+    lines = [line.split() for line in text[text.rindex("count") :].strip().splitlines()[2:]]
     return {" ".join(name): float(value) for *name, value in lines}
 
 
@@ -49,16 +52,22 @@ def test_examples_are_shown_as_text_with_marks():
     )
 
 
-def test_examples_and_counts_of_a_set_are_printed(directory, made, capsys):
+def test_examples_counts_and_baselines_of_a_set_are_printed(directory, made, capsys):
     paths, counts = made
     vocab = str(directory / "vocab.txt")
     in_first = len(list(records(paths[0])))
-    inspect.show(paths, vocab, in_first + 2)
+    inspect.show(paths, vocab, in_first + 2, with_baselines=True)
     printed = capsys.readouterr().out
     assert printed.count(", example ") == in_first + 2 and f"{paths[1]}, example 2: " in printed
     sums = [json.loads(pathlib.Path(f"{path}.meta.json").read_text())["counts"] for path in paths]
     expected = {name: sum(each[name] for each in sums) for name in sums[0]}
+    printed, _, baselines = printed.partition("baseline")
     assert shown_counts(printed) == {"files": 2, **expected} and expected["tokens"] == counts["tokens"]
+    expected = inspect.baselines([features(record) for path in paths for record in records(path)], PIECES)
+    shown = [line.split("  ")[-1].strip() for line in baselines.splitlines()[2:]]
+    assert shown == [f"{value:.4g}" for value in expected.values()]
+    share = counts["random_next"] / counts["records"]
+    assert expected["next-sentence accuracy, most frequent label"] == max(share, 1 - share)
 
 
 def test_files_without_metadata_and_without_masks_and_empty_ones_are_shown(directory, capsys):
@@ -82,22 +91,10 @@ def test_baselines_count_masked_tokens_and_next_sentences():
     assert "masked-LM accuracy, always 'ga'" in found
 
 
-def test_baselines_are_printed_for_all_examples_of_a_set(directory, made, capsys):
-    paths, counts = made
-    inspect.show(paths, str(directory / "vocab.txt"), 0, with_baselines=True)
-    printed = capsys.readouterr().out
-    examples = [features(record) for path in paths for record in records(path)]
-    expected = inspect.baselines(examples, PIECES)
-    shown = printed[printed.index("baseline") :].splitlines()[2:]
-    assert [line.split("  ")[-1].strip() for line in shown] == [f"{value:.4g}" for value in expected.values()]
-    share = counts["random_next"] / counts["records"]
-    assert expected["next-sentence accuracy, most frequent label"] == max(share, 1 - share)
-
-
 def test_baselines_of_files_without_examples_are_an_error(directory):
     (directory / "none.tfrecord").touch()
-    with pytest.raises(InputError, match="no tokens to predict"):
-        inspect.show([str(directory / "none.tfrecord")], str(directory / "vocab.txt"), 0, with_baselines=True)
+    files = [str(directory / "none.tfrecord")], str(directory / "vocab.txt")
+    assert_refused("no tokens to predict", inspect.show, *files, 0, with_baselines=True)
 
 
 def changed(change):
@@ -105,10 +102,6 @@ def changed(change):
 
 
 def renamed(path):
-    import tensorflow as tf
-
-    from bert_tf.text.example_format import Feature, serialize
-
     feature_list = [Feature(name, 8) for name in ("input_ids", "input_mask", "segment_ids")]
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(serialize(feature_list, {feature.name: [0] * feature.length for feature in feature_list}))
@@ -143,5 +136,4 @@ def test_the_largest_id_of_the_vocabulary_is_accepted(made):
     found = [features(record) for record in records(path)]
     largest = max(max(*example["input_ids"], *example["masked_lm_ids"]) for example in found)
     assert list(inspect.read_examples(path, largest + 1)) == found
-    with pytest.raises(InputError, match=f"contains id {largest}"):
-        list(inspect.read_examples(path, largest))
+    assert_refused(f"contains id {largest}", list, inspect.read_examples(path, largest))

@@ -83,13 +83,8 @@ else:
 def test_workers_go_when_their_owner_is_killed(tmp_path):
     script = tmp_path / "owner.py"
     script.write_text(DYING_OWNER)
-    ended = subprocess.run(
-        [sys.executable, script, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=100,
-    )
+    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stdout": subprocess.DEVNULL, "timeout": 100}
+    ended = subprocess.run([sys.executable, script, tmp_path], stderr=subprocess.STDOUT, **options)
     assert ended.returncode == -signal.SIGKILL
     started = [int(path.name.split("-")[1]) for path in tmp_path.glob("worker-*")]
     assert len(started) == 2

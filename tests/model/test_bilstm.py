@@ -29,12 +29,8 @@ def test_both_directions_stop_at_the_end_of_a_sequence(bilstm):
 
 def test_names_are_the_same_however_many_there_are(bilstm):
     names = [variable.path for variable in bilstm.variables]
-    assert names == [
-        f"bilstm/layer_{number}/{direction}_lstm/lstm_cell/{name}"
-        for number in range(2)
-        for direction in ("forward", "backward")
-        for name in ("kernel", "recurrent_kernel", "bias")
-    ]
+    cells = [f"bilstm/layer_{number}/{side}_lstm/lstm_cell" for number in (0, 1) for side in ("forward", "backward")]
+    assert names == [f"{cell}/{name}" for cell in cells for name in ("kernel", "recurrent_kernel", "bias")]
     assert names == [variable.path for variable in BiLstm(4, TWO_LAYERS).variables]
     assert [is_decayed(name) for name in names[:3]] == [True, True, False]
 
@@ -43,10 +39,8 @@ def test_models_read_it_in_place_of_the_encoder_and_of_its_pooler():
     config = tiny_config(num_hidden_layers=1)
     ids = np.random.default_rng(0).integers(1, 41, (2, 6))
     batch = {"input_ids": ids, "input_mask": np.array([[1] * 6, [1] * 4 + [0] * 2]), "segment_ids": np.zeros_like(ids)}
-    classifier, spans = (
-        model(config, *outputs, bilstm=TWO_LAYERS, causal=True, dtype="mixed_bfloat16")
-        for model, outputs in ((ClassifierModel, [3]), (SpanModel, []))
-    )
+    options = {"bilstm": TWO_LAYERS, "causal": True, "dtype": "mixed_bfloat16"}
+    classifier, spans = ClassifierModel(config, 3, **options), SpanModel(config, **options)
     for model, width in ((classifier, 3), (spans, 2)):
         assert model.head.output_weights.shape == (width, 6)
         left_alone = {v.path for v in model.variables} - {v.path for v in model.trained_variables}

@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -6,32 +8,43 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
+from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model.heads import log_likelihood_loss, span_loss
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.evaluation import BatchEvaluator
-from tests.conftest import (
-    assert_close,
-    golden_json,
-    golden_names,
-    golden_path,
-    int32,
-    is_compiled,
-    restored,
-    tiny_config,
-    without_dropout,
-)
+from tests.conftest import assert_close, golden_names, golden_path, int32, is_compiled, restored, tiny_config
+
+
+def golden_model(name):
+    directory = golden_path(f"model/{name}")
+    model = PretrainingModel(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    return restored(model, directory / "bert_model.ckpt"), directory
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize("name", golden_names("model/*/outputs.npz"))
-def test_pretraining_heads_and_losses_equal_the_original_code(name):
-    directory = golden_path(f"model/{name}")
-    model = PretrainingModel(BertConfig.from_json_file(str(directory / "bert_config.json")))
-    restored(model, directory / "bert_model.ckpt")
+def test_variables_outputs_and_losses_equal_the_original_code(name):
+    model, directory = golden_model(name)
     batch, expected = int32(np.load(directory / "inputs.npz")), np.load(directory / "outputs.npz")
+    sizes = [[variable.path, list(variable.shape)] for variable in model.variables]
+    expected_sizes = json.loads((directory / "variables.json").read_text())
+    assert dict(sizes) == dict(expected_sizes)
+    assert [path for path, _ in sizes if "bert" in path] == [path for path, _ in expected_sizes if "bert" in path]
 
-    output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    inputs = batch["input_ids"], batch["input_mask"], batch["segment_ids"]
+    output, ids_only = model.encoder(*inputs), model.encoder(batch["input_ids"])
+    assert_close(output.embedding_output, expected["embedding_output"], 5e-5)
+    for i, layer in enumerate(output.all_encoder_layers):
+        assert_close(layer, expected[f"encoder_layer_{i}"], 5e-5, f"layer {i}")
+    if "attention_probs_layer_0" in expected:
+        assert_close(output.attention_probs[0], expected["attention_probs_layer_0"], 5e-5)
+    for kind in ("sequence_output", "pooled_output"):
+        assert_close(getattr(output, kind), expected[kind], 5e-5)
+        assert_close(getattr(ids_only, kind), expected[f"nomask_{kind}"], 5e-5)
+    one_hot = restored(BertEncoder(model.encoder.config, use_one_hot_embeddings=True), directory / "bert_model.ckpt")
+    assert_close(one_hot(*inputs).sequence_output, expected["sequence_output"], 5e-5)
+
     table = model.encoder.embedding_table
     logits = model.masked_lm(output.sequence_output, batch["masked_lm_positions"], table)
     assert logits.shape == (*batch["masked_lm_positions"].shape, model.encoder.config.vocab_size)
@@ -52,10 +65,9 @@ def test_pretraining_heads_and_losses_equal_the_original_code(name):
 @pytest.mark.golden
 @pytest.mark.parametrize("name", golden_names("model/*/eval_metrics.json"))
 def test_streaming_evaluation_metrics_equal_the_original_code(name):
-    directory, expected = golden_path(f"model/{name}"), golden_json(f"model/{name}/eval_metrics.json")
+    model, directory = golden_model(name)
+    expected = json.loads((directory / "eval_metrics.json").read_text())
     batches = int32(np.load(directory / "eval_batches.npz"))
-    model = PretrainingModel(BertConfig.from_json_file(str(directory / "bert_config.json")))
-    restored(model, directory / "bert_model.ckpt")
     evaluator = BatchEvaluator(model, build_strategy(DistributionConfig()))
     count = len(expected["batch_total_loss"])
     means = evaluator.evaluate(lambda context: tf.data.Dataset.from_tensor_slices(batches), count)
@@ -68,14 +80,11 @@ def test_streaming_evaluation_metrics_equal_the_original_code(name):
 def test_the_classifier_equals_the_original_code():
     directory = golden_path("heads")
     config = BertConfig.from_json_file(str(directory / "bert_config.json"))
-    inputs, expected = (
-        int32(np.load(directory / "classifier_inputs.npz")),
-        np.load(directory / "classifier_outputs.npz"),
-    )
+    batch, expected = int32(np.load(directory / "classifier_inputs.npz")), np.load(directory / "classifier_outputs.npz")
+    real = np.asarray(batch.pop("is_real_example"), bool).reshape(-1)
+    batch["label_ids"] = batch["label_ids"].reshape(-1)
     model = ClassifierModel(config, expected["logits"].shape[1])
     restored(model, directory / "classifier.ckpt", may_be_new="")
-    batch = {name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    batch["label_ids"] = inputs["label_ids"].reshape(-1)
     outputs = model.predict(batch)
     # Every score in a row of padding gets -10000. At this size, the spacing of float32 is 1e-3.
     has_tokens = batch["input_mask"].any(axis=1)
@@ -84,7 +93,6 @@ def test_the_classifier_equals_the_original_code():
     assert_close(outputs["logits"], expected["logits"], 1e-2)
     loss, metrics = model.loss(batch, model.totals(batch), None)
     assert_close(loss, expected["loss"], 1e-2)
-    real = np.asarray(inputs["is_real_example"], bool).reshape(-1)
     correct = np.argmax(outputs["logits"], axis=-1) == batch["label_ids"]
     assert_close(correct[real].mean(), expected["metric_eval_accuracy"], 1e-6)
     assert_close(outputs["per_example_loss"].numpy()[real].mean(), expected["metric_eval_loss"], 5e-5)
@@ -94,7 +102,8 @@ def test_the_classifier_equals_the_original_code():
 @pytest.mark.golden
 def test_spans_equal_the_original_code():
     directory = golden_path("heads")
-    config = without_dropout(BertConfig.from_json_file(str(directory / "bert_config.json")))
+    config = BertConfig.from_json_file(str(directory / "bert_config.json"))
+    config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model = restored(SpanModel(config), directory / "squad.ckpt", may_be_new="")
     batch, expected = int32(np.load(directory / "squad_inputs.npz")), np.load(directory / "squad_outputs.npz")
     outputs = model.predict(batch)
@@ -194,8 +203,7 @@ def test_weights_of_classes_divide_the_loss_and_weights_of_examples_leave_the_di
 
 def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
     width = 300
-    config = without_dropout(tiny_config()).replace(hidden_size=width, vocab_size=7)
-    head = ClassifierModel(config, width).head
+    head = ClassifierModel(tiny_config(hidden_size=width, vocab_size=7), width).head
     head.output_weights.assign(tf.eye(width))  # so that the logits are the output of dropout
     kept = head(tf.ones([200, width]), seed=tf.constant([1, 1])).numpy()
     assert np.mean(kept == 0) == pytest.approx(0.1, abs=0.006)  # five standard deviations

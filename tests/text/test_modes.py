@@ -85,9 +85,8 @@ def test_every_rule_meets_every_other(letters, keep_special_tokens):
 def test_rules_of_other_tokenizers(letters, do_lower_case, chinese):
     """Tests lower case with accents, and cased text without accents. The original code has neither."""
     rules = {"strip_accents": not do_lower_case, "tokenize_chinese_chars": chinese}
-    assert_same(
-        *make_pair(letters, do_lower_case, **rules), [text.encode() for text in [*TRAPS, "ÉÄ中Ée\u0301"]] + BYTES
-    )
+    texts = [text.encode() for text in [*TRAPS, "ÉÄ中Ée\u0301"]]
+    assert_same(*make_pair(letters, do_lower_case, **rules), texts + BYTES)
 
 
 def test_quirky_vocabularies():

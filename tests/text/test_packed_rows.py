@@ -50,9 +50,9 @@ def check(placed, sizes):
 @pytest.mark.parametrize("shares", [True, False])
 def test_each_example_of_each_step_has_a_place(replicas, micro_batches, shares, options):
     growing = Packer(replicas, micro_batches, shares=shares)
-    fixed = growing.with_shape(samples(50, **options), LENGTH, options.get("most_predictions", 0))
+    fixed = growing.with_shape(samples(20, **options), LENGTH, options.get("most_predictions", 0))
     used = []
-    for sizes in samples(200, **options):
+    for sizes in samples(50, **options):
         placed, exact = fixed.place(sizes, LENGTH), growing.place(sizes, LENGTH)
         check(placed, sizes)
         check(exact, sizes)

@@ -95,11 +95,15 @@ def test_casing_check_against_names():
         ("a\n" + SPECIAL, r"\[PAD\] on line 2"),
         (SPECIAL + "a\rb\n", "carriage return inside"),
         (SPECIAL.encode() + b"\xff\n", "line 6: byte 0xff is not UTF-8"),
+        (SPECIAL + "a b", "line 6: .*white space or a control character"),
+        (SPECIAL + "a\0b", "line 6: .*control character"),
+        (SPECIAL + "a" * 203, "line 6: .*has 203 characters"),
         ("", "is empty"),
     ],
 )
-def test_vocabularies_that_the_programs_refuse(write, text, message):
-    assert_refused(message, vocabulary.check_vocab_file, write("vocab.txt", text))
+def test_vocabularies_that_the_programs_refuse(write, tmp_path, text, message):
+    assert_refused(message, vocabulary.check_vocab_file, write("x/vocab.txt", text))
+    assert_refused(r"is a directory\. Pass a file", vocabulary.check_vocab_file, str(tmp_path / "x"))
 
 
 @pytest.mark.parametrize("separator", ["\t", " ", ","])

@@ -37,6 +37,8 @@ def error(path, open_model=checkpoints.open_checkpoint):
 
 
 GLOBAL = b"ctests.checkpoints.legacy.test_hostile\nrun_code\n"
+REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
+START = b"\x80\x02}"
 SMALL = tensor("0", (2, 3))
 DATA = {"0": b"\0" * 24}
 PICKLES = {
@@ -47,31 +49,25 @@ PICKLES = {
     "an instance": (b"\x80\x02(itests.checkpoints.legacy.test_hostile\nrun_code\n.", "run_code"),
     "an extension": (b"\x80\x02\x82\x01.", "1"),
     "a method of a dictionary": (b"\x80\x02ccollections\nOrderedDict.fromkeys\n.", "OrderedDict.fromkeys"),
-    "code in the state": (b"\x80\x02}" + text("x") + GLOBAL + b"s.", "run_code"),
-    "a state that sets attributes": (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}" + text("__code__") + b"Ksb.",
-        "damaged",
-    ),
+    "code in the state": (START + text("x") + GLOBAL + b"s.", "run_code"),
+    "a state that sets attributes": (b"\x80\x02" + REBUILD + b"}" + text("__code__") + b"Ksb.", "damaged"),
     "a huge memo": (b"\x80\x02}r\xff\xff\xff\xff.", None),
     "a huge text": (b"\x80\x02X\xff\xff\xff\x7fabc.", "damaged"),
     "no dictionary": (b"\x80\x02]K\x01a.", "damaged"),
-    "a training checkpoint": (b"\x80\x02}" + text("state_dict") + b"}s.", "'state_dict' is not a tensor"),
-    "a number": (b"\x80\x02}" + text("epoch") + b"K\x01s.", "'epoch' is not a tensor"),
+    "a training checkpoint": (START + text("state_dict") + b"}s.", "'state_dict' is not a tensor"),
+    "a number": (START + text("epoch") + b"K\x01s.", "'epoch' is not a tensor"),
     "a name that is no text": (b"\x80\x02}K\x01" + SMALL + b"s.", "1 is not a tensor"),
-    "another storage": (b"\x80\x02}" + text("x") + tensor("0", (2,), storage="QInt8Storage") + b"s.", "QInt8Storage"),
+    "another storage": (START + text("x") + tensor("0", (2,), storage="QInt8Storage") + b"s.", "QInt8Storage"),
     "a foreign storage": (b"\x80\x02" + numbers([1]) + b"Q.", "damaged"),
-    "a truncated pickle": (b"\x80\x02}" + text("x") + SMALL, "damaged"),
+    "a truncated pickle": (START + text("x") + SMALL, "damaged"),
     "an endless pickle": (b"\x80\x02" + b"(" * 10**6, "damaged"),
     "a deep pickle": (b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b".", "damaged"),
-    "a huge shape": (b"\x80\x02}" + text("x") + tensor("0", (2**30, 2**30), size=6) + b"s.", "larger than its data"),
-    "an expanded tensor": (b"\x80\x02}" + text("x") + tensor("0", (2**30,), [0], 6) + b"s.", "larger than its data"),
-    "strides beyond the data": (
-        b"\x80\x02}" + text("x") + tensor("0", (2, 3), [99, 1], 6) + b"s.",
-        "larger than its data",
-    ),
-    "a negative stride": (b"\x80\x02}" + text("x") + tensor("0", (2, 3), [-3, 1], 6) + b"s.", "larger than its data"),
-    "a negative offset": (b"\x80\x02}" + text("x") + tensor("0", (2, 3), offset=-1) + b"s.", "larger than its data"),
-    "a shape of texts": (b"\x80\x02}" + text("x") + SMALL.replace(number(3), text("3")) + b"s.", "damaged"),
+    "a huge shape": (START + text("x") + tensor("0", (2**30, 2**30), size=6) + b"s.", "larger than its data"),
+    "an expanded tensor": (START + text("x") + tensor("0", (2**30,), [0], 6) + b"s.", "larger than its data"),
+    "strides beyond the data": (START + text("x") + tensor("0", (2, 3), [99, 1], 6) + b"s.", "larger than its data"),
+    "a negative stride": (START + text("x") + tensor("0", (2, 3), [-3, 1], 6) + b"s.", "larger than its data"),
+    "a negative offset": (START + text("x") + tensor("0", (2, 3), offset=-1) + b"s.", "larger than its data"),
+    "a shape of texts": (START + text("x") + SMALL.replace(number(3), text("3")) + b"s.", "damaged"),
 }
 
 
@@ -92,30 +88,21 @@ def test_a_tensor_that_is_damaged_is_named(tmp_path):
     start = data.index(weights["bert/pooler/dense/bias"].tobytes())
     data[start] ^= 1
     path.write_bytes(data)
-    source = checkpoints.open_checkpoint(path)
-    with pytest.raises(InputError, match=r"pytorch_model.bin: bert.pooler.dense.bias is damaged \(Bad CRC-32"):
-        source.read("bert/pooler/dense/bias")
+    read = checkpoints.open_checkpoint(path).read
+    assert_refused(r"model.bin: bert.pooler.dense.bias is damaged \(Bad CRC-32", read, "bert/pooler/dense/bias")
 
 
-@pytest.mark.parametrize("size, name", [(20, "bert.pooler.dense.bias"), (48, "")])
-def test_data_of_another_size_is_named(tmp_path, size, name):
-    path = tmp_path / "pytorch_model.bin"
-    items = {
-        writers.variable_names.released_to_hf(released): tensor(str(key), array.T.shape)
-        for key, (released, array) in enumerate(writers.arrays().items())
-    }
-    data = {str(key): bytes(array.nbytes) for key, array in enumerate(writers.arrays().values())}
-    writers.write_torch(path, items, data | {str(list(items).index("bert.pooler.dense.bias")): bytes(size)})
-    source = checkpoints.open_checkpoint(path)
-    if name:
-        assert_refused(f"{name} is damaged", source.read, "bert/pooler/dense/bias")
-    else:
-        source.read("bert/pooler/dense/bias")
+def test_data_of_another_size_is_named(tmp_path):
+    path, name = tmp_path / "pytorch_model.bin", "bert.embeddings.word_embeddings.weight"
+    writers.write_torch(path, {name: tensor("0", (3, 2))}, {"0": bytes(24)})
+    assert not checkpoints.open_checkpoint(path).read("bert/embeddings/word_embeddings").any()
+    writers.write_torch(path, {name: tensor("0", (3, 2))}, {"0": bytes(20)})
+    assert_refused(f"{name} is damaged", checkpoints.open_checkpoint(path).read, "bert/embeddings/word_embeddings")
 
 
 def test_other_zip_files(tmp_path):
     path = tmp_path / "pytorch_model.bin"
-    pickled = b"\x80\x02}" + text("x") + SMALL + b"s."
+    pickled = START + text("x") + SMALL + b"s."
     writers.write_torch(path, {}, DATA, pickled + b"\0" * (1 << 25), zipfile.ZIP_DEFLATED)
     assert "archive/data.pkl is compressed or too large" in error(path)
     with zipfile.ZipFile(path, "w") as archive:
@@ -144,20 +131,6 @@ def test_an_index_cannot_leave_its_directory(tmp_path, shard):
     assert f"{shard!r} is not the name of a file of weights" in error(path)
 
 
-def test_a_missing_shard_is_named(tmp_path):
-    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps({"weight_map": {"x": "gone.h5"}}))
-    assert "gone.h5" in error(tmp_path)
-
-
-def h5_with(change):
-    def write(path):
-        writers.write_h5(path, writers.arrays())
-        with h5py.File(path, "a") as file:
-            change(file)
-
-    return write
-
-
 def add_virtual(file):
     layout = h5py.VirtualLayout((2,), "f4")
     layout[:] = h5py.VirtualSource("/etc/passwd", "x", (2,))
@@ -165,9 +138,8 @@ def add_virtual(file):
 
 
 def model_config(name):
-    return json.dumps(
-        {"class_name": "Model", "config": {"layers": [{"class_name": name, "config": {"function": "e"}}]}}
-    )
+    layer = {"class_name": name, "config": {"function": "e"}}
+    return json.dumps({"class_name": "Model", "config": {"layers": [layer]}})
 
 
 H5 = {
@@ -190,7 +162,9 @@ H5 = {
 def test_hdf5_files(tmp_path, name):
     change, message = H5[name]
     path = tmp_path / "tf_model.h5"
-    h5_with(change)(path)
+    writers.write_h5(path, writers.arrays())
+    with h5py.File(path, "a") as file:
+        change(file)
     if message is None:
         checkpoints.open_checkpoint(path)
     else:
@@ -230,18 +204,8 @@ def test_unknown_names_that_look_like_paths(tmp_path):
     assert "/x is not a variable of BERT" in error(tmp_path / "other.bin")
     table = {"bert_encoder_v2/word_embeddings/embeddings": ()}
     assert_refused("x is not a variable of BERT", keras_names.translated, table | {"x": (2,)}, None, "here")
-    with pytest.raises(InputError, match="x/kernel is not a variable of BERT"):
-        keras_names.translated(table | {"x/kernel": (12, 2), "x/bias": (2,)}, None, "here")
-
-
-def test_other_sizes_and_missing_variables_are_named(tmp_path):
-    weights = writers.arrays()
-    writers.write_files(tmp_path, CONFIG.replace(num_hidden_layers=3))
-    writers.write_h5(tmp_path / "tf_model.h5", weights)
-    assert_refused(r"bert/encoder/layer_2/\S+ is in the model, but not in the checkpoint", bert_tf.load_model, tmp_path)
-    writers.write_files(tmp_path, CONFIG.replace(hidden_size=24))
-    with pytest.raises(InputError, match=r"word_embeddings has shape \[10, 12\] in the checkpoint, but \[10, 24\]"):
-        bert_tf.load_model(tmp_path)
+    table |= {"x/kernel": (12, 2), "x/bias": (2,)}
+    assert_refused("x/kernel is not a variable of BERT", keras_names.translated, table, None, "here")
 
 
 # --- SavedModels and presets ------------------------------------------------------------------------------------------
@@ -310,10 +274,7 @@ def test_a_constant_of_a_huge_shape_is_not_expanded(tmp_path):
     [
         ({"backbone": "RobertaBackbone"}, "is a preset of RobertaBackbone. Use one of BertBackbone"),
         ({"task": "BertTextEmbedder"}, "is a preset of BertTextEmbedder"),
-        (
-            {"activation": {"module": "os", "class_name": "system"}, "task": "BertTextClassifier"},
-            "the activation of the",
-        ),
+        ({"activation": {"class_name": "system"}, "task": "BertTextClassifier"}, "the activation of the"),
         ({"split": False}, "split is False instead of True"),
         ({"suffix_indicator": "@@"}, "suffix_indicator is '@@'"),
     ],
@@ -326,8 +287,8 @@ def test_other_presets(tmp_path, options, message):
 def test_presets_of_other_sizes_and_layers(tmp_path):
     weights = writers.arrays(CONFIG.replace(num_hidden_layers=3))
     writers.write_preset(tmp_path / "m", weights)  # the config has two layers
-    with pytest.raises(InputError, match=r"bert/encoder/layer_2/\S+ is in the checkpoint, but not in the model"):
-        bert_tf.load_model(tmp_path / "m")
+    message = r"bert/encoder/layer_2/\S+ is in the checkpoint, but not in the model"
+    assert_refused(message, bert_tf.load_model, tmp_path / "m")
     with h5py.File(tmp_path / "m/model.weights.h5", "a") as file:
         file["layers/dense_1/vars/0"] = np.zeros(2, np.float32)
     assert "layers/dense_1/vars/0 is not a variable of BERT" in error(tmp_path / "m")

@@ -1,12 +1,15 @@
 """Tests the comparison of a converted model with the original model, which runs in the original library."""
 
+import contextlib
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from bert_tf import convert_checkpoint, verification
 from bert_tf.runtime.errors import InputError
+from tests import command_server
 from tests.checkpoints.legacy import writers
 from tests.checkpoints.legacy.writers import CONFIG, PIECES
 
@@ -16,16 +19,25 @@ def texts(write):
     return write("texts.txt", "a b c !\nb as ||| c\n\n")
 
 
-def write_vocabulary(directory):
-    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+@pytest.fixture
+def verified(tmp_path, texts, write, monkeypatch):
+    """Returns a function that converts the SavedModel in m, and returns the report of the comparison."""
+    for name, value in command_server.running().environment.items():
+        monkeypatch.setenv(name, value)
+
+    def convert(error=None, python=None):
+        python = python or command_server.running().python
+        write("m/vocab.txt", "\n".join(PIECES) + "\n")
+        with pytest.raises(InputError, match=error) if error else contextlib.nullcontext():
+            convert_checkpoint.convert(tmp_path / "m", tmp_path / "hf", "hf", verify=texts, verify_python=python)
+        return json.loads((tmp_path / "hf/verification.json").read_text())
+
+    return convert
 
 
-def test_a_saved_model(tmp_path, texts, capsys):
-    weights = writers.arrays(heads=("classifier",))
-    writers.write_saved_model(tmp_path / "m", writers.Garden(weights))
-    write_vocabulary(tmp_path / "m")
-    convert_checkpoint.convert(tmp_path / "m", tmp_path / "hf", "hf", verify=texts)
-    report = json.loads((tmp_path / "hf/verification.json").read_text())
+def test_a_saved_model(tmp_path, verified, capsys):
+    writers.write_saved_model(tmp_path / "m", writers.Garden(writers.arrays(heads=("classifier",))))
+    report = verified(python=sys.executable)
     assert report["texts"] == 2 and set(report["outputs"]) == {"sequence_output", "pooled_output", "logits"}
     logits = report["outputs"]["logits"]
     assert logits["compared_with"] == "logits of pooled_output" and logits["changed_labels"] == 0
@@ -36,22 +48,16 @@ def test_a_saved_model(tmp_path, texts, capsys):
     assert "The outputs agree on 2 texts" in found and "Only names and shapes" not in found
 
 
-def test_an_estimators_probabilities(tmp_path, texts):
+def test_an_estimators_probabilities(tmp_path, verified):
     writers.write_v1(tmp_path / "m", writers.arrays(heads=("classifier",)))
-    write_vocabulary(tmp_path / "m")
-    convert_checkpoint.convert(tmp_path / "m", tmp_path / "tf1", "tf1", verify=texts)
-    outputs = json.loads((tmp_path / "tf1/verification.json").read_text())["outputs"]
-    assert outputs["probabilities"]["compared_with"] == "softmax of logits of pooled_output"
+    assert verified()["outputs"]["probabilities"]["compared_with"] == "softmax of logits of pooled_output"
 
 
-def test_a_model_that_differs_is_an_error(tmp_path, texts):
+def test_a_model_that_differs_is_an_error(tmp_path, verified):
     writers.write_saved_model(tmp_path / "m", writers.Garden(writers.arrays()))
-    write_vocabulary(tmp_path / "m")
     (tmp_path / "m/bert_config.json").write_text(CONFIG.replace(hidden_act="gelu").to_json_string())
-    with pytest.raises(InputError, match=r"^--verify: the outputs differ \(\w+, \w+\)\. Do not use"):
-        convert_checkpoint.convert(tmp_path / "m", tmp_path / "hf", "hf", verify=texts)
-    outputs = json.loads((tmp_path / "hf/verification.json").read_text())["outputs"]
-    assert outputs["sequence_output"]["largest_difference"] > outputs["sequence_output"]["limit"]
+    states = verified(error=r"^--verify: the outputs differ \(\w+, \w+\)\. Do not use")["outputs"]["sequence_output"]
+    assert states["largest_difference"] > states["limit"]
 
 
 def test_without_the_original_software(tmp_path, texts, write, capsys):

@@ -35,9 +35,8 @@ def arrays(config=CONFIG, heads=(), seed=0):
         place, rows = OUTPUT_LAYERS[head]
         shapes |= {f"{place}output_weights": (rows, config.hidden_size), f"{place}output_bias": (rows,)}
     random = np.random.default_rng(seed)
-    return {
-        name: random.normal(name.endswith("gamma"), 0.3, shape).astype(np.float32) for name, shape in shapes.items()
-    }
+    means = {name: float(name.endswith("gamma")) for name in shapes}
+    return {name: random.normal(means[name], 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def write_files(directory, config=CONFIG, architecture="BertModel", **settings):
@@ -126,9 +125,8 @@ _H5_HEADS = {
 
 def h5_name(name):
     """Returns the name in a TFBert model, without the prefix of the model."""
-    name = _H5_HEADS.get(
-        name, name.replace("layer_", "layer_._").replace("cls/predictions/tr", "mlm___cls/predictions/tr")
-    )
+    others = name.replace("layer_", "layer_._").replace("cls/predictions/tr", "mlm___cls/predictions/tr")
+    name = _H5_HEADS.get(name, others)
     if name.endswith("_embeddings"):
         name += "/weight" if "word" in name else "/embeddings"
     return f"{name}:0"
@@ -204,23 +202,13 @@ def encode(get, ids, mask, segments, config=CONFIG):
     adder = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -10000.0
     for number in range(config.num_hidden_layers):
         layer = f"bert/encoder/layer_{number}"
-        query, key, value = (
-            tf.transpose(
-                tf.reshape(
-                    dense(x, f"{layer}/attention/self/{part}"),
-                    tf.stack(
-                        [
-                            batch,
-                            length,
-                            tf.constant(config.num_attention_heads, name=f"{layer}/attention/self/Reshape{n}/shape/2"),
-                            tf.constant(size, name=f"{layer}/attention/self/Reshape{n}/shape/3"),
-                        ]
-                    ),
-                ),
-                [0, 2, 1, 3],
-            )
-            for n, part in zip(("", "_1", "_2"), ("query", "key", "value"), strict=True)
-        )
+        split = []
+        for part, number in (("query", ""), ("key", "_1"), ("value", "_2")):
+            name = f"{layer}/attention/self/Reshape{number}/shape"
+            sizes = tf.constant(config.num_attention_heads, name=f"{name}/2"), tf.constant(size, name=f"{name}/3")
+            heads = tf.reshape(dense(x, f"{layer}/attention/self/{part}"), tf.stack([batch, length, *sizes]))
+            split.append(tf.transpose(heads, [0, 2, 1, 3]))
+        query, key, value = split
         weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / size**0.5 + adder)
         context = tf.reshape(tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3]), [batch, length, config.hidden_size])
         x = norm(dense(context, f"{layer}/attention/output/dense") + x, f"{layer}/attention/output")
@@ -246,9 +234,8 @@ class Garden(tf.Module):
         self.slots = tf.Variable(np.zeros(3, np.float32), name="Adam/m/word_embeddings/embeddings", trainable=False)
 
     def __call__(self, ids, mask, segments):
-        states, pooled = encode(
-            lambda name: tf.reshape(self.kept[name], self.shapes[name]), ids, mask, segments, self.config
-        )
+        variables = {name: tf.reshape(kept, self.shapes[name]) for name, kept in self.kept.items()}
+        states, pooled = encode(variables.get, ids, mask, segments, self.config)
         outputs = {"sequence_output": states, "pooled_output": pooled}
         if "output_weights" in self.kept:
             outputs |= {"logits": tf.matmul(pooled, self.kept["output_weights"]) + self.kept["output_bias"]}
@@ -272,9 +259,8 @@ def write_v1(directory, weights, config=CONFIG, vocab_file=None, prefix=""):
     """Writes a SavedModel like an Estimator, or in TensorFlow Hub's first format if there is a vocabulary."""
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         variables = {name: v1.get_variable(prefix + name, initializer=array) for name, array in weights.items()}
-        inputs = {
-            name: v1.placeholder(tf.int32, [None, None], name) for name in ("input_ids", "input_mask", "segment_ids")
-        }
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = {name: v1.placeholder(tf.int32, [None, None], name) for name in names}
         states, pooled = encode(variables.get, *inputs.values(), config)
         outputs = {"sequence_output": states, "pooled_output": pooled}
         v1.train.get_or_create_global_step()

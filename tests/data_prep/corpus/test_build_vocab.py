@@ -1,4 +1,5 @@
 import collections
+import pathlib
 import random
 
 import pytest
@@ -97,29 +98,20 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
     assert few.keys() <= set(learn_vocabulary(few, 10**4, FIRST))
 
 
-def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
-    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path / 'vocab.txt'}"]
-    with claimed(str(tmp_path / "vocab.txt.work"), "--output_file", "vocabulary"):
-        output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
-        assert "does the same work in" in output
-    programs.run("-m", "data_prep.build_vocab", *flags, "--num_workers=1")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
-
-
-def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
-    text = write_corpus(tmp_path / "text.txt", documents=40)
+def test_program_writes_a_vocabulary_that_the_tokenizer_takes_unless_another_one_does(tmp_path):
+    text = pathlib.Path(write_corpus(tmp_path / "text.txt", documents=40)).read_text()
     long_text = tmp_path / "long.txt"  # more than one split, for two processes
-    long_text.write_text(open(text).read() * 150)  # noqa: SIM115
+    long_text.write_text(text * 150)
     vocab = str(tmp_path / "vocab.txt")
-    output = programs.run(
-        *("-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"),
-        *("--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"),
-    )
+    command = ["-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"]
+    command += ["--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"]
+    with claimed(f"{vocab}.work", "--output_file", "vocabulary"):
+        assert "does the same work in" in programs.run(*command, expect=1)
+    output = programs.run(*command)
     assert "counts are exact" in output and "120 tokens" in output
     check_vocab_file(vocab)
-    pieces = open(vocab).read().splitlines()  # noqa: SIM115
+    pieces = (tmp_path / "vocab.txt").read_text().splitlines()
     assert pieces[:10] == [*SPECIAL_TOKENS, "[E1]", "[E2]", "[unused0]", "[unused1]", "[unused2]"]
     assert len(pieces) == 120
-    tokens = FullTokenizer(vocab).tokenize(open(text).read())  # noqa: SIM115
-    assert "[UNK]" not in tokens
+    assert "[UNK]" not in FullTokenizer(vocab).tokenize(text)
     assert not list(tmp_path.glob("vocab.txt.*"))

@@ -22,9 +22,8 @@ def directory(tmp_path_factory):
 def words_by_masked_characters(directory, output, **options):
     """Returns the numbers of two-character words with zero, one and two predicted characters."""
     pieces = {index: piece for piece, index in load_vocab(str(directory / "vocab.txt")).items()}
-    paths, _ = make(
-        directory, directory / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options
-    )
+    options |= {"max_predictions_per_seq": 6, "whole_word": True}
+    paths, _ = make(directory, directory / "text.txt", output=output, **options)
     counts = [0, 0, 0]
     for record in records(paths[0]):
         example = features(record)

@@ -5,11 +5,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, record_shards
-from bert_tf.runtime.files import InputError
 from bert_tf.text import FullTokenizer
 from bert_tf.text.example_format import Metadata
 from bert_tf.text.masking import MaskingPolicy
-from bert_tf.text.vocabulary import vocabulary_hash
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.original_order import read_documents, write_original_examples
@@ -96,7 +95,7 @@ def test_training_reads_them(tmp_path):
 
 
 def test_carriage_returns_join_words_and_files_run_into_one_another(write):
-    vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "ab", "b"]))
+    vocab = write("vocab.txt", "\n".join([*SPECIAL_TOKENS, "a", "ab", "b"]))
     inputs = [write("1.txt", "a\rb\n\n \u00a0\na"), write("2.txt", "b\n\u200b\nb\r\n\r\nab\n\r")]
     inputs.append(write("3.txt", "b"))
     tokenizer = FullTokenizer(vocab)
@@ -105,7 +104,7 @@ def test_carriage_returns_join_words_and_files_run_into_one_another(write):
 
 
 def test_files_may_be_empty_or_named_twice(write):
-    vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+    vocab = write("vocab.txt", "\n".join([*SPECIAL_TOKENS, "a", "b"]))
     names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
     inputs = [file.path for file in find_input_files(names, as_original=True)]
     assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
@@ -114,5 +113,5 @@ def test_files_may_be_empty_or_named_twice(write):
 
 def test_bytes_that_are_not_utf8_are_named(write):
     vocab = write("vocab.txt", "[PAD]\n[UNK]\n")
-    with pytest.raises(InputError, match=r"1\.txt, line 2: byte 0xe9"):
-        read_documents([write("1.txt", b"a\n\xc3\xa9 caf\xe9\n")], FullTokenizer(vocab))
+    paths = [write("1.txt", b"a\n\xc3\xa9 caf\xe9\n")]
+    assert_refused(r"1\.txt, line 2: byte 0xe9", read_documents, paths, FullTokenizer(vocab))

@@ -1,16 +1,24 @@
-"""Tests masking in all modes on the same cases: the original order, NumPy batches, and tensors."""
+"""Tests masking in all modes on the same cases: the original order, NumPy batches, tensors, and the input pipeline."""
 
-import functools
 import random
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining.example_sets import ExampleFinder
+from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
+from bert_tf.pretraining.run import PretrainingRun
+from bert_tf.text import example_format, graph_masking
+from bert_tf.text.example_format import Metadata
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_original, mask_batch
 from bert_tf.text.random_streams import make_keys
-from tests.conftest import assert_refused
+from bert_tf.text.vocabulary import vocabulary_hash
+from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_refused, tiny_config
 
 CLS, SEP, MASK, FIRST = 1, 2, 3, 5
 VOCAB = {"[PAD]": 0, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[unused0]": 4}
@@ -36,20 +44,14 @@ def mask_arrays(ids, policy, vocabulary, predictions, seed):
     return mask_batch(ids, ids >= FIRST, keys, word_starts, policy, vocabulary, predictions)
 
 
-@functools.cache
-def graph_of(policy, predictions, seed):
-    return tf.function(
-        BatchMasker(policy, MaskingVocabulary.of(VOCAB, policy.no_special_replacements), predictions, seed)
-    )
-
-
 def mask_tensors(ids, policy, vocabulary, predictions, seed):
     batch = {"input_ids": ids, "input_mask": ids > 0, "word_starts": ids % 3 != 2}
     batch = {name: tf.constant(value.astype(np.int32)) for name, value in batch.items()}
-    first_row = tf.constant(0, tf.int64)
-    masked = graph_of(policy, predictions, seed)(batch, tf.constant(9, tf.int64), first_row)
-    assert set(masked) == {"input_mask", *Masked(*[None] * 4).features()}
-    return Masked(*(masked[name].numpy() for name in Masked(*[None] * 4).features()))
+    step, first_row = tf.constant([9, 0], tf.int64)
+    masked = BatchMasker(policy, vocabulary, predictions, seed)(batch, step, first_row)
+    names = Masked(*[None] * 4).features()
+    assert set(masked) == {"input_mask", *names}
+    return Masked(*(masked[name].numpy() for name in names))
 
 
 every_mode = pytest.mark.parametrize("mask_ids", [mask_in_the_releases_order, mask_arrays, mask_tensors])
@@ -155,9 +157,11 @@ def test_quota_positions_and_labels(mask_ids, ids, whole_word):
 
 
 @every_mode
-def test_every_position_is_chosen_equally_often(mask_ids, ids):
+def test_every_position_is_chosen_equally_often_and_seeds_differ(mask_ids, ids):
     one = ids[:1].repeat(ROWS, axis=0)
-    counts = chosen(mask(mask_ids, one)).sum(axis=0)[one[0] >= FIRST]
+    is_chosen = chosen(mask(mask_ids, one))
+    assert (chosen(mask(mask_ids, one, seed=2)) != is_chosen).any()
+    counts = is_chosen.sum(axis=0)[one[0] >= FIRST]
     assert np.sum((counts - counts.mean()) ** 2) / counts.mean() < 2 * len(counts)
 
 
@@ -176,30 +180,11 @@ def test_words_are_masked_whole(mask_ids, ids):
 
 
 def test_masks_of_arrays_depend_on_the_keys_only(ids):
-    def masked(rows, seed=1):
-        keys = make_keys(seed, np.arange(ROWS))[rows]
-        policy, vocabulary = MaskingPolicy(), MaskingVocabulary.of(VOCAB)
-        return mask_batch(ids[rows], (ids >= FIRST)[rows], keys, None, policy, vocabulary, PREDICTIONS)
-
-    whole, part = masked(slice(None)), masked(slice(100, 120))
-    for one, other in zip(whole, part, strict=True):
-        np.testing.assert_array_equal(one[100:120], other)
-    assert (masked(slice(None), seed=2).input_ids != whole.input_ids).any()
-
-
-def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
-    def masked(rows, step=3, seed=1):
-        batch = {"input_ids": tf.constant(ids[rows], tf.int32), "input_mask": tf.constant(ids[rows] > 0, tf.int32)}
-        numbers = tf.constant(step, tf.int64), tf.constant(rows.start, tf.int64)
-        found = graph_of(MaskingPolicy(), PREDICTIONS, seed)(batch, *numbers)
-        return found["input_ids"].numpy(), found["masked_lm_positions"].numpy()
-
-    everything = slice(0, ROWS)
-    whole, part = masked(everything), masked(slice(200, 500))
-    for i in range(2):
-        assert (part[i] == whole[i][200:500]).all()
-        assert (masked(everything, step=4)[i] != whole[i]).any()
-        assert (masked(everything, seed=2)[i] != whole[i]).any()
+    keys, rows = make_keys(1, np.arange(ROWS)), slice(100, 120)
+    policy, vocabulary = MaskingPolicy(), MaskingVocabulary.of(VOCAB)
+    part = mask_batch(ids[rows], (ids >= FIRST)[rows], keys[rows], None, policy, vocabulary, PREDICTIONS)
+    for whole, found in zip(mask(mask_arrays, ids), part, strict=True):
+        np.testing.assert_array_equal(whole[rows], found)
 
 
 @pytest.mark.parametrize(
@@ -213,3 +198,99 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
 )
 def test_policies_are_checked(settings, message):
     assert_refused(message, MaskingPolicy, **settings)
+
+
+# --- Data that the input pipeline masks during reading ----------------------------------------------------------------
+
+
+@pytest.fixture
+def batch(ids):
+    """Returns the features of unmasked sequences."""
+    features = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": ids < 0, "word_starts": ids % 3 != 2}
+    features["next_sentence_labels"] = np.arange(ROWS) % 2
+    return {name: values[:20].astype(np.int32) for name, values in features.items()}
+
+
+def write_unmasked(path, batch, rows, **settings):
+    features = example_format.unmasked_features(LENGTH, word_starts=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            values = {name: np.atleast_1d(value[row]) for name, value in batch.items()}
+            writer.write(example_format.serialize(features, values))
+    policy = {"masking_policy": {"whole_word": True} | settings}
+    metadata = Metadata(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, example_format.names(features))
+    metadata.write(Metadata.path_of(str(path)))
+
+
+def change_metadata(path, **changes):
+    metadata = msgspec.structs.replace(Metadata.read(str(path)), **changes)
+    metadata.write(Metadata.path_of(str(path)))
+
+
+def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
+    shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
+    features = record_shards.record_features(shards)
+    masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
+
+    def batches(start, count, context=None):
+        dataset = input_pipeline.training_batches(shards, features, 4, 1, start, context, masker)
+        return [{name: value.numpy() for name, value in batch.items()} for batch in dataset.take(count)]
+
+    whole = batches(0, 8)
+    assert whole[0]["masked_lm_ids"].shape == (4, PREDICTIONS) and "word_starts" not in whole[0]
+    np.testing.assert_equal(batches(3, 5), whole[3:])
+    contexts = [tf.distribute.InputContext(2, pipeline, 4) for pipeline in range(2)]
+    parts = [batches(2, 4, context) for context in contexts]  # two steps, of two replicas each
+    for name, value in whole[3].items():
+        np.testing.assert_array_equal(value, np.concatenate([p[name] for part in parts for p in part[2:4]]))
+    # The same sequences get different masks in each epoch.
+    assert len({tuple(b["masked_lm_positions"].ravel()) for b in whole}) == 8
+    evaluation = input_pipeline.training_batches(shards, features, 4, None, 0, None, masker).take(3)
+    np.testing.assert_equal(*([batch["input_ids"].numpy() for batch in evaluation] for _ in range(2)))
+
+
+def test_a_part_of_a_batch_gets_the_numbers_that_are_drawn_for_the_whole():
+    whole = tf.random.stateless_uniform([9, 7], [3, 4], alg="philox").numpy()
+    for first, rows in ((0, 9), (1, 2), (4, 5), (8, 1)):
+        part = graph_masking.uniform_rows(tf.constant([3, 4], tf.int64), tf.constant(first), rows, 7)
+        np.testing.assert_array_equal(part, whole[first : first + rows])
+
+
+def test_numbers_are_drawn_only_for_the_own_rows(batch):
+    masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
+    specs = {name: tf.TensorSpec(value[:2].shape, value.dtype) for name, value in batch.items()}
+    traced = tf.function(masker, autograph=False).get_concrete_function(specs, *[tf.TensorSpec([], tf.int64)] * 2)
+    drawn = [op.outputs[0].shape for op in traced.graph.get_operations() if op.type == "StatelessRandomUniformV2"]
+    assert drawn == [[2 * LENGTH + 3]] * 3  # three more, because sequences are made in groups of four
+
+
+def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
+    shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
+    assert_refused("can't be combined", record_shards.record_features, shards)
+
+
+def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", *list(VOCAB)[1:]]) + "\n")
+    config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
+    change_metadata(tmp_path / "a.tfrecord", vocab_sha256=vocabulary_hash(str(tmp_path / "vocab.txt")))
+    finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
+    for predictions in (7, 5, 5):  # 15% of 48 tokens are 7
+        finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
+    told = capsys.readouterr().err
+    assert told.count("Warning") == 1
+    assert "7 of 48 tokens should be masked" in told and "--max_predictions_per_seq is 5" in told
+
+
+def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    change_metadata(tmp_path / "a.tfrecord", settings={"masking_policy": {"whole_word": True}, "objective": "ltr"})
+    config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
+    data = PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)
+    settings = PretrainingConfig(data=data, training=TrainingConfig(str(tmp_path / "out"), train_batch_size=2))
+    assert_refused("was made with --objective=ltr, but --objective is mlm_nsp", PretrainingRun, settings, config)
+    assert PretrainingRun(settings.replace(objective="ltr"), config).phases[0].examples.masker is None

@@ -1,25 +1,33 @@
-"""Tests the identity of a tokenizer: rules, added tokens, and the digest of the vocabulary."""
+"""Tests the rules of a tokenizer, added tokens, and the digest of the vocabulary."""
 
 import json
 
 import pytest
-import tensorflow as tf
 
-from bert_tf.runtime.files import InputError
-from bert_tf.text import Tokenizer
+from bert_tf.checkpoints import run_directory
+from bert_tf.text import FullTokenizer, Tokenizer
 from bert_tf.text.graph_tokenization import GraphTokenizer
-from bert_tf.text.tokenizer_config import find_rules
+from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, tiny_config
+from tests.text.test_modes import assert_same
 
 WORDS = [f"w{number}" for number in range(60)]
+PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]
 UNCASED = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "schone", "schöne", "u", ".", "s", "中", "##国", "国"]
 BERT = {"normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
 
 
 @pytest.fixture
 def vocab(write):
-    return lambda tokens=UNCASED, name="vocab.txt": write(name, "\n".join(tokens) + "\n")
+    """Writes a vocabulary and settings of Hugging Face in the same directory; returns the path of the vocabulary."""
+
+    def write_both(tokens=UNCASED, name="vocab.txt", settings=None):
+        if settings is not None:
+            write("tokenizer_config.json", json.dumps(settings))
+        return write(name, "\n".join(tokens) + "\n")
+
+    return write_both
 
 
 @pytest.mark.parametrize(
@@ -48,22 +56,20 @@ def test_casing_comes_from_the_name_and_then_from_the_vocabulary(vocab, words, n
 def test_a_guess_names_the_flag_that_overrides_it_and_a_name_does_not_give_way(vocab, capsys):
     path = vocab([*SPECIAL_TOKENS, "The"], "guessed/vocab.txt")
     find_rules(path)
-    assert "--do_lower_case=False" in capsys.readouterr().err
-    assert find_rules(path, do_lower_case=True) == dict.fromkeys(
-        ("do_lower_case", "strip_accents", "tokenize_chinese_chars"), True
-    )
-    with pytest.raises(InputError, match="Set --do_lower_case=True"):
-        find_rules(vocab(name="uncased_L-12_H-768_A-12/vocab.txt"), do_lower_case=False)
+    assert "so --do_lower_case=False is used" in capsys.readouterr().err
+    assert all(find_rules(path, do_lower_case=True).values())
+    named = vocab(name="uncased_L-12_H-768_A-12/vocab.txt")
+    assert_refused("Set --do_lower_case=True", find_rules, named, do_lower_case=False)
 
 
 def test_records_that_contradict_each_other_are_refused(vocab):
     path = vocab()
-    with pytest.raises(InputError, match=r"data: do_lower_case is False, but run\.json has True"):
-        find_rules(path, [("run.json", {"do_lower_case": True}), ("data", {"do_lower_case": False})])
+    records = [("run.json", {"do_lower_case": True}), ("data", {"do_lower_case": False})]
+    assert_refused(r"data: do_lower_case is False, but run\.json has True", find_rules, path, records)
     record = vocabulary_record(path)
-    assert find_rules(vocab(["x", *UNCASED[1:]], "other/vocab.txt"), [("data", {})])
-    with pytest.raises(InputError, match="recorded in data"):
-        find_rules(path.replace("vocab.txt", "other/vocab.txt"), [("data", record)])
+    other = vocab(["x", *UNCASED[1:]], "other/vocab.txt")
+    assert find_rules(other, [("data", {})])
+    assert_refused("recorded in data", find_rules, other, [("data", record)])
     assert find_rules(path, [("an old record", {"vocab_sha256": record["vocab_sha256"]})])
 
 
@@ -84,6 +90,9 @@ def test_a_vocabulary_is_compared_with_a_record_and_with_another(vocab, change, 
     assert not fits_record(vocabulary_record(path), shorter)
 
 
+END = ["u", ".", "s", "."]
+
+
 def tokenizer_json(**changes):
     model = {"type": "WordPiece", "vocab": {token: number for number, token in enumerate(UNCASED)}}
     return json.dumps({"model": model, **BERT, **changes})
@@ -92,12 +101,9 @@ def tokenizer_json(**changes):
 @pytest.mark.parametrize(
     ("changes", "tokens"),
     [
-        ({}, ["schone", "中", "国", "u", ".", "s", "."]),
-        ({"normalizer": BERT["normalizer"] | {"strip_accents": False}}, ["schöne", "中", "国", "u", ".", "s", "."]),
-        (
-            {"normalizer": BERT["normalizer"] | {"handle_chinese_chars": False}},
-            ["schone", "中", "##国", "u", ".", "s", "."],
-        ),
+        ({}, ["schone", "中", "国", *END]),
+        ({"normalizer": BERT["normalizer"] | {"strip_accents": False}}, ["schöne", "中", "国", *END]),
+        ({"normalizer": BERT["normalizer"] | {"handle_chinese_chars": False}}, ["schone", "中", "##国", *END]),
         ({"normalizer": {"type": "Lowercase"}}, "normalizer of type 'Lowercase'"),
         ({"normalizer": None}, "normalizer of type None"),
         ({"normalizer": BERT["normalizer"] | {"clean_text": False}}, "clean_text False"),
@@ -106,6 +112,8 @@ def tokenizer_json(**changes):
         ({"added_tokens": [{"id": 99, "content": "[URL]"}]}, r"'\[URL\]' has id 99"),
         ({"added_tokens": [{"id": len(UNCASED), "content": "a b"}]}, "white space"),
         ({"added_tokens": [{"id": len(UNCASED), "content": "x", "single_word": True}]}, "single_word"),
+        ({"model": {"type": "BPE"}}, "is a tokenizer of type 'BPE'"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}, "have gaps"),
     ],
 )
 def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
@@ -120,9 +128,6 @@ def test_a_generic_class_has_the_rules_of_tokenizer_json(write):
     write("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast"}')
     path = write("tokenizer.json", tokenizer_json(normalizer=BERT["normalizer"] | {"strip_accents": False}))
     assert Tokenizer.checked(path).tokenize("Schöne") == ["schöne"]
-    write("plain/tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(InputError, match="tokenizer_class 'PreTrainedTokenizerFast'"):
-        Tokenizer.checked(write("plain/vocab.txt", "\n".join(UNCASED)))
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
@@ -137,10 +142,8 @@ ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab
 
 def test_added_tokens_are_never_split(vocab, write):
     path, ids = vocab(), {token: number for number, token in enumerate(UNCASED)}
-    decoder = {
-        str(ids.setdefault(token, len(ids))): {"content": token, "normalized": normalized}
-        for token, normalized in ADDED.items()
-    }
+    added = {str(ids.setdefault(token, len(ids))): token for token in ADDED}
+    decoder = {number: {"content": token, "normalized": ADDED[token]} for number, token in added.items()}
     write("tokenizer_config.json", json.dumps({"do_lower_case": True, "added_tokens_decoder": decoder}))
     tokenizer = Tokenizer.checked(path)
     assert tokenizer.tokenize("u[URL]s Covid19.cov-2 [unused1] [url] abc") == [
@@ -149,8 +152,62 @@ def test_added_tokens_are_never_split(vocab, write):
     ]
     assert tokenizer.tokenize_with_offsets("É COVID19.") == (["[UNK]", "covid19", "."], [(0, 1), (2, 9), (9, 10)])
     texts = ["u[URL]s Covid19.cov-2 [unused1] abc", "ΑΣcovid19\u0301 ΑΣab", "[[URL]]covid19covid1", "abcbc é[URL]é", ""]
-    graph = GraphTokenizer.of(tokenizer)
-    found = graph.tokenize_with_offsets(tf.constant(texts))
-    assert graph.tokenize(tf.constant(texts)).to_list() == [tokenizer.encode(text) for text in texts]
-    for text, starts, ends in zip(texts, found.starts.to_list(), found.ends.to_list(), strict=True):
-        assert list(zip(starts, ends, strict=True)) == tokenizer.tokenize_with_offsets(text)[1], text
+    assert_same(tokenizer, GraphTokenizer.of(tokenizer), [text.encode() for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("settings", "pieces"),
+    [
+        ({}, ["e", "中", "文"]),
+        ({"strip_accents": None, "tokenizer_class": "BertTokenizerFast"}, ["e", "中", "文"]),
+        ({"strip_accents": True, "do_lower_case": True}, ["e", "中", "文"]),
+        ({"strip_accents": False, "cls_token": {"content": "[CLS]", "lstrip": False}}, ["é", "中", "文"]),
+        ({"tokenize_chinese_chars": False}, ["e", "中", "##文"]),
+    ],
+)
+def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
+    path = vocab(PIECES, settings=settings)
+    tokenizer = Tokenizer.checked(path, True)
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {}, rules=tokenizer.rules)
+    copy = Tokenizer.checked(str(tmp_path / "run" / "vocab.txt"))
+    assert tokenizer.tokenize("É 中文") == copy.tokenize("É 中文") == pieces
+    rules = {"strip_accents": pieces[0] == "e", "tokenize_chinese_chars": pieces[2] == "文"}
+    assert copy.rules == {"do_lower_case": True, **rules}
+
+
+def test_accents_can_be_removed_from_cased_text(vocab):
+    basic = FullTokenizer(vocab(), do_lower_case=False, strip_accents=True).basic_tokenizer
+    assert basic.tokenize("É e\u0301 İ") == ["E", "e", "I"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, "tokenizer_class 'PreTrainedTokenizerFast'"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize False"),
+        ({"never_split": ["x"]}, "never_split"),
+        ({"cls_token": "<s>"}, "cls_token '<s>'"),
+        ({"strip_accents": "no"}, "strip_accents: .*bool"),
+        ({"do_lower_case": False}, "--do_lower_case is True, but .* has False"),
+    ],
+)
+def test_other_tokenizers_are_refused_by_name(vocab, settings, message):
+    assert_refused(message, Tokenizer.checked, vocab(settings=settings), True)
+
+
+def test_known_settings_stay_when_they_are_written(vocab):
+    path = vocab(settings={"model_max_length": 64, "strip_accents": False, "do_lower_case": True})
+    written = hf_tokenizer_config(path, find_rules(path), 512)
+    assert (written["model_max_length"], written["strip_accents"], written["do_lower_case"]) == (64, False, True)
+    assert (written["tokenizer_class"], written["mask_token"]) == ("BertTokenizer", "[MASK]")
+    for settings in ({}, {"model_max_length": 10**30}):
+        assert hf_tokenizer_config(vocab(settings=settings), {}, 512)["model_max_length"] == 512
+
+
+def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
+    model = {"type": "WordPiece", "vocab": {piece: i for i, piece in reversed(list(enumerate(PIECES)))}}
+    path = write("tokenizer.json", json.dumps({"model": model}))
+    assert list(Tokenizer.checked(path, True).vocab) == PIECES
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
+    assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"
