@@ -29,7 +29,7 @@ def names_in(directory, pattern="*"):
     return sorted(path.name for path in directory.glob(pattern))
 
 
-def test_the_newest_are_kept(tmp_path):
+def test_the_newest_are_kept_and_read_again_only_after_a_change(tmp_path):
     save(tmp_path, 1, 2, 3, keep=2)
     kept = {f"model.ckpt-{step}{suffix}" for step in (2, 3) for suffix in saver._SUFFIXES}
     assert set(names_in(tmp_path)) == {"checkpoint", *kept}
@@ -37,6 +37,9 @@ def test_the_newest_are_kept(tmp_path):
         assert read(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
     reads = saver._damage.cache_info().misses
     assert latest_checkpoint(str(tmp_path)) and saver._damage.cache_info().misses == reads  # unchanged files
+    for changes, suffix in enumerate(saver._SUFFIXES, 1):
+        os.utime(tmp_path / f"model.ckpt-3{suffix}")
+        assert latest_checkpoint(str(tmp_path)) and saver._damage.cache_info().misses == reads + changes
     assert latest_checkpoint(str(tmp_path / "nowhere")) is None
 
 

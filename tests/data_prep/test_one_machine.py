@@ -1,4 +1,5 @@
 import collections
+import dataclasses
 import errno
 import itertools
 import json
@@ -279,3 +280,13 @@ def test_shards_are_those_of_the_ranges():
         assert ranges[0][0] == 0 and ranges[-1][1] == 1 << 64
         for number, (first_key, end_key) in enumerate(ranges):
             assert {one_machine.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}
+
+
+def test_shards_are_put_where_a_url_says(text, tmp_path):
+    config = preparation_config(tmp_path, text, num_shards=2)
+    urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
+    config = dataclasses.replace(config, shards=dataclasses.replace(config.shards, paths=urls))
+    one_machine.prepare(config, str(tmp_path / "work"), 1, 400)
+    assert config.shards.are_finished()
+    expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
+    assert [files.open_file(url, "rb").read() for url in urls] == expected

@@ -10,7 +10,7 @@ from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model import heads
-from bert_tf.model.gathering import unpack
+from bert_tf.model.gathering import repack, unpack
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.text import packed_rows, placement
 from bert_tf.text.packed_rows import Tokens
@@ -160,3 +160,16 @@ def test_states_are_those_of_padded_sequences():
     expected = encoder(padded)
     assert_close(output.sequence_output[: len(lengths)], expected.sequence_output[:, 0], 1e-5)
     assert_close(output.pooled_output[: len(lengths)], expected.pooled_output, 1e-5)
+
+
+def test_rows_and_gradients_of_padding_are_zero():
+    batch = packed((3, 5, 9, 1))
+    x = tf.random.stateless_normal([*batch["input_ids"].shape, 4], [1, 2])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        padded, mask = unpack(x, batch)
+        loss = tf.reduce_sum(repack(padded, batch) * x)
+    is_token = batch["sequence_ids"][..., np.newaxis] > 0
+    assert mask.numpy().sum(axis=1).tolist() == batch["sequence_lengths"].tolist()
+    np.testing.assert_array_equal(repack(padded, batch), x * is_token)
+    np.testing.assert_array_equal(tape.gradient(loss, x), 2 * x * is_token)
