@@ -12,12 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-SLURM = {
-    "SLURM_JOB_ID": "41234",
-    "SLURM_JOB_NODELIST": "gpu[08-10,12],login",
-    "SLURM_NTASKS": "5",
-    "SLURM_PROCID": "3",
-}
+SLURM = {"SLURM_JOB_ID": "41234", "SLURM_JOB_NODELIST": "gpu[08-10,12],login", "SLURM_NTASKS": "5", "SLURM_PROCID": "3"}
 
 
 def load(path):
