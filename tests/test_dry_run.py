@@ -108,6 +108,8 @@ UNTRAINED = "--init_checkpoint: {d}/encoder/bert_model.ckpt was not fine-tuned f
 # `test_start_checks` has errors that do not need TensorFlow.
 WRONG = {
     f"{CLASSIFY} {TABLE} --vocab_file={{d}}/large.txt": "--vocab_file ({d}/large.txt) has 42 entries, but the",
+    f"{PRETRAIN} {RECORDS} --vocab_file={{d}}/large.txt": "--vocab_file ({d}/large.txt) has 42 entries, but the",
+    f"{PRETRAIN} {RECORDS} --max_seq_length=64": "--max_seq_length is 64, but the model has only 32 positions",
     f"{CLASSIFY} {TABLE} --bert_config_file={{d}}/broken": "--bert_config_file: {d}/broken",
     f"{PRETRAIN} {RECORDS} --bert_config_file={{d}}/unknown": "--bert_config_file ({d}/unknown): Object contains",
     f"{CLASSIFY} {TABLE} --init_checkpoint={{d}}/wide/bert_model.ckpt": "--init_checkpoint: {d}/wide/bert_model.ckpt",
@@ -147,6 +149,7 @@ def test_a_wrong_set_up_is_found_with_the_message_of_the_real_run(files, tmp_pat
     assert output[output.index("error: ") :] in real and "Traceback" not in real
 
 
+TPU = "--use_tpu --tpu_name=slice"
 WITHOUT = "import runpy, sys; sys.modules['{}'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 
@@ -155,12 +158,13 @@ WITHOUT = "import runpy, sys; sys.modules['{}'] = None; runpy.run_path(sys.argv.
     [
         ("tf2onnx", f"{CLASSIFY} {TABLE} --do_export --export_onnx --export_dir={{d}}/e", "--export_onnx: tf2onnx is"),
         ("official", f"{SQUAD} {QUESTIONS} {ASKED}", "tf-models-official is not installed"),
+        (None, f"{PRETRAIN} {RECORDS} {TPU} --num_tpu_cores=5", "Use a multiple of the 5 replicas."),
         (
             None,
-            f"{PRETRAIN} {RECORDS} --use_tpu --tpu_name=local --num_tpu_cores=5",
-            "Use a multiple of the 5 replicas.",
+            f"{PRETRAIN} {RECORDS} {TPU} --num_tpu_cores=8 --gradient_accumulation_steps=8",
+            "a replica's 4",
         ),
-        (None, f"{CLASSIFY} {TABLE} --use_tpu --tpu_name=slice", "--tpu_name: the TPU 'slice' has several hosts, or"),
+        (None, f"{CLASSIFY} {TABLE} {TPU}", "--tpu_name: the TPU 'slice' has several hosts, or"),
     ],
 )
 def test_missing_libraries_and_unsuitable_tpus_are_found(files, tmp_path, missing, command, message):
@@ -245,7 +249,7 @@ def test_a_complete_run_is_left_as_it_is(files, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "devices"),
     [
-        ("--use_tpu --tpu_name=slice --num_tpu_cores=8 --dtype=bfloat16", "8 TPU cores"),
+        (f"{TPU} --num_tpu_cores=8 --dtype=bfloat16", "8 TPU cores"),
         ("--use_tpu --tpu_name=local", "1 TPU core (--num_tpu_cores is not given)"),
         ("--distribution_strategy=multi_worker", "2 CPUs (2 workers; each is assumed to be like this one)"),
     ],

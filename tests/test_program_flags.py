@@ -62,13 +62,13 @@ def parsed(kind, *given, **options):
 
 
 def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(write):
-    with pytest.raises(InputError, match="--bert_config_file is missing: --init_checkpoint is not given"):
-        pretrained.read_model(ModelFiles())
+    assert_refused("--bert_config_file is missing: --init_checkpoint is not given", pretrained.read_model, ModelFiles())
     config = tiny_config(vocab_size=7)
     path = write("run/bert_config.json", config.to_json_string())
     directory = path.removesuffix("/bert_config.json")
-    with pytest.raises(InputError, match=f"--vocab_file is missing: there is no such file in {directory}"):
-        pretrained.read_model(ModelFiles(), directory)
+    assert_refused(
+        f"--vocab_file is missing: there is no such file in {directory}", pretrained.read_model, ModelFiles(), directory
+    )
     for piece, lower in (("a", True), ("A", False)):
         write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")
         read, tokenizer = pretrained.read_model(ModelFiles(), directory)
@@ -76,17 +76,11 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
         model = ModelFiles(do_lower_case=not lower)
         assert pretrained.read_model(model, directory)[1].do_lower_case != lower
     other = write("other.json", tiny_config(vocab_size=6).to_json_string())
-    with pytest.raises(InputError, match="vocab_size is 6"):
-        pretrained.read_model(ModelFiles(bert_config_file=other), directory)
+    assert_refused("vocab_size is 6", pretrained.read_model, ModelFiles(bert_config_file=other), directory)
 
 
 SETTINGS = [ModelFiles, DistributionConfig, OptimizerConfig, TrainingConfig, FinetuningConfig, ExportConfig]
 SETTINGS += [Columns, FeatureConfig, SquadConfig, AnswerConfig]
-
-
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_flags_of_settings_have_the_defaults_of_the_settings(kind):
-    assert parsed(kind) == kind()
 
 
 def test_a_new_setting_is_a_flag_and_is_recorded():
@@ -108,36 +102,37 @@ def test_a_new_setting_is_a_flag_and_is_recorded():
         assert raised.value.place.partition(",")[0] == given.partition("=")[0]
 
 
-def test_flags_of_devices_become_settings():
-    given = ("--use_tpu", "--master=grpc://a", "--worker_timeout=7")
-    assert parsed(DistributionConfig, *given) == DistributionConfig("tpu", "grpc://a", worker_timeout=7)
-
-
-def test_flags_of_training_become_settings():
-    given = ("--adam_beta_1=0.8", "--random_seed=3", "--clip_norm=inf", "--profile_steps=1:2", "--dtype=mixed_bfloat16")
-    expected = OptimizerConfig(beta_1=0.8, clip_norm=math.inf)
-    config = parsed(TrainingConfig, *given)
-    assert config == TrainingConfig("", expected, seed=3, dtype="bfloat16", profile_steps="1:2")
-    assert (config.traced_steps, TrainingConfig().traced_steps) == ((1, 2), ())
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        *((kind(), "") for kind in SETTINGS),
+        (DistributionConfig("tpu", "grpc://a", worker_timeout=7), "--use_tpu --master=grpc://a --worker_timeout=7"),
+        (
+            TrainingConfig(optimizer=OptimizerConfig(beta_1=0.8, clip_norm=math.inf)),
+            "--adam_beta_1=0.8 --clip_norm=inf",
+        ),
+        (TrainingConfig(seed=3, dtype="bfloat16"), "--random_seed=3 --dtype=mixed_bfloat16"),
+    ],
+    ids=lambda value: value or "defaults" if isinstance(value, str) else type(value).__name__,
+)
+def test_flags_become_settings(expected, given):
+    assert parsed(type(expected), *given.split()) == expected
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"),
+    "given",
     [
-        ("adam_beta_1", "1"),
-        ("train_batch_size", "0"),
-        ("random_seed", "-1"),
-        *(("profile_steps", value) for value in ("2:1", "100", "100:", "-1:5", "a:b")),
-        ("evaluate_every", "day"),
-        ("sweep_batch_sizes", ""),
-        ("sweep_batch_sizes", "16,x"),
-        ("sweep_batch_sizes", "1.5"),
+        *("--adam_beta_1=1", "--train_batch_size=0", "--random_seed=-1", "--evaluate_every=day"),
+        *("--log_steps=0", "--keep_checkpoint_max=-1", "--max_nonfinite_steps=-1"),
+        *(f"--profile_steps={value}" for value in ("2:1", "5:5", "100", "100:", "-1:5", "a:b")),
+        *(f"--sweep_batch_sizes={value}" for value in ("", "16,x", "1.5")),
     ],
 )
-def test_values_out_of_bounds_are_refused(flag, value):
+def test_values_out_of_bounds_are_refused(given):
     with pytest.raises(InputError) as raised:
-        parsed(FinetuningConfig, f"--{flag}={value}")
-    assert raised.value.place.partition(",")[0] == f"--{flag}"
+        parsed(FinetuningConfig, given)
+    assert raised.value.place.partition(",")[0] == given.partition("=")[0]
+    assert_refused("--dtype", TrainingConfig, dtype="float8")
 
 
 DEFAULTS = """

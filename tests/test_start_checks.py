@@ -105,6 +105,7 @@ WRONG |= {
     "-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf": "--output ... /proc: no files can be",
     f"{EXPORT} --export_dir=/proc/x": "--export_dir ... /proc: no files can be created",
     f"{EXPORT} --export_dir=x.onnx": "--export_dir ... a directory is written, but x.onnx",
+    "-m bert_tf.fill_mask --model=x true": "unknown argument ... 'true'",
     f"{EXPORT} --export_dir=y true": "unknown argument ... 'true'",
     f"{PREPARATION} --objective=ltr --masking_policy=1,0,0": "--masking_policy ... with --objective=ltr",
     f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9": "--max_predictions_per_seq ... --masking=dyn",

@@ -35,8 +35,7 @@ def test_a_tpu_multiplies_float32_numbers_in_its_default_precision(monkeypatch):
         raise ValueError("no TPU")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
-    with pytest.raises(InputError, match="no TPU 'local'"):
-        build_strategy(DistributionConfig("tpu", tpu_name="local"))
+    assert_refused("no TPU 'local'", build_strategy, DistributionConfig("tpu", tpu_name="local"))
     build_strategy(DistributionConfig())
     assert not tf.config.experimental.tensor_float_32_execution_enabled()
 

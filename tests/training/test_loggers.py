@@ -9,6 +9,7 @@ from bert_tf.training import log
 from bert_tf.training.errors import Preempted
 from bert_tf.training.loggers import Loggers
 from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_refused
 
 SETTINGS = {"learning_rate": 1e-4, "input_file": "a.tfrecord"}
 
@@ -104,8 +105,7 @@ def test_a_failure_during_training_is_reported_once_and_ends_only_the_logging(di
 
 def test_a_failure_at_the_start_ends_a_new_run_but_not_a_resumed_one(directory, libraries, capsys):
     libraries["mlflow"].broken = ("start_run",)
-    with pytest.raises(InputError, match=r"--report_to=mlflow: no route to the server\. Correct"):
-        logged(directory)
+    assert_refused(r"--report_to=mlflow: no route to the server\. Correct", logged, directory)
     libraries["mlflow"].calls.clear()
     logged(directory, start=2)
     assert "Warning: mlflow can't continue the run" in capsys.readouterr().err
@@ -119,8 +119,7 @@ def test_only_the_first_worker_logs(directory, libraries):
 
 
 def test_unknown_and_missing_libraries_are_errors_at_the_start(monkeypatch):
-    with pytest.raises(InputError, match="--report_to is 'comet'"):
-        TrainingConfig(report_to="comet")
+    assert_refused("--report_to is 'comet'", TrainingConfig, report_to="comet")
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match=r"--report_to: wandb is not installed\. Install it with `pip install wandb`"):
         TrainingConfig(report_to="wandb")

@@ -171,8 +171,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(log.MetricsLog, "write", write_line)
     monkeypatch.setattr(tf.raw_ops, "SaveV2", save_after_step_4)
-    with pytest.raises(InputError, match=r"step 6 can't be written.*No space left"):
-        run(config_for(tmp_path))
+    assert_refused(r"step 6 can't be written.*No space left", run, config_for(tmp_path))
     assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 4
 
 
@@ -351,15 +350,13 @@ def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
     assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("skipped_steps")) == 2
 
     more = config_for(tmp_path / "b", steps=8)  # the new limit is lower than the number of skipped steps
-    with pytest.raises(InputError, match="step 7 is not finite"):
-        run(more, data=with_nan_at(7))
+    assert_refused("step 7 is not finite", run, more, data=with_nan_at(7))
 
 
 def test_a_non_finite_step_is_not_saved_after_a_signal(tmp_path, monkeypatch):
     stop_after(monkeypatch, 4)
     config = config_for(tmp_path, steps=10, save_checkpoints_steps=10, log_steps=10)
-    with pytest.raises(InputError, match=r"step 2 is not finite"):
-        run(config, data=with_nan_at(2))
+    assert_refused(r"step 2 is not finite", run, config, data=with_nan_at(2))
     assert saver.latest_checkpoint(str(tmp_path)) is None
 
 
@@ -369,8 +366,7 @@ def test_a_full_disk_stops_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatc
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(log.MetricsLog, "write", write)
-    with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*Free some disk space"):
-        run(config_for(tmp_path))
+    assert_refused(r"can't be written to .*No space left on device.*Free some disk space", run, config_for(tmp_path))
     assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2
 
 
@@ -435,16 +431,11 @@ def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
-def test_a_trace_is_written_if_it_is_asked_for(tmp_path):
-    _, metrics = run(config_for(tmp_path, steps=3, log_steps=1, profile_steps="1:2"))
-    assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1
-    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]).items() >= metrics.items()
-
-
-def test_evaluation_during_training_is_logged(tmp_path, capsys):
+def test_metrics_evaluations_and_a_trace_are_written(tmp_path, capsys):
     scores = iter([3.0, 2.0, 1.0])
     evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
-    run(config_for(tmp_path, steps=7, peak_tflops=1e-3), hooks=[evaluation])
+    _, metrics = run(config_for(tmp_path, steps=7, peak_tflops=1e-3, profile_steps="1:2"), hooks=[evaluation])
+    assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1
     bar = capsys.readouterr().err
     for name in ("loss", "masked_lm_accuracy", "next_sentence_accuracy", "sequences_per_second", "flop_utilisation"):
         assert f" {name}=" in bar
@@ -455,7 +446,8 @@ def test_evaluation_during_training_is_logged(tmp_path, capsys):
     events = tf.compat.v1.train.summary_iterator(str(next(tmp_path.glob("events*"))))
     tags = {value.tag for event in events for value in event.summary.value}
     assert {"loss", "masked_lm_loss", "next_sentence_accuracy", "learning_rate", "gradient_norm"} <= tags
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
+    trained = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in trained] == [2, 3, 4, 6, 7] and trained[-1].items() >= metrics.items()
 
 
 def test_batches_may_change_their_length_at_a_boundary(tmp_path):
@@ -491,26 +483,3 @@ def test_metric_means():
     means.add({"a": (tf.constant(1.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
     assert means.take() == {"a": 1.0, "b": 0.0}
     assert means.take() == {"a": 0.0, "b": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dtype": "float8"}, "--dtype"),
-        ({"log_steps": 0}, "--log_steps is 0"),
-        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
-        ({"max_nonfinite_steps": -1}, "--max_nonfinite_steps"),
-        ({"profile_steps": "5:5"}, "--profile_steps is 5:5"),
-    ],
-)
-def test_bad_settings_are_refused(tmp_path, changes, message):
-    assert_refused(message, config_for, tmp_path, **changes)
-
-
-def test_batches_must_be_split_evenly(tmp_path):
-    one, two = (build_strategy(DistributionConfig(name)) for name in ("one_device", "mirrored"))
-    config = config_for(tmp_path, gradient_accumulation_steps=8)
-    config.check_batch(one)
-    for size, message in ((BATCH, "a replica's 4 examples.*--gradient_acc"), (7, "--train_batch_size is 7")):
-        with pytest.raises(InputError, match=message):
-            config.replace(train_batch_size=size).check_batch(two)
