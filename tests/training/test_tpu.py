@@ -100,10 +100,15 @@ def trace(directory, name, output_dir, *options, **how):
     return [json.loads(line) for line in graphs.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("cores", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+CORES = {"pre-training in two phases": 2, "pre-training with dynamic masks": 4, "classification": 2}
+SLOW = [pytest.param(cores, marks=pytest.mark.slow) for cores in (2, 8)]
+
+
+@pytest.mark.parametrize("cores", [None, *SLOW])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tpu_can_compile_the_programs(directory, tmp_path, name, cores):
-    hosts, cores = (2, max(cores, 4)) if "dynamic" in name and cores > 1 else (1, cores)
+    cores = cores or CORES.get(name, 1)
+    hosts = 2 if "dynamic" in name and cores > 2 else 1
     graphs = trace(directory, name, tmp_path / "run", f"--cores={cores}", f"--hosts={hosts}")
     assert [graph["function"] for graph in graphs] == PROGRAMS[name][1]
     compiled = {*OPERATIONS.read_text().split(), "TPUReplicateMetadata"}
@@ -113,16 +118,6 @@ def test_a_tpu_can_compile_the_programs(directory, tmp_path, name, cores):
         assert graph["unknown_shapes"] == graph["host_calls"] == graph["compiled_parts"] == []
         assert set(graph["types"]) <= TYPES
         assert graph["products"] == ["float32" if name == "features" else "bfloat16"]
-
-
-def test_fine_tuning_refuses_a_tpu_of_other_machines_before_it_reads_data(tmp_path):
-    flags = ["--task_name=rte", f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}", "--do_train"]
-    flags.append("--max_seq_length=24")
-    programs.write_model_files(tmp_path)
-    flags += [f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={tmp_path}/config.json"]
-    fake = ("-m", "tests.fake_tpu", "--hosts=2", f"--graphs={tmp_path}/graphs")
-    output = programs.run(*fake, "run_classifier.py", "--use_tpu", "--tpu_name=slice", *flags, expect=1)
-    assert "--tpu_name: the TPU 'slice' has several hosts" in output
 
 
 def test_each_host_reads_its_own_part_of_a_batch(tmp_path):
