@@ -450,33 +450,6 @@ def test_metrics_evaluations_and_a_trace_are_written(tmp_path, capsys):
     assert [line["step"] for line in trained] == [2, 3, 4, 6, 7] and trained[-1].items() >= metrics.items()
 
 
-def test_batches_may_change_their_length_at_a_boundary(tmp_path):
-    starts = []
-
-    def data(start, context, last=50):
-        starts.append(start)
-
-        def shortened(step):
-            if step == last:
-                raise Killed
-            batch = batch_of(step) | {"masked_lm_positions": batch_of(step)["masked_lm_positions"] % 7}
-            names = ("input_ids", "input_mask", "segment_ids")
-            return batch if step < 3 else batch | {name: batch[name][:, :7] for name in names}
-
-        signature = {k: tf.TensorSpec(x.shape, x.dtype) for k, x in shortened(start).items()}
-        steps = range(start, 3 if start < 3 else 50)
-        return tf.data.Dataset.from_generator(lambda: map(shortened, steps), output_signature=signature)
-
-    whole, metrics = run(config_for(tmp_path / "whole"), data=data, boundaries=(3,))
-    assert starts == [0, 3]
-    assert metrics["tokens"] == BATCH * 7
-    with pytest.raises(tf.errors.OpError, match="Killed"):
-        run(config_for(tmp_path / "parts"), data=functools.partial(data, last=5), boundaries=(3,))
-    resumed, _ = run(config_for(tmp_path / "parts"), data=data, boundaries=(3,))
-    assert starts == [0, 3, 0, 3, 4]
-    assert_same(resumed, whole)
-
-
 def test_metric_means():
     means = MetricMeans(["a", "b"])
     means.add({"a": (tf.constant(3.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
