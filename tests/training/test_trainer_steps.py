@@ -1,8 +1,6 @@
 """Tests steps of a tiny model: clipping with two replicas compared with NumPy, two phases, and loss curves."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -18,7 +16,8 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.interface import TrainableModel
 from bert_tf.training.settings import TrainingConfig
 from bert_tf.training.trainer import Trainer
-from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
+from tests import programs
+from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 
 STEPS, ROWS, WIDTH = 3, 6, 4
@@ -198,14 +197,13 @@ def losses_in_a_process(replicas, dtype):
     """Returns the losses from a separate process, because the number of devices is fixed in a process."""
     code = (
         "import json, tensorflow as tf\n"
-        "from tests.training import test_trainer_steps\n"  # imports conftest, which makes two devices
         "cpu, = tf.config.list_physical_devices('CPU')\n"
         f"tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * {replicas})\n"
         f"assert len(tf.config.list_logical_devices()) == {replicas}\n"
+        "from tests.training import test_trainer_steps\n"
         f"print(json.dumps(test_trainer_steps.losses({replicas}, {dtype!r})))\n"
     )
-    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
-    return np.array(json.loads(output.stdout.splitlines()[-1]))
+    return np.array(json.loads(programs.run("-c", code).splitlines()[-1]))
 
 
 @pytest.mark.slow  # two minutes for each type

@@ -1,7 +1,6 @@
 import contextlib
 import errno
 import functools
-import json
 import os
 import shutil
 import signal
@@ -85,6 +84,10 @@ def model_for(config, bert_config=None, strategy=None):
         return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), **options)
 
 
+def trainer_for(config):
+    return Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+
+
 def gradients_of(options):
     """Returns loss, gradients and operations for one batch, with dropout, of an encoder with the given options."""
     keras.utils.set_random_seed(3)
@@ -106,12 +109,15 @@ def test_recomputed_gradients_are_the_same():
     assert softmaxes == [2, 4]
 
 
-def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, boundaries=(), hooks=()):
+def values_of(model):
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, hooks=()):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
-    data = TrainingData(data, boundaries, describe)
-    result = loop.train(model, config, strategy, data, hooks=hooks)
-    return {variable.path: variable.numpy() for variable in model.variables}, result
+    result = loop.train(model, config, strategy, TrainingData(data, describe=describe), hooks=hooks)
+    return values_of(model), result
 
 
 class Killed(Exception):
@@ -151,8 +157,7 @@ def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, capsys):
     assert "model.ckpt-4 is used" in capsys.readouterr().err
     assert_same(again, uninterrupted)
     assert saver.latest_checkpoint(str(tmp_path / "b")).endswith("model.ckpt-6")
-    steps = [json.loads(line)["step"] for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [2, 4, 6]
+    assert [line["step"] for line in log.read_metrics(str(tmp_path / "b"))] == [2, 4, 6]
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
@@ -180,7 +185,7 @@ def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     other = PretrainingModel(tiny_config(num_hidden_layers=1))
     init = str(tmp_path / "init" / "bert_model.ckpt")
     saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
-    trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+    trainer = trainer_for(config)
     resume.restore_or_initialize(trainer.model, trainer.state, config.output_dir, init)
     name = "bert/pooler/dense/kernel"
     assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
@@ -237,8 +242,7 @@ def test_a_run_goes_on_with_another_precision_or_optimizer(tmp_path, capsys, bef
     def trainer_with(options):
         options = dict(options)
         settings = OptimizerConfig(1e-3, 6, optimizer=options.pop("optimizer", "adamw"))
-        config = config_for(tmp_path, optimizer=settings, **options)
-        return Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+        return trainer_for(config_for(tmp_path, optimizer=settings, **options))
 
     old, new = trainer_with(before), trainer_with(now)
     counts = ("skipped_steps", "nonfinite_steps")
@@ -273,18 +277,17 @@ def test_half_precision_trains_and_resumes(tmp_path, dtype):
 
 
 def test_float16_skips_steps_that_overflow_and_stops_if_no_loss_scale_helps(tmp_path):
-    config = config_for(tmp_path, dtype="float16", steps=9)
-    model = model_for(config)
-    trainer = Trainer(model, config, build_strategy(DistributionConfig()))
+    trainer = trainer_for(config_for(tmp_path, dtype="float16", steps=9))
+    model = trainer.model
     trainer.loss_scale.scale.assign(2.0**24)
     kernel = next(variable for variable in model.variables if variable.path == "bert/pooler/dense/kernel")
     kernel.assign(kernel * 1e4)
-    before = {v.path: v.numpy() for v in model.variables}
+    before = values_of(model)
     batches = iter(dataset_from_step(0))
     train_steps(trainer, batches, 1)
     assert float(trainer.loss_scale.scale.numpy()) == 2.0**23
     assert int(trainer.optimizer.skipped_steps.numpy()) == 1 and trainer.nonfinite.count == 0
-    assert_same({v.path: v.numpy() for v in model.variables}, before)
+    assert_same(values_of(model), before)
     assert trainer.step == 1
 
     loss = model.loss
@@ -405,10 +408,8 @@ def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, st
     monkeypatch.undo()
     for _ in range(2):  # the second time after the run has finished
         run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
-        lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-        assert [(line["step"], line["kind"]) for line in lines] == [
-            (step, kind) for step in (2, 4, 6) for kind in ("train", "eval")
-        ]
+        found = [(line["step"], line["kind"]) for line in log.read_metrics(str(tmp_path))]
+        assert found == [(step, kind) for step in (2, 4, 6) for kind in ("train", "eval")]
 
 
 def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
@@ -439,7 +440,7 @@ def test_metrics_evaluations_and_a_trace_are_written(tmp_path, capsys):
     bar = capsys.readouterr().err
     for name in ("loss", "masked_lm_accuracy", "next_sentence_accuracy", "sequences_per_second", "flop_utilisation"):
         assert f" {name}=" in bar
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = log.read_metrics(str(tmp_path))
     evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
     assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
     assert list((tmp_path / "eval").glob("events*"))
