@@ -305,17 +305,19 @@ def test_the_memory_is_that_of_the_documentation():
         assert f"{found:.1f}" == documented
 
 
-def test_the_log_reports_the_utilisation_of_known_gpus(monkeypatch):
-    for name, dtype, peak in (
+@pytest.mark.parametrize(
+    ("name", "dtype", "peak"),
+    [
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989.0),
         ("Tesla V100-SXM2-16GB", "float32", 15.7),
         ("Tesla V100-SXM2-16GB", "bfloat16", 0.0),
         ("NVIDIA A100-SXM4-40GB", "float16", 312.0),
         ("NVIDIA GH200 480GB", "float16", 0.0),
-    ):
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
-        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu, name=name: {"device_name": name})
-        monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "GPU"})
-        strategy = tf.distribute.get_strategy()
-        assert log.with_known_peak(TrainingConfig(dtype=dtype), strategy).peak_tflops == peak
-        assert log.with_known_peak(TrainingConfig(dtype=dtype, peak_tflops=3.0), strategy).peak_tflops == 3.0
+    ],
+)
+def test_the_log_reports_the_utilisation_of_known_gpus(monkeypatch, name, dtype, peak):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"device_name": name})
+    monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "GPU"})
+    for config, expected in ((TrainingConfig(dtype=dtype), peak), (TrainingConfig(peak_tflops=3.0), 3.0)):
+        assert log.with_known_peak(config, tf.distribute.get_strategy()).peak_tflops == expected

@@ -155,9 +155,7 @@ def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
             assert make_run(files, tmp_path / "out", changed, objective=objective).evaluate(8, 1)["global_step"] == 4
 
 
-def test_workers_compare_settings_and_what_they_have_restored_before_they_train_and_evaluate(
-    files, tmp_path, monkeypatch
-):
+def test_workers_compare_settings_and_restored_state_before_they_train_and_evaluate(files, tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(worker_checks, "require", lambda strategy, values: compared.append(values()))
     settings = make_run(files, tmp_path / "out").settings
@@ -172,9 +170,9 @@ def test_workers_compare_settings_and_what_they_have_restored_before_they_train_
 
 
 def test_the_data_of_the_last_phase_are_evaluated(files, tmp_path, monkeypatch):
+    names = ("--input_file", "--second_input_file")
     data = [
-        PretrainingData(path, LENGTH, PREDICTIONS, name)
-        for path, name in zip(files[2].split(","), ("--input_file", "--second_input_file"), strict=True)
+        PretrainingData(path, LENGTH, PREDICTIONS, name) for path, name in zip(files[2].split(","), names, strict=True)
     ]
     for given in (data[:1], data):
         run = make_run(files, tmp_path / "out", None, *given)
@@ -262,10 +260,8 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"global_step": 1})
     make_run(files, tmp_path / "out").record()
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
-    with pytest.raises(
-        InputError, match=r"settings:\n  phases 1: files 2 was 'part-1.tfrecord: 40 records, .*, and is .*\nUse"
-    ):
-        make_run(files, tmp_path / "out").record()
+    message = r"settings:\n  phases 1: files 2 was 'part-1.tfrecord: 40 records, .*, and is .*\nUse"
+    assert_refused(message, make_run(files, tmp_path / "out").record)
     make_run(files, tmp_path / "out", allow_changed_settings=True).record()
     assert "batch size" not in capsys.readouterr().err
     make_run(files, tmp_path / "out", train_batch_size=16, allow_changed_settings=True).record()
@@ -284,10 +280,10 @@ def test_the_same_files_by_other_paths_are_the_same_data(files, tmp_path, monkey
     names = ("part-0.tfrecord,link/part-1.tfrecord", "part-1.tfrecord,part-0.tfrecord")
     same, swapped = (PretrainingData(paths, LENGTH, PREDICTIONS) for paths in names)
     make_run(files, "out", data=same, init_checkpoint="link/model.ckpt-1").record()
-    with pytest.raises(InputError, match=r"phases 1: files 1 was 'part-0.tfrecord"):
-        make_run(files, "out", data=swapped, init_checkpoint=initial).record()
-    with pytest.raises(InputError, match=r"init_checkpoint was '.*model.ckpt-1', and is '.*out/model.ckpt-1' now"):
-        make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1").record()
+    changed = make_run(files, "out", data=swapped, init_checkpoint=initial)
+    assert_refused(r"phases 1: files 1 was 'part-0.tfrecord", changed.record)
+    changed = make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1")
+    assert_refused(r"init_checkpoint was '.*model.ckpt-1', and is '.*out/model.ckpt-1' now", changed.record)
 
 
 def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path, monkeypatch):
@@ -296,10 +292,10 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
     with open(damaged, "r+b") as file:
         file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
         file.write(b"\xff" * 4)
-    with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Regenerate"):
-        make_run((files[0], files[1], damaged), tmp_path / "out").train()
+    message = r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Regenerate"
+    assert_refused(message, make_run((*files[:2], damaged), tmp_path / "out").train)
     held_out = HeldOutConfig(damaged, batch_size=2, steps=1)
-    run = make_run((files[0], files[1], whole), tmp_path / "held out", do_train=True, held_out=held_out)
+    run = make_run((*files[:2], whole), tmp_path / "held out", do_train=True, held_out=held_out)
     evaluation = run.held_out_evaluation()
     for failing in (lambda: evaluation.evaluate(0), lambda: run.train([evaluation])):
         assert_refused(rf"^--eval_input_file: one of {damaged} is damaged: corrupted record", failing)

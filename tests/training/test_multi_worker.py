@@ -129,9 +129,10 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     classify.append(f"--bert_config_file={config}")
     (tmp_path / "larger").mkdir()
     larger, _ = programs.write_model_files(tmp_path / "larger", hidden_size=24)
-    workers = start_workers([*classify, "--train_batch_size=4"], [*classify, f"--bert_config_file={larger}"])
+    other = [*classify, f"--bert_config_file={larger}", "--train_batch_size=8"]
+    workers = start_workers([*classify, "--train_batch_size=4"], other)
     output = finish(workers, expect=1, expected_text="error: the workers do not agree:\n")
-    assert "train_batch_size is 4 on worker 0; 32 on worker 1\n" in output
+    assert "train_batch_size is 4 on worker 0; 8 on worker 1\n" in output
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1\n" in output
     assert not (out / "run.json").exists()
 
