@@ -58,20 +58,6 @@ def pins(name):
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
 
 
-def with_dependencies(requirements):
-    """Returns the names of packages and of all packages that they depend on."""
-    found, left = set(), [Requirement(line) for line in requirements]
-    while left:
-        requirement = left.pop()
-        name, extras_of = canonicalize_name(requirement.name), requirement.extras or {""}
-        if (name, *extras_of) not in found:
-            found.add((name, *extras_of))
-            lines = importlib.metadata.requires(name) or []
-            applies = [{"extra": extra} for extra in extras_of]
-            left += [r for r in map(Requirement, lines) if not r.marker or any(map(r.marker.evaluate, applies))]
-    return {name for name, *_ in found}
-
-
 def outside(target, *command):
     """Runs a command outside the checkout, and returns its standard output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
@@ -103,11 +89,8 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def minimal():
-    """Returns a command server whose programs can import only the required dependencies."""
-    installed = importlib.metadata.packages_distributions()
-    wanted = with_dependencies(PROJECT["dependencies"])
-    missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]
-    server = command_server.CommandServer(*({*missing, *lazy_imports.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS}))
+    """Returns a command server whose programs can't import optional packages."""
+    server = command_server.CommandServer(*lazy_imports.OPTIONAL)
     return lambda: server
 
 
@@ -136,7 +119,7 @@ def test_every_program_is_a_command_that_shows_what_it_does_and_its_flags(minima
             assert f"  --{flag}: " in shown, name
 
 
-def test_modules_need_only_the_required_packages_and_optional_ones_are_asked_for_by_name(minimal):
+def test_modules_need_no_optional_packages_which_are_asked_for_by_name(minimal):
     printed = programs.run("-c", IMPORT_ALL, *PROGRAMS, "data_prep.beam", server=minimal)
     for package in lazy_imports.OPTIONAL.values():
         assert f"This test: {package} is not installed. Install it with `pip install {package}`.\n" in printed
