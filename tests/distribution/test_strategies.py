@@ -132,12 +132,14 @@ def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypat
         strategies._warn_of_lost_onednn()
 
 
-@pytest.mark.parametrize(("local", "compiles"), [(1, True), (2, False)])
-def test_parts_are_compiled_with_one_replica_in_a_process_whatever_others_have(monkeypatch, local, compiles):
+@pytest.mark.parametrize(("local", "is_tpu_build", "compiles"), [(1, False, True), (2, False, False), (1, True, False)])
+def test_parts_are_compiled_with_one_replica_in_a_process(monkeypatch, local, is_tpu_build, compiles):
+    """Replicas of other processes do not count. The TPU build of TensorFlow compiles no parts on a CPU."""
     extended = mock.Mock(worker_devices=["/cpu:0"] * local)
     strategy = mock.Mock(extended=extended, num_replicas_in_sync=2)
     monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
+    monkeypatch.setattr(hardware, "_is_tpu_build", lambda: is_tpu_build)
     assert hardware.compiles_parts() == compiles
 
 
@@ -253,11 +255,6 @@ def test_a_wait_for_a_tpu_is_reported(connect, monkeypatch):
     monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda found: found and tpu(8, 1, "localhost"))
     build_strategy(TPU)
     assert reported.is_set()
-
-
-def test_the_tpu_build_of_tensorflow_compiles_no_parts_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(hardware, "_is_tpu_build", lambda: True)
-    assert not hardware.compiles_parts()
 
 
 @pytest.mark.parametrize(("capability", "name"), [((7, 5), "Tesla T4"), ((8, 0), ""), (None, "")])

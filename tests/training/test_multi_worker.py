@@ -1,6 +1,6 @@
 """Tests MultiWorkerMirroredStrategy with real processes on the loopback interface."""
 
-import json
+import functools
 import re
 import shutil
 import signal
@@ -13,11 +13,24 @@ import tensorflow as tf
 from benchmarks.local_cluster import worker_configs
 from bert_tf.checkpoints import saver
 from bert_tf.distribution import strategies
+from bert_tf.training import log
 from tests import programs
 from tests.conftest import assert_close, tensors_of
 from tests.pretraining.test_run_pretraining import flags
 
 pytestmark = pytest.mark.plain
+
+
+@pytest.fixture
+def files(tmp_path):
+    model = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return *model, programs.write_pretraining_data(tmp_path / "data.tfrecord")
+
+
+def pretrain(files, directory, *more, **values):
+    """Returns the command of a worker."""
+    given = flags(files, directory, **values)
+    return ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker", *given, *more]
 
 
 def start_workers(*commands):
@@ -57,18 +70,12 @@ def wait_for_step(directory, workers, after=0):
         time.sleep(0.05)
 
 
-def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    values = {"num_train_steps": 60, "save_checkpoints_steps": 6, "log_steps": 6, "learning_rate": 1e-4}
+def test_two_and_three_workers_equal_one_also_when_some_are_lost(files, tmp_path):
+    values = {"num_train_steps": 100, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
     values |= {"train_batch_size": 12, "max_eval_steps": 6}  # some of the 40 examples are evaluated twice
     programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train", "--do_eval")
-
-    def command(directory, *more):
-        given = [*flags(files, tmp_path / directory, **values), "--do_train", "--distribution_strategy=multi_worker"]
-        return ["run_pretraining.py", *given, *more]
-
-    workers = start_workers(*[command("together", "--worker_timeout=6")] * 2)
+    command = functools.partial(pretrain, files, tmp_path / "together", **values)
+    workers = start_workers(*[command("--worker_timeout=6")] * 2)
     wait_for_step(tmp_path / "together", workers)
     kill(workers[1])
     finish(
@@ -76,16 +83,16 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     )
     reached = newest_step(tmp_path / "together")
 
-    workers = start_workers(*[command("together")] * 3)
+    workers = start_workers(*[command()] * 3)
     wait_for_step(tmp_path / "together", workers, after=reached)
     workers[1].send_signal(signal.SIGTERM)  # all stop after the same step, and the chief saves it
     output = finish(workers, expect=1, expected_text="which is saved")
     assert "Warning: replicas was 2, and is 3 now." in output
     assert f"{tmp_path / 'together' / 'model.ckpt-'}{reached}" in output
-    assert reached < newest_step(tmp_path / "together") < 60
-    evaluating = start_workers(*[command("together", "--do_eval")] * 2)
+    assert reached < newest_step(tmp_path / "together") < 100
+    evaluating = start_workers(*[command("--do_eval")] * 2)
     finish(
-        evaluating[1:], expected_text="Trained to step 60. The first worker writes checkpoints, metrics and results."
+        evaluating[1:], expected_text="Trained to step 100. The first worker writes checkpoints, metrics and results."
     )
     finish(evaluating[:1])
     results = [
@@ -97,19 +104,15 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
         assert float(results[1][name]) == pytest.approx(float(value), rel=1e-4), name
 
     one, together = tensors_of(tmp_path / "one"), tensors_of(tmp_path / "together")
-    assert together["global_step"] == 60
+    assert together["global_step"] == 100
     for name, value in one.items():
         assert_close(together[name], value, 1e-5, name)
-    logged = (tmp_path / "together" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in logged] == list(range(6, 61, 6))
+    assert [line["step"] for line in log.read_metrics(str(tmp_path / "together"))] == list(range(10, 101, 10))
 
 
-def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path)
-    data = programs.write_pretraining_data(tmp_path / "data.tfrecord")
-    common = ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker"]
-    out = tmp_path / "out"
-    same = [*common, *flags((config, vocab, data), out)]
+def test_workers_with_other_flags_and_files_do_not_start(files, tmp_path):
+    (config, vocab, data), out = files, tmp_path / "out"
+    same = pretrain(files, out)
     # These settings change when workers synchronise, but not the weights.
     held_out = [f"--eval_input_file={data}", "--eval_batch_size=8", "--use_best_checkpoint", "--log_steps=7"]
     workers = start_workers(same, [*same, *held_out, f"--output_dir={tmp_path / 'own'}"])
@@ -118,7 +121,7 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     assert not (tmp_path / "own").exists()
     shutil.rmtree(out)
 
-    workers = start_workers(same, [*common, *flags((config, vocab, tmp_path / "missing"), out)])
+    workers = start_workers(same, pretrain((config, vocab, tmp_path / "missing"), out))
     missing = f"--input_file: '{tmp_path / 'missing'}' matches no file"
     assert f"error: worker 1 has ended: {missing}" in finish(workers[:1], expect=1)
     assert f"error: {missing}" in finish(workers[1:], expect=1)
@@ -140,12 +143,9 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
 @pytest.mark.slow  # a minute each
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTSTP])  # the latter stops it
-def test_whichever_worker_is_lost_in_whatever_way_the_others_end(tmp_path, lost, way):
-    config, vocab = programs.write_model_files(tmp_path)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    given = flags(files, tmp_path / "out", num_train_steps=9000, train_batch_size=12, worker_timeout=3)
-    given.append("--save_checkpoints_steps=10")
-    workers = start_workers(*[["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker", *given]] * 3)
+def test_whichever_worker_is_lost_in_whatever_way_the_others_end(files, tmp_path, lost, way):
+    values = {"num_train_steps": 9000, "train_batch_size": 12, "worker_timeout": 3, "save_checkpoints_steps": 10}
+    workers = start_workers(*[pretrain(files, tmp_path / "out", **values)] * 3)
     wait_for_step(tmp_path / "out", workers)
     workers[lost].send_signal(way)
     output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
@@ -173,17 +173,14 @@ runpy.run_path("run_pretraining.py", run_name="__main__")
 
 
 @pytest.mark.slow  # half a minute
-def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    given = flags(files, tmp_path / "out", num_train_steps=40, save_checkpoints_steps=10)
-    given += ["--do_train", "--distribution_strategy=multi_worker"]
-    workers = start_workers(["-c", _FULL_DISK, *given], ["run_pretraining.py", *given])
+def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(files, tmp_path):
+    command = pretrain(files, tmp_path / "out", num_train_steps=40, save_checkpoints_steps=10)
+    workers = start_workers(["-c", _FULL_DISK, *command[1:]], command)
     message = "--output_dir: the checkpoint of step 20 can't be written to"
     assert f"error: {message}" in finish(workers[:1], expect=1)
     output = finish(workers[1:], expect=1)
     assert f"error: worker 0 has ended: {message}" in output and "resumes from step 10." in output
-    output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
+    output = finish(start_workers(command))  # a cluster of one
     assert "Warning: replicas was 2, and is 1 now." in output
     assert tensors_of(tmp_path / "out")["global_step"] == 40
 
