@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.eager, pytest.mark.plain]
 MODEL = "--vocab_file={d}/vocab.txt --bert_config_file={d}/config.json"
 SHORT = f"{MODEL} --max_seq_length=12 --output_dir={{out}}"
 PRETRAIN = f"run_pretraining.py {SHORT} --max_predictions_per_seq=3 --num_train_steps=4 --num_warmup_steps=1"
+ANY = "run_classifier.py --task_name=text --max_seq_length=12"
 CLASSIFY = f"run_classifier.py {SHORT} --task_name=text"
 SQUAD = f"run_squad.py {SHORT} --max_query_length=4 --doc_stride=4"
 RECORDS, TABLE = "--input_file={d}/records --do_train", "--data_dir={d}/table --do_train"
@@ -65,6 +66,7 @@ TEXTS = {
     "bad_squad.json": squad([{"context": "a"}]),
     "answers.json": json.dumps({str(i): "c" for i in range(6)}),
     "full/file": "",
+    "only/bert_config.json": finished_runs.config().to_json_string(),
 }
 
 
@@ -110,6 +112,8 @@ WRONG = {
     f"{CLASSIFY} {TABLE} --vocab_file={{d}}/large.txt": "--vocab_file ({d}/large.txt) has 42 entries, but the",
     f"{PRETRAIN} {RECORDS} --vocab_file={{d}}/large.txt": "--vocab_file ({d}/large.txt) has 42 entries, but the",
     f"{PRETRAIN} {RECORDS} --max_seq_length=64": "--max_seq_length is 64, but the model has only 32 positions",
+    f"{ANY} {TABLE} --output_dir={{out}}": "--bert_config_file is missing: there is no such file in",
+    f"{ANY} {TABLE} --output_dir={{d}}/only": "--vocab_file is missing: there is no such file in {d}/only",
     f"{CLASSIFY} {TABLE} --bert_config_file={{d}}/broken": "--bert_config_file: {d}/broken",
     f"{PRETRAIN} {RECORDS} --bert_config_file={{d}}/unknown": "--bert_config_file ({d}/unknown): Object contains",
     f"{CLASSIFY} {TABLE} --init_checkpoint={{d}}/wide/bert_model.ckpt": "--init_checkpoint: {d}/wide/bert_model.ckpt",

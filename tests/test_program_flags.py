@@ -21,7 +21,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
-from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import command_server, programs
 from tests.conftest import assert_refused, tiny_config
@@ -59,24 +58,6 @@ def parsed(kind, *given, **options):
     with defined(program_flags.SettingsFlags, kind, **options) as made:
         flags.FLAGS(["program", *given])
         return made.config()
-
-
-def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(write):
-    assert_refused("--bert_config_file is missing: --init_checkpoint is not given", pretrained.read_model, ModelFiles())
-    config = tiny_config(vocab_size=7)
-    path = write("run/bert_config.json", config.to_json_string())
-    directory = path.removesuffix("/bert_config.json")
-    assert_refused(
-        f"--vocab_file is missing: there is no such file in {directory}", pretrained.read_model, ModelFiles(), directory
-    )
-    for piece, lower in (("a", True), ("A", False)):
-        write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")
-        read, tokenizer = pretrained.read_model(ModelFiles(), directory)
-        assert read == config and tokenizer.do_lower_case == lower
-        model = ModelFiles(do_lower_case=not lower)
-        assert pretrained.read_model(model, directory)[1].do_lower_case != lower
-    other = write("other.json", tiny_config(vocab_size=6).to_json_string())
-    assert_refused("vocab_size is 6", pretrained.read_model, ModelFiles(bert_config_file=other), directory)
 
 
 SETTINGS = [ModelFiles, DistributionConfig, OptimizerConfig, TrainingConfig, FinetuningConfig, ExportConfig]
@@ -188,6 +169,7 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):
         sizes.config(None, None)
     assert_refused("Pass either --bert_config_file or", sizes.config, None, "vocab.txt")
+    assert_refused("--bert_config_file is missing: --init_checkpoint is not given", pretrained.read_model, ModelFiles())
 
 
 def test_defaults_are_set_except_for_given_flags():
