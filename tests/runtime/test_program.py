@@ -38,6 +38,7 @@ def run(main, *arguments):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+LINK = "raise OSError(18, 'Invalid cross-device link', 'a', None, 'b')"
 LISTEN = """program.on_failure(lambda error: print("heard of", error, file=sys.stderr))
     program.on_failure(lambda error: f"explained {error}" if isinstance(error, RuntimeError) else None)
     """
@@ -48,7 +49,7 @@ LISTEN = """program.on_failure(lambda error: print("heard of", error, file=sys.s
     [
         ("raise InputError('--flag is 1, but 2 is expected.')", 1, "error: --flag is 1, but 2 is expected.\n"),
         ("raise OSError(28, 'No space left on device', 'out/x')", 1, "error: out/x: No space left on device. "),
-        ("raise OSError(18, 'Invalid link', 'a', None, 'b')", 1, "error: a -> b: Invalid link. "),
+        (LINK, 1, "error: a -> b: Invalid cross-device link. "),
         ("raise MemoryError", 1, "error: Out of memory. "),
         ("raise KeyboardInterrupt", 130, "\nInterrupted.\n"),
         ("raise RuntimeError('a bug')", 1, "Traceback"),
