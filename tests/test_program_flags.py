@@ -78,9 +78,7 @@ def test_a_new_setting_is_a_flag_and_is_recorded():
     assert made == Outer(Inner((2, 3)), 0.5)
     assert parsed(Outer, names=(4,), omit=["share_of_a_test"]).inner.names == (4,)
     for given in ("--numbers_of_a_test=2,x", "--share_of_a_test=2"):
-        with pytest.raises(InputError) as raised:
-            parsed(Outer, given)
-        assert raised.value.place.partition(",")[0] == given.partition("=")[0]
+        assert_refused(rf"^{given.partition('=')[0]}\b", parsed, Outer, given)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +86,7 @@ def test_a_new_setting_is_a_flag_and_is_recorded():
     [
         *((kind(), "") for kind in SETTINGS),
         (DistributionConfig("tpu", "grpc://a", worker_timeout=7), "--use_tpu --master=grpc://a --worker_timeout=7"),
-        (
-            TrainingConfig(optimizer=OptimizerConfig(beta_1=0.8, clip_norm=math.inf)),
-            "--adam_beta_1=0.8 --clip_norm=inf",
-        ),
+        (TrainingConfig("", OptimizerConfig(beta_1=0.8, clip_norm=math.inf)), "--adam_beta_1=0.8 --clip_norm=inf"),
         (TrainingConfig(seed=3, dtype="bfloat16"), "--random_seed=3 --dtype=mixed_bfloat16"),
     ],
     ids=lambda value: value or "defaults" if isinstance(value, str) else type(value).__name__,
@@ -110,9 +105,7 @@ def test_flags_become_settings(expected, given):
     ],
 )
 def test_values_out_of_bounds_are_refused(given):
-    with pytest.raises(InputError) as raised:
-        parsed(FinetuningConfig, given)
-    assert raised.value.place.partition(",")[0] == given.partition("=")[0]
+    assert_refused(rf"^{given.partition('=')[0]}\b", parsed, FinetuningConfig, given)
     assert_refused("--dtype", TrainingConfig, dtype="float8")
 
 
