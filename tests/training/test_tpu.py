@@ -100,15 +100,10 @@ def trace(directory, name, output_dir, *options, **how):
     return [json.loads(line) for line in graphs.read_text().splitlines()]
 
 
-CORES = {"pre-training in two phases": 2, "pre-training with dynamic masks": 4, "classification": 2}
-SLOW = [pytest.param(cores, marks=pytest.mark.slow) for cores in (2, 8)]
-
-
-@pytest.mark.parametrize("cores", [None, *SLOW])
+@pytest.mark.parametrize("cores", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tpu_can_compile_the_programs(directory, tmp_path, name, cores):
-    cores = cores or CORES.get(name, 1)
-    hosts = 2 if "dynamic" in name and cores > 2 else 1
+    hosts, cores = (2, max(cores, 4)) if "dynamic" in name and cores > 1 else (1, cores)
     graphs = trace(directory, name, tmp_path / "run", f"--cores={cores}", f"--hosts={hosts}")
     assert [graph["function"] for graph in graphs] == PROGRAMS[name][1]
     compiled = {*OPERATIONS.read_text().split(), "TPUReplicateMetadata"}
