@@ -12,12 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-SLURM = {
-    "SLURM_JOB_ID": "41234",
-    "SLURM_JOB_NODELIST": "gpu[08-10,12],login",
-    "SLURM_NTASKS": "5",
-    "SLURM_PROCID": "3",
-}
+SLURM = {"SLURM_JOB_ID": "41234", "SLURM_JOB_NODELIST": "gpu[08-10,12],login", "SLURM_NTASKS": "5", "SLURM_PROCID": "3"}
 
 
 def load(path):
@@ -69,13 +64,8 @@ def test_tf_config_lists_the_nodes_and_this_task():
     config = json.loads(with_tf_config.tf_config(SLURM))
     workers = [f"{name}:21234" for name in ("gpu08", "gpu09", "gpu10", "gpu12", "login")]
     assert config == {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 3}}
-    of_a_step = {
-        "SLURM_STEP_NODELIST": "gpu[08-09]",
-        "SLURM_STEP_NUM_TASKS": "2",
-        "BERT_PORT": "5",
-        "SLURM_PROCID": "1",
-    }
-    config = json.loads(with_tf_config.tf_config(SLURM | of_a_step))
+    of_a_step = {"SLURM_STEP_NODELIST": "gpu[08-09]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+    config = json.loads(with_tf_config.tf_config(SLURM | of_a_step | {"BERT_PORT": "5"}))
     assert config == {"cluster": {"worker": ["gpu08:5", "gpu09:5"]}, "task": {"type": "worker", "index": 1}}
 
 
@@ -95,19 +85,16 @@ def test_other_variables_are_errors(changed, message):
 
 def test_the_command_gets_tf_config():
     script = ROOT / "deploy" / "slurm" / "with_tf_config.py"
-    command = [sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
-    environment = {**os.environ, **SLURM}
-    printed = subprocess.check_output([sys.executable, str(script), *command], env=environment, text=True)
+    command = [sys.executable, script, sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
+    printed = subprocess.check_output(command, env={**os.environ, **SLURM}, text=True)
     assert printed.strip() == with_tf_config.tf_config(SLURM)
 
 
 def test_the_job_starts_the_workers_and_returns_their_status(run):
     done, calls = run("deploy/slurm/pretrain.sbatch", "--a=b c", commands={"srun": "exit 7"}, PYTHON="py", **SLURM)
     assert done.returncode == 7
-    assert calls == [
-        "srun py deploy/slurm/with_tf_config.py py run_pretraining.py --do_train --distribution_strategy=multi_worker "
-        "--a=b c"
-    ]
+    program = "run_pretraining.py --do_train --distribution_strategy=multi_worker --a=b c"
+    assert calls == [f"srun py deploy/slurm/with_tf_config.py py {program}"]
 
 
 def test_a_job_whose_time_is_up_stops_the_workers_and_is_queued_again(run):
@@ -139,20 +126,16 @@ def test_a_tpu_is_requested_and_awaited(run):
     assert done.returncode == 1 and "The request has ended." in done.stderr
 
 
-def test_links_and_pictures_of_the_readme_become_urls():
+def test_links_of_the_readme_and_the_metadata_become_urls():
     page = "[a](docs/a.md#b) ![c](docs/c.svg) [d](https://d/e.md) [f](#g)"
-    changed = insert_repository_url.with_urls(page, "https://host/o/n", "v1")
-    assert changed == (
-        "[a](https://host/o/n/blob/v1/docs/a.md#b) ![c](https://host/o/n/raw/v1/docs/c.svg) [d](https://d/e.md) [f](#g)"
-    )
-    readme = insert_repository_url.with_urls((ROOT / "README.md").read_text(), "https://host/o/n", "v1")
+    url = "https://host/o/n"
+    expected = f"[a]({url}/blob/v1/docs/a.md#b) ![c]({url}/raw/v1/docs/c.svg) [d](https://d/e.md) [f](#g)"
+    assert insert_repository_url.with_urls(page, url, "v1") == expected
+    readme = insert_repository_url.with_urls((ROOT / "README.md").read_text(), url, "v1")
     targets = re.findall(r"\]\(([^)]*)\)", readme)
     assert targets and all(target.startswith("https://") for target in targets)
-
-
-def test_the_address_is_in_the_metadata_of_a_release():
-    pyproject = insert_repository_url.with_project_urls((ROOT / "pyproject.toml").read_text(), "https://host/o/n", "v1")
-    assert tomllib.loads(pyproject)["project"]["urls"]["Issues"] == "https://host/o/n/issues"
+    pyproject = insert_repository_url.with_project_urls((ROOT / "pyproject.toml").read_text(), url, "v1")
+    assert tomllib.loads(pyproject)["project"]["urls"]["Issues"] == f"{url}/issues"
 
 
 def test_files_that_state_a_version_agree():

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import json
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ import bert_tf
 from bert_tf.distribution import strategies
 from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.files import InputError
-from tests import programs
+from tests import command_server, programs
 from tests.conftest import ROOT
 from tests.programs import PIECES
 from tests.test_architecture import imports, name_of
@@ -29,82 +28,27 @@ SOURCES = sorted([*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob(
 PROGRAMS = {name_of(path): path for path in SOURCES if '__name__ == "__main__"' in path.read_text()}
 TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditch\n"
 
-# Imports every module and prints every program's help, each in a fork, because programs define flags with the same
-# names. Packages that `pip install .` does not install can't be imported.
-IN_A_MINIMAL_INSTALL = """
-import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile, traceback
-
-missing = set(json.loads(sys.argv[1]))
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Missing())
+# Imports every module except the given ones, which define flags or need Apache Beam. Prints what is missing for what.
+IMPORT_ALL = """
+import importlib, pkgutil, sys
 import bert_tf, data_prep
-from bert_tf.checkpoints import run_directory
-from bert_tf.distribution import strategies
-from bert_tf.runtime import lazy_imports
-from bert_tf.runtime.files import InputError
-from bert_tf.serving import lite_model
-from bert_tf.tasks.squad import evaluation
-from bert_tf.training.settings import TrainingConfig
-from data_prep.corpus import lines
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.lazy_imports import OPTIONAL, require
 
-commands = importlib.metadata.distribution("bert-tf").entry_points
-elsewhere = {command.module for command in commands} | {"data_prep.beam"}
 for package in (bert_tf, data_prep):
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if found.name not in elsewhere:
+        if found.name not in sys.argv:
             importlib.import_module(found.name)
-
-def printed(command, *arguments):
-    reader, writer = os.pipe()
-    if not os.fork():
-        os.dup2(writer, 1)
-        os.dup2(writer, 2)
-        sys.argv = [command.name, *arguments]
-        try:
-            command.load()()
-        except SystemExit:
-            pass
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)  # an ordinary end takes a second, for the objects of all modules
-    os.close(writer)
-    os.wait()
-    with open(reader) as output:
-        return output.read()
-
-def error(function, *arguments):
+for module in OPTIONAL:
     try:
-        function(*arguments)
+        require(module, "This test")
     except InputError as error:
-        return str(error)
-
-directory = tempfile.mkdtemp()
-for name, content in (("a.zst", b"(\\xb5/\\xfd"), ("a.parquet", b"")):
-    with open(f"{directory}/{name}", "wb") as writer:
-        writer.write(content)
-print(json.dumps({
-    "file": bert_tf.__file__,
-    "version": bert_tf.__version__,
-    "git_commit": run_directory.git_commit(),
-    "help": {command.name: printed(command, "--help") for command in commands},
-    "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
-    "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
-    **{name: [error(lambda name=name: TrainingConfig(report_to=name))] for name in ("mlflow", "wandb")},
-    "onnxruntime": [error(lazy_imports.require, "onnxruntime", "--export_onnx_int8")],
-    "tf2onnx": [error(lazy_imports.require, "tf2onnx", "--export_onnx")],
-    "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
-    "pyarrow": [
-        error(lambda: list(lines.read_lines(f"{directory}/a.zst"))),
-        error(lambda: list(lines.read_rows(f"{directory}/a.parquet", "text", 0, 1))),
-    ],
-}))
+        print(error)
+"""
+ORIGIN = """
+import bert_tf
+from bert_tf.checkpoints import run_directory
+print([bert_tf.__file__, bert_tf.__version__, run_directory.git_commit()])
 """
 
 
@@ -112,20 +56,6 @@ def pins(name):
     """Returns the exact versions in a requirements file, without included files."""
     lines = (ROOT / name).read_text().splitlines()
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
-
-
-def with_dependencies(requirements):
-    """Returns the names of packages and of all packages that they depend on."""
-    found, left = set(), [Requirement(line) for line in requirements]
-    while left:
-        requirement = left.pop()
-        name, extras_of = canonicalize_name(requirement.name), requirement.extras or {""}
-        if (name, *extras_of) not in found:
-            found.add((name, *extras_of))
-            lines = importlib.metadata.requires(name) or []
-            applies = [{"extra": extra} for extra in extras_of]
-            left += [r for r in map(Requirement, lines) if not r.marker or any(map(r.marker.evaluate, applies))]
-    return {name for name, *_ in found}
 
 
 def outside(target, *command):
@@ -158,13 +88,10 @@ def target(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def minimal(target):
-    """Returns the output of programs and modules if only the package and the required dependencies are installed."""
-    installed = importlib.metadata.packages_distributions()
-    wanted = with_dependencies(PROJECT["dependencies"])
-    missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]
-    missing = sorted({*missing, *lazy_imports.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS})
-    return json.loads(outside(target, sys.executable, "-c", IN_A_MINIMAL_INSTALL, json.dumps(missing)))
+def minimal():
+    """Returns a command server whose programs can't import optional packages."""
+    server = command_server.CommandServer(*lazy_imports.OPTIONAL)
+    return lambda: server
 
 
 def test_the_wheel_contains_the_packages_and_the_programs_only(target):
@@ -182,28 +109,20 @@ def test_the_wheel_contains_the_packages_and_the_programs_only(target):
 
 def test_every_program_is_a_command_that_shows_what_it_does_and_its_flags(minimal):
     assert sorted(PROJECT["scripts"].values()) == sorted(f"{name}:cli" for name in PROGRAMS)
-    assert minimal["help"].keys() == PROJECT["scripts"].keys()
-    for command, shown in minimal["help"].items():
-        tree = ast.parse(PROGRAMS[PROJECT["scripts"][command].partition(":")[0]].read_text())
-        assert shown.strip().startswith(ast.get_docstring(tree).partition("\n")[0]), command
-        required = [
-            ast.literal_eval(node.value)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.keyword) and node.arg == "required" and isinstance(node.value, ast.List)
-        ]
-        for name in required[0] if required else ["vocab_file"]:
-            assert f"  --{name}: " in shown, command
+    for name, path in PROGRAMS.items():
+        tree = ast.parse(path.read_text())
+        shown = programs.run("-m", name, "--help", expect=1, server=minimal)
+        assert shown.strip().startswith(ast.get_docstring(tree).partition("\n")[0]), name
+        keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "required"]
+        required = [ast.literal_eval(node.value) for node in keywords if isinstance(node.value, ast.List)]
+        for flag in required[0] if required else ["vocab_file"]:
+            assert f"  --{flag}: " in shown, name
 
 
-def test_the_installed_package_is_not_the_checkout_s(minimal, target):
-    found = {name: minimal[name] for name in ("file", "version", "git_commit")}
-    assert found == {"file": f"{target}/bert_tf/__init__.py", "version": bert_tf.__version__, "git_commit": ""}
-
-
-def test_what_an_extra_brings_is_asked_for_by_name(minimal):
+def test_modules_need_no_optional_packages_which_are_asked_for_by_name(minimal):
+    printed = programs.run("-c", IMPORT_ALL, *PROGRAMS, "data_prep.beam", server=minimal)
     for package in lazy_imports.OPTIONAL.values():
-        for message in minimal[package]:
-            assert f": {package} is not installed. Install it with `pip install {package}`." in message
+        assert f"This test: {package} is not installed. Install it with `pip install {package}`.\n" in printed
 
 
 def test_an_optional_package_is_imported_without_its_warnings_and_its_faults_are_not_hidden(
@@ -228,26 +147,22 @@ def test_commands_work_in_any_directory(target):
     sizes = ("--max_seq_length=32", "--max_predictions_per_seq=3", "--num_workers=1")
     files = ("--input_file=text.txt", "--vocab_file=vocab.txt", "--output_file=out.tfrecord")
     outside(target, str(target / "bin" / "bert-data"), *files, *sizes)
+    found = outside(target, sys.executable, "-c", ORIGIN)
+    assert ast.literal_eval(found) == [f"{target}/bert_tf/__init__.py", bert_tf.__version__, ""]
     shown = programs.run("-m", "data_prep.inspect", directory / "out.tfrecord", "--num_examples=1")
     assert re.search(r"out\.tfrecord, example 1: \d+ tokens, \d+ to predict; B ", shown)
 
 
-def test_all_imports_are_declared():
-    declared = {Requirement(line).name for line in PROJECT["dependencies"]}
-    declared |= set(lazy_imports.OPTIONAL.values())
-    declared = {canonicalize_name(name) for name in declared}
+def test_all_imports_are_declared_and_optional_ones_are_lazy():
+    declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
     installed = importlib.metadata.packages_distributions()
-    other_environments = "run_old_model.py"  # runs with the packages of the environment in --verify_python
-    for path in (source for source in SOURCES if source.name != other_environments):
-        for module in {name.partition(".")[0] for name in imports(path)}:
-            ours = module in sys.stdlib_module_names or module in ("bert_tf", "data_prep")
-            packages = (
-                {lazy_imports.OPTIONAL[module]} if module in lazy_imports.OPTIONAL else set(installed.get(module, []))
-            )
-            assert ours or declared & {canonicalize_name(name) for name in packages}, f"{path} imports {module}"
-
-
-def test_extras_bring_the_optional_packages():
+    for path in SOURCES:
+        for module in {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names:
+            packages = {canonicalize_name(name) for name in installed.get(module, [])}
+            of_beam = module == "apache_beam" and path.parent.name == "data_prep"  # after beam_pipeline.py required it
+            of_old_environment = path.name == "run_old_model.py"  # the environment in --verify_python
+            is_known = declared & packages or module in ("bert_tf", "data_prep") or of_beam or of_old_environment
+            assert is_known, f"{path} imports {module}"
     offered = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}
     assert offered >= set(lazy_imports.OPTIONAL.values())
 

@@ -5,20 +5,17 @@ import json
 import pytest
 
 from bert_tf.runtime import files
+from bert_tf.training import log
 from tests import programs
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
 U = "ram://files"
-LENGTHS = ("--max_seq_length=12", "--max_predictions_per_seq=3")
-MODEL = (f"--vocab_file={U}/vocab.txt", f"--bert_config_file={U}/config.json")
-SQUAD = {
-    "title": "t",
-    "paragraphs": [
-        {"context": "a b c d", "qas": [{"id": "1", "question": "b", "answers": [{"text": "c", "answer_start": 4}]}]}
-    ],
-}
+LENGTHS = "--max_seq_length=12 --max_predictions_per_seq=3"
+MODEL = f"--vocab_file={U}/vocab.txt --bert_config_file={U}/config.json"
+QUESTION = {"id": "1", "question": "b", "answers": [{"text": "c", "answer_start": 4}]}
+SQUAD = {"title": "t", "paragraphs": [{"context": "a b c d", "qas": [QUESTION]}]}
 
 
 @pytest.fixture(scope="module")
@@ -36,45 +33,32 @@ def directory(tmp_path_factory):
     return directory
 
 
-def run(directory, program, *flags):
-    programs.run("tests/in_ram.py", directory, program, *flags)
+def run(directory, command):
+    programs.run("tests/in_ram.py", directory, *command.split())
     assert not (ROOT / "ram:").exists()
 
 
 def test_programs_read_and_write_urls(directory):
-    run(directory, "data_prep.build_vocab", f"--input_file={U}/text/*.txt", f"--output_file={U}/words.txt")
+    run(directory, f"data_prep.build_vocab --input_file={U}/text/*.txt --output_file={U}/words.txt")
     assert "[MASK]" in (directory / "words.txt").read_text().splitlines()
-    run(
-        *(directory, "data_prep.create_pretraining_data", f"--input_file={U}/text", f"--vocab_file={U}/vocab.txt"),
-        *(f"--output_file={U}/train.tfrecord", f"--work_dir={directory}/work", "--num_workers=1", *LENGTHS),
-    )
-    pretrain = (f"--input_file={U}/train.tfrecord*", *MODEL, *LENGTHS, "--train_batch_size=4", "--num_warmup_steps=1")
-    pretrain = ("run_pretraining.py", "--do_train", f"--output_dir={U}/run", *pretrain)
-    run(directory, *pretrain, "--num_train_steps=1")
-    run(directory, *pretrain, "--num_train_steps=2", "--allow_changed_settings")
-    records = map(json.loads, (directory / "run" / "metrics.jsonl").read_text().splitlines())
-    assert [record["step"] for record in records] == [1, 2]
-    run(directory, "bert_tf.convert_checkpoint", f"--input={U}/run", f"--output={U}/hf", "--format=hf")
-    run(
-        *(directory, "run_classifier.py", "--task_name=text", f"--data_dir={U}/table", f"--output_dir={U}/texts"),
-        *(f"--init_checkpoint={U}/hf", "--do_train", "--do_eval", "--do_export", f"--export_dir={U}/exported"),
-        *("--max_seq_length=12", "--train_batch_size=4", "--num_train_epochs=1"),
-    )
-    run(
-        *(directory, "bert_tf.predict", f"--model={U}/exported", f"--input_file={U}/lines.jsonl"),
-        f"--output_file={U}/answers.jsonl",
-    )
+    prepare = f"data_prep.create_pretraining_data --input_file={U}/text --vocab_file={U}/vocab.txt --num_workers=1"
+    run(directory, f"{prepare} --output_file={U}/train.tfrecord --work_dir={directory}/work {LENGTHS}")
+    pretrain = f"run_pretraining.py --do_train --input_file={U}/train.tfrecord* --output_dir={U}/run {MODEL} {LENGTHS}"
+    pretrain += " --train_batch_size=4 --num_warmup_steps=1"
+    run(directory, f"{pretrain} --num_train_steps=1")
+    run(directory, f"{pretrain} --num_train_steps=2 --allow_changed_settings")
+    assert [line["step"] for line in log.read_metrics(str(directory / "run"))] == [1, 2]
+    run(directory, f"bert_tf.convert_checkpoint --input={U}/run --output={U}/hf --format=hf")
+    finetune = f"--init_checkpoint={U}/hf --max_seq_length=12 --num_train_epochs=1 --do_train"
+    classify = f"run_classifier.py --task_name=text --data_dir={U}/table --output_dir={U}/texts --train_batch_size=4"
+    run(directory, f"{classify} {finetune} --do_eval --do_export --export_dir={U}/exported")
+    run(directory, f"bert_tf.predict --model={U}/exported --input_file={U}/lines.jsonl --output_file={U}/answers.jsonl")
     assert len((directory / "answers.jsonl").read_text().splitlines()) == 2
-    run(
-        *(directory, "run_squad.py", "--do_train", "--do_predict", f"--train_file={U}/squad.json"),
-        *(f"--predict_file={U}/squad.json", f"--output_dir={U}/answers", f"--init_checkpoint={U}/hf"),
-        *("--max_seq_length=12", "--max_query_length=4", "--train_batch_size=1", "--num_train_epochs=1"),
-    )
+    answer = f"run_squad.py --train_file={U}/squad.json --predict_file={U}/squad.json --output_dir={U}/answers"
+    run(directory, f"{answer} {finetune} --do_predict --max_query_length=4 --train_batch_size=1")
     assert json.loads((directory / "answers" / "predictions.json").read_text()).keys() == {"1"}
-    run(
-        *(directory, "extract_features.py", f"--input_file={U}/lines.txt", f"--output_file={U}/features.jsonl"),
-        *(f"--init_checkpoint={U}/hf", "--layers=-1", "--max_seq_length=12"),
-    )
+    extract = f"extract_features.py --init_checkpoint={U}/hf --layers=-1 --max_seq_length=12"
+    run(directory, f"{extract} --input_file={U}/lines.txt --output_file={U}/features.jsonl")
     assert len((directory / "features.jsonl").read_text().splitlines()) == 2
 
 

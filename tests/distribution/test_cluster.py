@@ -12,8 +12,9 @@ from benchmarks.local_cluster import worker_configs
 from bert_tf.distribution import cluster
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from tests import command_server, programs
 from tests.conftest import assert_refused
+
+NO_CLUSTER = "the cluster in the environment variable TF_CONFIG"
 
 
 def outcomes(*workers, seconds=20):
@@ -119,35 +120,25 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
     DistributionConfig("multi_worker").check_tf_config()
     monkeypatch.setenv("TF_CONFIG", "{")
     config.check_tf_config()
-    with pytest.raises(InputError, match="the cluster in the environment variable TF_CONFIG"):
-        DistributionConfig("multi_worker").check_tf_config()
+    assert_refused(NO_CLUSTER, DistributionConfig("multi_worker").check_tf_config)
 
 
-def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
-    command = ["run_pretraining.py", f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
-    options = {"environment": {"TF_CONFIG": worker_configs(2)[1]}, "server": command_server.without_tensorflow}
-    assert "this process is worker 1 of 2 workers" in programs.run(*command, expect=1, **options)
+BAD_ADDRESS = "a different address of the form host:port"
+FIRST = {"type": "worker", "index": 0}
 
 
 @pytest.mark.parametrize(
-    ("workers", "task", "word"),
+    ("workers", "task", "message"),
     [
-        (None, None, "the cluster in the environment variable TF_CONFIG"),
-        ([], {"type": "worker", "index": 0}, "the cluster in the environment variable TF_CONFIG"),
-        (["a:1"], {"type": "worker", "index": "x"}, "the cluster in the environment variable TF_CONFIG"),
-        (["a:1"], {"type": "chief", "index": 0}, "the cluster in the environment variable TF_CONFIG"),
-        (["a:1"], {"index": 0}, "the cluster in the environment variable TF_CONFIG"),
-        (["a:1"], {"type": "worker", "index": 3}, "task index 3 is not one of the 1 tasks of type worker"),
-        (["a:1"], {"type": "ps", "index": 0}, "the task's type is 'ps'"),
-        (["a:1", "a:1"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
-        (["a:1", "b"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
-        (["a:1", "b:65536"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
-        ("a:1", {"type": "worker", "index": 0}, "a different address of the form host:port"),
-        ([7], {"type": "worker", "index": 0}, "a different address of the form host:port"),
+        (None, None, NO_CLUSTER),
+        ([], FIRST, NO_CLUSTER),
+        *((["a:1"], task, NO_CLUSTER) for task in (FIRST | {"index": "x"}, FIRST | {"type": "chief"}, {"index": 0})),
+        (["a:1"], FIRST | {"index": 3}, "task index 3 is not one of the 1 tasks of type worker"),
+        (["a:1"], FIRST | {"type": "ps"}, "the task's type is 'ps'"),
+        *((workers, FIRST, BAD_ADDRESS) for workers in (["a:1", "a:1"], ["a:1", "b"], ["a:1", "b:65536"], "a:1", [7])),
     ],
 )
-def test_bad_descriptions_of_a_cluster_are_refused(workers, task, word, monkeypatch):
+def test_bad_descriptions_of_a_cluster_are_refused(workers, task, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}) if task else "")
-    with pytest.raises(InputError, match=word):
-        DistributionConfig("multi_worker").check_tf_config()
+    assert_refused(message, DistributionConfig("multi_worker").check_tf_config)
     assert_refused("--distribution_strategy is 'horovod'", DistributionConfig, "horovod")

@@ -111,8 +111,7 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path, old, new, place, found):
 
 def test_a_table_without_rows_is_named(tmp_path):
     empty = read(tmp_path, MINIMAL.replace(ROW, ""))
-    with pytest.raises(InputError, match="Table 9"):
-        Assembly(empty, schema.load_scale("smoke"), "data", "W")
+    assert_refused("Table 9", Assembly, empty, schema.load_scale("smoke"), "data", "W")
 
 
 def test_an_unknown_table_is_answered_with_those_there_are():

@@ -156,15 +156,12 @@ def test_a_late_step_is_found_without_reading_earlier_shards(shards, monkeypatch
 @pytest.mark.parametrize(("streams", "seed"), [(8, None), (2, 5), (8, 5)])
 def test_locate_agrees_with_the_records_that_are_read(shards, monkeypatch, streams, seed):
     monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", streams)
-    numbers = [_numbers(shard) for shard in shards]
+    read = (tf.data.TFRecordDataset(shard.path).batch(100) for shard in shards)
+    numbers = [_first_ids_of(next(iter(records))) for records in read]
     stream = [numbers[s][r] for s, r in zip(*input_pipeline.locate(shards, np.arange(90), seed), strict=True)]
     for start in (0, 19, 45):
         records = input_pipeline._records_from(shards, start, seed).take(41).batch(41)
         assert _first_ids_of(next(iter(records))) == stream[start : start + 41]
-
-
-def _numbers(shard):
-    return _first_ids_of(next(iter(tf.data.TFRecordDataset(shard.path).batch(100))))
 
 
 def _first_ids_of(records):

@@ -109,7 +109,10 @@ def test_replicas_share_the_examples_of_their_pipeline(shards, fixed):
         first, second = (packed_examples_of(part) for part in packed[2 * step : 2 * step + 2])
         assert first | second == padded_examples(expected)
         assert fixed or len(first) == len(second)
-    for pipeline in range(2):  # each replica packs its own part of a batch
+
+
+def test_each_pipeline_packs_its_own_part(shards):
+    for pipeline in range(2):
         own = batches(shards, Packer(), count=2, context=context(pipeline, of=2, replicas=2))
         alone = batches(shards, None, count=2, context=context(pipeline, of=2, replicas=2))
         for packed, padded in zip(own, alone, strict=True):

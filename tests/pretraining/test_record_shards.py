@@ -1,3 +1,4 @@
+import functools
 import gzip
 
 import pytest
@@ -5,7 +6,6 @@ import tensorflow as tf
 
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.example_sets import ExampleFinder, PretrainingData
-from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Metadata, parse, pretraining_features, serialize
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record
 from tests.conftest import assert_refused, tiny_config
@@ -28,14 +28,8 @@ def find(pattern, length=LENGTH, predictions=PREDICTIONS, vocab_size=VOCAB):
 
 
 def metadata(path, **changes):
-    values = {
-        "records": 3,
-        "file_size": path.stat().st_size,
-        "max_seq_length": LENGTH,
-        "max_predictions_per_seq": PREDICTIONS,
-        "vocab_sha256": "abc",
-        "settings": {},
-    }
+    values = {"records": 3, "file_size": path.stat().st_size, "max_seq_length": LENGTH, "settings": {}}
+    values |= {"max_predictions_per_seq": PREDICTIONS, "vocab_sha256": "abc"}
     Metadata(**(values | changes)).write(Metadata.path_of(str(path)))
 
 
@@ -60,21 +54,9 @@ def test_metadata_files_that_do_not_fit_are_refused(tmp_path, changes, message):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
     metadata(path, **changes)
-    with pytest.raises(InputError, match=rf"^--eval_input_file: .*a\.tfrecord.*{message}"):
-        record_shards.find_shards(str(path), LENGTH, PREDICTIONS, VOCAB, flag_name="--eval_input_file")
-
-
-@pytest.mark.parametrize(
-    ("first", "lengths", "message"),
-    [
-        (1, {"length": 6}, "input_ids has 5 numbers instead of 6"),
-        (1, {"predictions": 1}, "masked_lm_positions has 2 numbers instead of 1"),
-        (VOCAB, {}, "the id 1000"),
-    ],
-)
-def test_files_without_a_metadata_file_are_checked_by_their_first_record(tmp_path, first, lengths, message):
-    write_shard(tmp_path / "a.tfrecord", [first])
-    assert_refused(message, find, tmp_path / "a.tfrecord", **lengths)
+    find_held_out = functools.partial(record_shards.find_shards, flag_name="--eval_input_file")
+    message = rf"^--eval_input_file: .*a\.tfrecord.*{message}"
+    assert_refused(message, find_held_out, str(path), LENGTH, PREDICTIONS, VOCAB)
 
 
 def test_empty_files_are_left_out(tmp_path, write):
@@ -93,10 +75,16 @@ def test_empty_files_are_left_out(tmp_path, write):
     assert_refused("no records according to its metadata file", find, path)
 
 
-def test_damaged_files_are_refused(tmp_path, write):
+def test_unsuitable_and_damaged_files_are_refused(tmp_path, write):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
     whole = path.read_bytes()
+    for options, message in (
+        ({"length": 6}, "input_ids has 5 numbers instead of 6"),
+        ({"predictions": 1}, "masked_lm_positions has 2 numbers instead of 1"),
+        ({"vocab_size": 0}, "the id 0"),
+    ):
+        assert_refused(message, find, path, **options)
     assert_refused("matches no file", find, tmp_path / "*.txt")
     for content, message in (
         (b"", "only empty files"),

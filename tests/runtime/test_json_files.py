@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from bert_tf.runtime import files, json_files, messages
-from bert_tf.runtime.files import InputError
 from tests.conftest import assert_refused
 
 
@@ -59,8 +58,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write
     for torn in ('{"a"', "[]", "\n", "\0\0\0"):
         assert read('{"a": 1}\n' + torn) == [{"a": 1}]
         assert "line 2 (the last) is incomplete" in capsys.readouterr().err
-        with pytest.raises(InputError, match=r"lines.jsonl, line 2: "):
-            read('{"a": 1}\n' + torn.strip("\n") + '\n{"a": 2}\n')
+        assert_refused(r"lines.jsonl, line 2: ", read, '{"a": 1}\n' + torn.strip("\n") + '\n{"a": 2}\n')
     assert json_files.read_lines(write("nan.jsonl", "[NaN]\n"), "--flag") != []
 
 

@@ -4,8 +4,10 @@ from bert_tf.runtime import reporting
 
 
 def test_tables_are_aligned():
-    text = reporting.table([{"name": "a", "score": 0.123456}, {"name": "longer", "score": 12}])
-    assert text.splitlines() == ["  name   score", "------  ------", "     a  0.1235", "longer      12"]
+    rows = [{"name": "a", "score": 0.123456}, {"name": "longer", "score": 123456}, {"name": "none", "other": 1}]
+    text = reporting.table(rows)
+    lines = ["  name   score", "------  ------", "     a  0.1235", "longer  123456", "  none        "]
+    assert text.splitlines() == lines
 
 
 def test_results_are_written_as_the_release_writes_them(tmp_path, capsys):

@@ -1,6 +1,6 @@
 """Tests MultiWorkerMirroredStrategy with real processes on the loopback interface."""
 
-import json
+import functools
 import re
 import shutil
 import signal
@@ -12,13 +12,25 @@ import tensorflow as tf
 
 from benchmarks.local_cluster import worker_configs
 from bert_tf.checkpoints import saver
-from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
+from bert_tf.training import log
 from tests import programs
 from tests.conftest import assert_close, tensors_of
 from tests.pretraining.test_run_pretraining import flags
 
 pytestmark = pytest.mark.plain
+
+
+@pytest.fixture
+def files(tmp_path):
+    model = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return *model, programs.write_pretraining_data(tmp_path / "data.tfrecord")
+
+
+def pretrain(files, directory, *more, **values):
+    """Returns the command of a worker."""
+    given = flags(files, directory, **values)
+    return ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker", *given, *more]
 
 
 def start_workers(*commands):
@@ -58,18 +70,12 @@ def wait_for_step(directory, workers, after=0):
         time.sleep(0.05)
 
 
-def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
+def test_two_and_three_workers_equal_one_also_when_some_are_lost(files, tmp_path):
     values = {"num_train_steps": 100, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
     values |= {"train_batch_size": 12, "max_eval_steps": 6}  # some of the 40 examples are evaluated twice
     programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train", "--do_eval")
-
-    def command(directory, *more):
-        given = [*flags(files, tmp_path / directory, **values), "--do_train", "--distribution_strategy=multi_worker"]
-        return ["run_pretraining.py", *given, *more]
-
-    workers = start_workers(*[command("together", "--worker_timeout=6")] * 2)
+    command = functools.partial(pretrain, files, tmp_path / "together", **values)
+    workers = start_workers(*[command("--worker_timeout=6")] * 2)
     wait_for_step(tmp_path / "together", workers)
     kill(workers[1])
     finish(
@@ -77,14 +83,14 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     )
     reached = newest_step(tmp_path / "together")
 
-    workers = start_workers(*[command("together")] * 3)
+    workers = start_workers(*[command()] * 3)
     wait_for_step(tmp_path / "together", workers, after=reached)
     workers[1].send_signal(signal.SIGTERM)  # all stop after the same step, and the chief saves it
     output = finish(workers, expect=1, expected_text="which is saved")
     assert "Warning: replicas was 2, and is 3 now." in output
     assert f"{tmp_path / 'together' / 'model.ckpt-'}{reached}" in output
     assert reached < newest_step(tmp_path / "together") < 100
-    evaluating = start_workers(*[command("together", "--do_eval")] * 2)
+    evaluating = start_workers(*[command("--do_eval")] * 2)
     finish(
         evaluating[1:], expected_text="Trained to step 100. The first worker writes checkpoints, metrics and results."
     )
@@ -101,59 +107,45 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     assert together["global_step"] == 100
     for name, value in one.items():
         assert_close(together[name], value, 1e-5, name)
-    logged = (tmp_path / "together" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in logged] == list(range(10, 101, 10))
+    assert [line["step"] for line in log.read_metrics(str(tmp_path / "together"))] == list(range(10, 101, 10))
 
 
-def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path)
-    data = [programs.write_pretraining_data(tmp_path / f"{i}.tfrecord", seed=i) for i in range(2)]
-    larger = tmp_path / "larger.json"
-    larger.write_text(
-        BertConfig.from_json_file(config).to_json_string().replace('"hidden_size": 12', '"hidden_size": 24')
-    )
-    common = ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker"]
-    out = tmp_path / "out"
-    same = [*common, *flags((config, vocab, data[0]), out)]
-    held_out = [f"--eval_input_file={data[1]}", "--eval_batch_size=8", "--use_best_checkpoint"]
-    held_out += ["--log_steps=7", f"--output_dir={tmp_path / 'own'}"]
-    other = [*common, *flags((larger, vocab, data[1]), out, train_batch_size=4)]
-    output = finish(start_workers(same, other), expect=1, expected_text="train_batch_size is 8 on worker 0; 4 on")
-    assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
-    assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
+def test_workers_with_other_flags_and_files_do_not_start(files, tmp_path):
+    (config, vocab, data), out = files, tmp_path / "out"
+    same = pretrain(files, out)
     # These settings change when workers synchronise, but not the weights.
-    output = finish(start_workers(same, [*same, *held_out]), expect=1, expected_text="evaluation 1 is")
+    held_out = [f"--eval_input_file={data}", "--eval_batch_size=8", "--use_best_checkpoint", "--log_steps=7"]
+    workers = start_workers(same, [*same, *held_out, f"--output_dir={tmp_path / 'own'}"])
+    output = finish(workers, expect=1, expected_text="evaluation 1 is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
     assert not (tmp_path / "own").exists()
     shutil.rmtree(out)
 
-    bad = flags((config, vocab, tmp_path / "missing"), out)
-    workers = start_workers(same, [*common, *bad])
+    workers = start_workers(same, pretrain((config, vocab, tmp_path / "missing"), out))
     missing = f"--input_file: '{tmp_path / 'missing'}' matches no file"
     assert f"error: worker 1 has ended: {missing}" in finish(workers[:1], expect=1)
     assert f"error: {missing}" in finish(workers[1:], expect=1)
 
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "a b\tx\nc d\ty\n" * 4)
-    common = [
-        *("run_classifier.py", "--task_name=text", f"--data_dir={tmp_path}", f"--output_dir={out}", "--do_train"),
-        *(f"--bert_config_file={config}", f"--vocab_file={vocab}", "--max_seq_length=8"),
-        "--distribution_strategy=multi_worker",
-    ]
-    output = finish(start_workers([*common, "--train_batch_size=4"], [*common, "--train_batch_size=8"]), expect=1)
-    assert "error: the workers do not agree:\n" in output
+    classify = ["run_classifier.py", "--do_train", "--distribution_strategy=multi_worker", "--task_name=text"]
+    classify += [f"--data_dir={tmp_path}", f"--output_dir={out}", f"--vocab_file={vocab}", "--max_seq_length=8"]
+    classify.append(f"--bert_config_file={config}")
+    (tmp_path / "larger").mkdir()
+    larger, _ = programs.write_model_files(tmp_path / "larger", hidden_size=24)
+    other = [*classify, f"--bert_config_file={larger}", "--train_batch_size=8"]
+    workers = start_workers([*classify, "--train_batch_size=4"], other)
+    output = finish(workers, expect=1, expected_text="error: the workers do not agree:\n")
     assert "train_batch_size is 4 on worker 0; 8 on worker 1\n" in output
+    assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1\n" in output
     assert not (out / "run.json").exists()
 
 
 @pytest.mark.slow  # a minute each
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTSTP])  # the latter stops it
-def test_whichever_worker_is_lost_in_whatever_way_the_others_end(tmp_path, lost, way):
-    config, vocab = programs.write_model_files(tmp_path)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    given = flags(files, tmp_path / "out", num_train_steps=9000, train_batch_size=12, worker_timeout=3)
-    given.append("--save_checkpoints_steps=10")
-    workers = start_workers(*[["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker", *given]] * 3)
+def test_whichever_worker_is_lost_in_whatever_way_the_others_end(files, tmp_path, lost, way):
+    values = {"num_train_steps": 9000, "train_batch_size": 12, "worker_timeout": 3, "save_checkpoints_steps": 10}
+    workers = start_workers(*[pretrain(files, tmp_path / "out", **values)] * 3)
     wait_for_step(tmp_path / "out", workers)
     workers[lost].send_signal(way)
     output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
@@ -181,32 +173,22 @@ runpy.run_path("run_pretraining.py", run_name="__main__")
 
 
 @pytest.mark.slow  # half a minute
-def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_path):
-    config, vocab = programs.write_model_files(tmp_path)
-    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    given = flags(files, tmp_path / "out", num_train_steps=40, save_checkpoints_steps=10)
-    given += ["--do_train", "--distribution_strategy=multi_worker"]
-    workers = start_workers(["-c", _FULL_DISK, *given], ["run_pretraining.py", *given])
+def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(files, tmp_path):
+    command = pretrain(files, tmp_path / "out", num_train_steps=40, save_checkpoints_steps=10)
+    workers = start_workers(["-c", _FULL_DISK, *command[1:]], command)
     message = "--output_dir: the checkpoint of step 20 can't be written to"
     assert f"error: {message}" in finish(workers[:1], expect=1)
     output = finish(workers[1:], expect=1)
     assert f"error: worker 0 has ended: {message}" in output and "resumes from step 10." in output
-    output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
+    output = finish(start_workers(command))  # a cluster of one
     assert "Warning: replicas was 2, and is 1 now." in output
     assert tensors_of(tmp_path / "out")["global_step"] == 40
 
 
-@pytest.mark.parametrize(
-    ("jobs", "chiefs"), [({"worker": 2}, [("worker", 0)]), ({"chief": 1, "worker": 2}, [("chief", 0)])]
-)
-def test_one_process_of_a_cluster_is_the_chief(jobs, chiefs):
-    cluster = tf.train.ClusterSpec({job: [f"{job}{i}:1" for i in range(count)] for job, count in jobs.items()})
-    tasks = [(job, i) for job, count in jobs.items() for i in range(count)]
-    found = []
-    for job, i in tasks:
+def test_one_process_of_a_cluster_is_the_chief():
+    jobs = tf.train.ClusterSpec({"chief": ["a:1"], "worker": ["b:1", "c:1"]})
+    for job, i in (("chief", 0), ("worker", 0), ("worker", 1)):
         strategy = mock.create_autospec(tf.distribute.MultiWorkerMirroredStrategy, instance=True)
-        strategy.cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            cluster, task_type=job, task_id=i
-        )
-        found += [(job, i)] if strategies.is_chief(strategy) else []
-    assert found == chiefs
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(jobs, task_type=job, task_id=i)
+        strategy.cluster_resolver = resolver
+        assert strategies.is_chief(strategy) == (job == "chief")

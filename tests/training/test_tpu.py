@@ -115,16 +115,6 @@ def test_a_tpu_can_compile_the_programs(directory, tmp_path, name, cores):
         assert graph["products"] == ["float32" if name == "features" else "bfloat16"]
 
 
-def test_fine_tuning_refuses_a_tpu_of_other_machines_before_it_reads_data(tmp_path):
-    flags = ["--task_name=rte", f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}", "--do_train"]
-    flags.append("--max_seq_length=24")
-    programs.write_model_files(tmp_path)
-    flags += [f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={tmp_path}/config.json"]
-    fake = ("-m", "tests.fake_tpu", "--hosts=2", f"--graphs={tmp_path}/graphs")
-    output = programs.run(*fake, "run_classifier.py", "--use_tpu", "--tpu_name=slice", *flags, expect=1)
-    assert "--tpu_name: the TPU 'slice' has several hosts" in output
-
-
 def test_each_host_reads_its_own_part_of_a_batch(tmp_path):
     programs.write_pretraining_data(tmp_path / "train.tfrecord")
     code = "from tests.training import test_tpu; test_tpu.check_parts_of_hosts({!r})"

@@ -75,21 +75,17 @@ def test_clipping_without_a_branch_gives_the_same_bits(size):
     found = []
     for make in STRATEGIES:
         with make().scope():
-            optimizer = build_optimizer(
-                OptimizerConfig(0.1, 10, weight_decay_rate=0.0), [keras.Variable(tf.ones([5, 3]))]
-            )
+            config, variable = OptimizerConfig(0.1, 10, weight_decay_rate=0.0), keras.Variable(tf.ones([5, 3]))
+            optimizer = build_optimizer(config, [variable])
             optimizer.apply([gradient], tf.linalg.global_norm([gradient]))
-            found.append(
-                [x.numpy() for x in (optimizer.variables[0].value, *optimizer.means, *optimizer.squared_means)]
-            )
+            found.append([x.numpy() for x in (variable.value, *optimizer.means, *optimizer.squared_means)])
     for expected, clipped in zip(*found, strict=True):
         np.testing.assert_array_equal(clipped, expected)
 
 
 def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
-    results, exponentials = [], []
-    strategy = OneCore()
+    results, exponentials, strategy = [], [], OneCore()
 
     def in_replica(function, batch):
         return strategy.run(function, (batch,))
@@ -98,7 +94,6 @@ def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
         keras.utils.set_random_seed(1)
         with strategy.scope():
             model = PretrainingModel(tiny_config(num_hidden_layers=1), gradient_checkpointing=recompute)  # with dropout
-
         compute = functools.partial(in_replica, functools.partial(loss_and_gradients, model))
         compiled = tf.function(compute, autograph=False, jit_compile=True)
         results.append(compiled(batch))

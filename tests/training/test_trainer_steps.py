@@ -1,8 +1,6 @@
 """Tests steps of a tiny model: clipping with two replicas compared with NumPy, two phases, and loss curves."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -18,7 +16,8 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.interface import TrainableModel
 from bert_tf.training.settings import TrainingConfig
 from bert_tf.training.trainer import Trainer
-from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
+from tests import programs
+from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 
 STEPS, ROWS, WIDTH = 3, 6, 4
@@ -107,6 +106,19 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     assert np.abs(differing - weights).max() > 1e-2
 
 
+def repeated_batch():
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
+    batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_mask": tf.ones([ROWS])}
+    return iter(tf.data.Dataset.from_tensors(batch).repeat())
+
+
+def trainer_of(config, model_class=WeightedRegression):
+    strategy = build_strategy(DistributionConfig())
+    with strategy.scope():
+        return Trainer(model_class(np.ones(WIDTH, np.float32)), config, strategy)
+
+
 @pytest.mark.parametrize(("graph_per_shape", "is_short"), [(True, True), (False, True), (False, False)])
 def test_only_steps_of_short_runs_are_without_the_graph_optimizer(graph_per_shape, is_short):
     def is_off():
@@ -117,19 +129,10 @@ def test_only_steps_of_short_runs_are_without_the_graph_optimizer(graph_per_shap
             self.was_off = is_off()
             return super().loss(*arguments)
 
-    model = Recording(np.ones(WIDTH, np.float32))
-    trainer = Trainer(model, TrainingConfig("", OptimizerConfig(0.1, 10), 2), build_strategy(DistributionConfig()))
-    batch = {"x": tf.ones([2, WIDTH]), "y": tf.zeros(2), "weights": tf.ones(2), "input_mask": tf.ones(2, tf.int32)}
-    for _ in trainer.steps(iter(tf.data.Dataset.from_tensors(batch).repeat()), 2, graph_per_shape, is_short):
-        assert model.was_off == is_short
+    trainer = trainer_of(TrainingConfig("", OptimizerConfig(0.1, 10), ROWS), Recording)
+    for _ in trainer.steps(repeated_batch(), 2, graph_per_shape, is_short):
+        assert trainer.model.was_off == is_short
         assert not is_off()
-
-
-def repeated_batch():
-    rng = np.random.default_rng(0)
-    batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
-    batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_mask": tf.ones([ROWS])}
-    return iter(tf.data.Dataset.from_tensors(batch).repeat())
 
 
 @pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
@@ -140,12 +143,9 @@ def test_gradients_are_added_up_in_the_type_that_was_asked_for(clip_gradients, m
     )
     optimizer = OptimizerConfig(0.1, 4, clip_gradients=clip_gradients)
     config = TrainingConfig("", optimizer, ROWS, gradient_sum_dtype="bfloat16")
-    strategy = build_strategy(DistributionConfig())
-    with strategy.scope():
-        trainer = Trainer(WeightedRegression(np.ones(WIDTH, np.float32)), config, strategy)
-    train_steps(trainer, repeated_batch(), 1)
+    train_steps(trainer_of(config), repeated_batch(), 1)
     assert set(types) == {"bfloat16"}
-    recorded = config.resume_settings(strategy)
+    recorded = config.resume_settings(build_strategy(DistributionConfig()))
     assert (recorded["gradient_sum_dtype"], recorded["replicas"]) == ("bfloat16", 1)
 
 
@@ -154,22 +154,15 @@ def test_a_checkpoint_says_when_the_means_were_reset():
     config = TrainingConfig("", OptimizerConfig(0.1, 4, optimizer="lamb", second_schedule=second), ROWS)
     data = repeated_batch()
 
-    def trainer_at(state):
-        strategy = build_strategy(DistributionConfig())
-        with strategy.scope():
-            trainer = Trainer(WeightedRegression(np.ones(WIDTH, np.float32)), config, strategy)
-        for name, value in state.items():
-            trainer.state(state)[name].assign(value)
-        return trainer
-
     def state_of(trainer):
         return {name: variable.numpy() for name, variable in trainer.state().items()}
 
-    whole = trainer_at({})
+    whole, resumed = trainer_of(config), trainer_of(config)
     for _ in range(2):
         whole.optimizer.begin_phase(whole.step)
         train_steps(whole, data, 1)
-    resumed = trainer_at(state_of(whole))
+    for name, value in state_of(whole).items():
+        resumed.state([*state_of(whole)])[name].assign(value)
     for trainer in (whole, resumed):
         trainer.optimizer.begin_phase(trainer.step)
         train_steps(trainer, data, 1)
@@ -204,14 +197,13 @@ def losses_in_a_process(replicas, dtype):
     """Returns the losses from a separate process, because the number of devices is fixed in a process."""
     code = (
         "import json, tensorflow as tf\n"
-        "from tests.training import test_trainer_steps\n"  # imports conftest, which makes two devices
         "cpu, = tf.config.list_physical_devices('CPU')\n"
         f"tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * {replicas})\n"
         f"assert len(tf.config.list_logical_devices()) == {replicas}\n"
+        "from tests.training import test_trainer_steps\n"
         f"print(json.dumps(test_trainer_steps.losses({replicas}, {dtype!r})))\n"
     )
-    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
-    return np.array(json.loads(output.stdout.splitlines()[-1]))
+    return np.array(json.loads(programs.run("-c", code).splitlines()[-1]))
 
 
 @pytest.mark.slow  # two minutes for each type
