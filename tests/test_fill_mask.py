@@ -6,7 +6,6 @@ import pytest
 from bert_tf.encoder import BertEncoder
 from bert_tf.fill_mask import FillMask, SentenceScore, pseudo_perplexity
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime.files import InputError
 from bert_tf.serving import pretrained_encoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tiny_config
@@ -68,8 +67,7 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(directory, tmp_path):
     ],
 )
 def test_bad_texts_are_refused(directory, text, top, message):
-    with pytest.raises(InputError, match=message):
-        FillMask(str(directory))(text, top)
+    assert_refused(message, FillMask(str(directory)), text, top)
 
 
 def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(directory):
@@ -110,8 +108,7 @@ def test_scores_equal_a_loop_over_masks(directory, tokens_per_part, monkeypatch)
         ([5], "is not a text"),
         ("a", "Pass a list"),
     ):
-        with pytest.raises(InputError, match=message):
-            filler.score(bad)
+        assert_refused(message, filler.score, bad)
 
 
 def test_lines_of_a_file_are_scored(directory, write):

@@ -249,8 +249,7 @@ def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pre
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("model.ckpt*")}
         assert equal(fit(second, steps), expected)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("model.ckpt*")} == before
-    with pytest.raises(InputError, match="num_train_steps was 2, and is 3 now"):
-        fit(make(tmp_path / "run"), 3)
+    assert_refused("num_train_steps was 2, and is 3 now", fit, make(tmp_path / "run"), 3)
 
 
 def test_a_loaded_estimator_trains_on_in_another_directory(pretrained, tmp_path):

@@ -124,8 +124,7 @@ def test_other_vectors_are_refused(directory, file, values, place, found):
     ("given", "found"), [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")]
 )
 def test_a_model_without_the_layers_is_named(pretrained, given, found):
-    with pytest.raises(InputError, match=found):
-        bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS, **given)
+    assert_refused(found, bert_tf.SentenceEncoder.from_pretrained(pretrained).encode, TEXTS, **given)
 
 
 PROMPTS = {"prompts": {"query": "here ", "document": ""}, "default_prompt_name": "query"}
@@ -246,7 +245,5 @@ def test_texts_are_searched(pretrained):
     assert_close(scores, -np.sort(-encoder.similarity(vectors[[2, 0]], vectors), axis=1)[:, :2], 1e-6)
     assert encoder.search("day", vectors, k=1)[0].tolist() == [[2]]
     assert encoder.search([], vectors)[0].shape == (0, 3)
-    with pytest.raises(InputError, match="k is 0"):
-        encoder.search(["day"], vectors, k=0)
-    with pytest.raises(InputError, match=r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)"):
-        encoder.search(["day"], vectors[:, :5])
+    assert_refused("k is 0", encoder.search, ["day"], vectors, k=0)
+    assert_refused(r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)", encoder.search, ["day"], vectors[:, :5])

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 
 import bert_tf
 from tests.api import tiny
 from tests.api.tiny import LABELS, TEXTS
 
+pytestmark = pytest.mark.plain
 LENGTH = {"max_seq_length": 16}
 LEARN = {**tiny.LEARN, "epochs": 40}  # a fold has half of the texts
 
@@ -16,9 +17,9 @@ LEARN = {**tiny.LEARN, "epochs": 40}  # a fold has half of the texts
 def test_classifiers_are_cross_validated(pretrained):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, **LENGTH, **LEARN)
     assert is_classifier(classifier)
-    scores = cross_val_score(classifier, TEXTS, LABELS, cv=2, params={"verbose": 0})
-    assert scores.tolist() == [1.0, 1.0]
-    assert cross_val_score(classifier, TEXTS, LABELS, cv=2, scoring="roc_auc", params={"verbose": 0}).min() == 1.0
+    scorers = {"score": lambda estimator, x, y: estimator.score(x, y), "roc_auc": "roc_auc"}
+    scores = cross_validate(classifier, TEXTS, LABELS, cv=2, scoring=scorers, params={"verbose": 0})
+    assert [scores[f"test_{name}"].tolist() for name in scorers] == [[1.0, 1.0]] * 2
     assert classifier._trained_checkpoint is None
     probabilities = cross_val_predict(classifier, TEXTS, LABELS, cv=2, method="predict_proba", params={"verbose": 0})
     assert (np.array(["neg", "pos"])[probabilities.argmax(axis=1)] == LABELS).all()
@@ -38,6 +39,7 @@ def test_a_search_tries_settings_from_the_same_start(pretrained):
         copy.set_params(learning_rates=1)
 
 
+@pytest.mark.eager
 def test_regressors_taggers_and_several_labels_are_cross_validated(pretrained):
     settings = LENGTH | {"epochs": 1, "batch_size": 8}
     scores = [float(label == "pos") for label in LABELS]

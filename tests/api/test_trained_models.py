@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf import convert_checkpoint, export
@@ -105,7 +106,9 @@ def test_missing_endings_have_no_probability(pretrained):
     assert (probabilities > 0).tolist() == [[True, True, False], [True] * 3, [True] * 3]
     assert_close(probabilities.sum(axis=1), np.ones(3), 1e-6)
     assert chooser.predict_proba([("a day", [*BAD, *GOOD])]).shape == (1, 4)
-    assert export.build(chooser.output_dir, ExportConfig()).settings["problem"] == "choice"
+    exported = export.build(chooser.output_dir, ExportConfig(dtype="bfloat16"))
+    assert exported.settings["problem"] == "choice"
+    assert tf.bfloat16 in {variable.dtype for variable in exported.served.variables}
 
 
 def test_entities_and_probabilities_of_tags(pretrained):

@@ -10,10 +10,9 @@ import bert_tf
 from bert_tf import checkpoints, features
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import Word
-from bert_tf.runtime.errors import InputError
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 
 PIECES = [*SPECIAL_TOKENS, *"abe,.中文", "##b", "##c", "##d"]
 # An accent, an unknown punctuation mark, Chinese, a word of four tokens, a word without tokens, a word with a comma.
@@ -77,8 +76,7 @@ def test_truncated_words_are_left_out_and_counted(model, capsys):
     ],
 )
 def test_bad_input_is_refused(model, x, options, message):
-    with pytest.raises(InputError, match=message):
-        bert_tf.SentenceEncoder.from_pretrained(model).encode_words(x, **options)
+    assert_refused(message, bert_tf.SentenceEncoder.from_pretrained(model).encode_words, x, **options)
 
 
 def test_the_program_writes_words(model, write, tmp_path):

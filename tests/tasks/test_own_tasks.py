@@ -125,8 +125,7 @@ def test_wrong_names_are_refused(model):
         for _ in range(2):
             own_tasks.register("x", lambda data: TwoLabels())
     assert check_name("x") == "x"
-    with pytest.raises(InputError, match="'Two Labels' is not a name"):
-        own_tasks.register("Two Labels", lambda data: TwoLabels())
+    assert_refused("'Two Labels' is not a name", own_tasks.register, "Two Labels", lambda data: TwoLabels())
     assert_refused("'a b' is not a name", MultiHeadModel, model[0], {"a b": ["x", "y"]})
 
 

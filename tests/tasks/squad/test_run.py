@@ -224,13 +224,10 @@ def test_members_of_an_ensemble_must_fit_together(directory, tmp_path):
     run = run_on(directory, tmp_path, directory / "dev1.json")
     with pytest.raises(InputError, match=r"(?s)other: the run was trained with other settings.*do_lower_case was"):
         AnswerPredictor(run, AnswerConfig(ensemble_dirs=[str(directory / "run"), str(other)]))
-    with pytest.raises(InputError, match="do_lower_case"):
-        AnswerPredictor(run_on(directory, other, directory / "dev1.json"), AnswerConfig())
+    assert_refused("do_lower_case", AnswerPredictor, run_on(directory, other, directory / "dev1.json"), AnswerConfig())
     (other / "bert_config.json").write_text(tiny_config(vocab_size=50).to_json_string())
-    with pytest.raises(InputError, match="vocab"):
-        AnswerPredictor(run, AnswerConfig(ensemble_dirs=[str(other)]))
-    with pytest.raises(InputError, match="no checkpoint"):
-        AnswerPredictor(run, AnswerConfig())
+    assert_refused("vocab", AnswerPredictor, run, AnswerConfig(ensemble_dirs=[str(other)]))
+    assert_refused("no checkpoint", AnswerPredictor, run, AnswerConfig())
     padded = run_on(directory, tmp_path, directory / "dev1.json", pad_to_max_seq_length=True)
     with pytest.raises(InputError, match="--pad_to_max_seq_length"):
         AnswerPredictor(padded, AnswerConfig(ensemble_dirs=[str(directory / "run")]))

@@ -47,11 +47,9 @@ def test_questions_that_leave_no_room_are_refused(letters):
     for make in (features_of, windows_of):
         with pytest.raises(InputError, match=r"question 'q7' leaves no room.*--max_seq_length=11"):
             make(examples, letters, 11, 4, 64, is_training=False)
-    with pytest.raises(InputError, match="--max_query_length=64: "):
-        squad.SquadConfig(max_seq_length=67, max_query_length=64).check_lengths()
+    assert_refused("--max_query_length=64: ", squad.SquadConfig(max_seq_length=67, max_query_length=64).check_lengths)
     squad.SquadConfig(max_seq_length=68, max_query_length=64).check_lengths()
-    with pytest.raises(InputError, match="--max_query_length is -1"):
-        squad.SquadConfig(max_seq_length=68, max_query_length=-1).check_lengths()
+    assert_refused("--max_query_length is -1", squad.SquadConfig(max_seq_length=68, max_query_length=-1).check_lengths)
 
 
 def test_texts_and_answers_without_tokens_have_no_windows(letters):

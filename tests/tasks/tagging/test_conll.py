@@ -163,6 +163,8 @@ CONLL_U = (
         ("Tag Word\nO a\nB-X b\n", ("word", "tag"), ["a b"], ["O B-X"]),
         ("1 O\n2 O\n", conll.DETECTED, ["1 2"], ["O O"]),  # numbers are the words
         ("7 a X\n8 b Y\n\n9 c X\n", conll.DETECTED, ["a b", "c"], ["X Y", "X"]),
+        ("0 a X\n1 b Y\n", conll.DETECTED, ["a b"], ["X Y"]),
+        ("2-1 a X\n0-0 b Y\n", conll.DETECTED, ["2-1 0-0"], ["X Y"]),  # results are the words
         ("# text = vitamin O\na\tX\n#\tY\n", conll.DETECTED, ["a #"], ["X Y"]),
         ("# SYM\n#fun NN\n", conll.DETECTED, ["# #fun"], ["SYM NN"]),
     ],

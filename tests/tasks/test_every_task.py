@@ -1,0 +1,134 @@
+"""Every task is read, trained, resumed, predicted and exported.
+
+The test module of a task contains only what is special about the task.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import export
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.workflow import finetune
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.squad.squad_task import SquadTask
+from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_close, assert_refused, tiny_config
+from tests.programs import PIECES
+
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
+LENGTH = 16
+TEXTS = ["a", "b c d", "a d e f g h", "c", "b e f g h i j k l m n o p q r", "d a", "c b d e", "a a"]
+# One table for all tasks. Each task reads its own columns.
+ROWS = [
+    {
+        "id": str(number),
+        "text": text,
+        "other": f"x {number % 3}",
+        "label": "yes" if "a" in text else "no",
+        "number": number / 2,
+        "several": ["x", "y"][: 1 + number % 2],
+        "prompt": text,
+        "endings": ["m", "n n", "o"][: 2 + number % 2],
+        "choice": number % 2,
+        "tokens": text.split(),
+        "tags": ["B-X" if word in "ab" else "O" for word in text.split()],
+        "question": "a",
+        "context": text,
+        "answers": [{"text": text[-1], "answer_start": len(text) - 1}],
+    }
+    for number, text in enumerate(TEXTS)
+]
+BILSTM = {"bilstm_layers": 1, "bilstm_units": 3}
+PARTS_OF_SPEECH = [row | {"tags": ["DET" if tag == "O" else "NOUN" for tag in row["tags"]]} for row in ROWS]
+CHOICES = [{"prompt": row["prompt"], "endings": row["endings"], "label": row["choice"]} for row in ROWS]
+# Name -> the task's settings, the rows, the settings of the run, and the inputs of the exported model.
+TASKS = {
+    "classes": (DataConfig("text"), ROWS, {}, ["text"]),
+    "pairs": (DataConfig("text", columns=Columns(text_b="other")), ROWS, {}, ["text", "other"]),
+    "several labels": (DataConfig("text", columns=Columns(label="several"), problem="multi_label"), ROWS, {}, ["text"]),
+    "numbers": (DataConfig("text", columns=Columns(label="number"), problem="regression"), ROWS, {}, ["text"]),
+    "choices": (DataConfig("multiple_choice"), CHOICES, {}, ["prompt", "endings"]),
+    "choices with a BiLSTM": (DataConfig("multiple_choice"), CHOICES, BILSTM, []),
+    "entities": (DataConfig("ner"), ROWS, {}, ["tokens"]),
+    "parts of speech": (DataConfig("ner"), PARTS_OF_SPEECH, {}, ["tokens"]),
+    "tags with a BiLSTM": (DataConfig("ner"), ROWS, BILSTM, []),
+    "questions": (SquadConfig(LENGTH, 4, 4, answer_text="offsets"), ROWS, {}, ["question", "context"]),
+    "questions with a BiLSTM": (SquadConfig(LENGTH, 4, 4), ROWS, BILSTM, []),
+}
+
+
+def task_of(config, path):
+    if isinstance(config, SquadConfig):
+        return SquadTask(config, [path], path)
+    return build_task(config.replace(train_file=path, dev_file=path, test_file=path), "", do_train=True)
+
+
+def trained(task, tokenizer, directory, **options):
+    """Trains two steps or continues the run, and returns the run with its weights."""
+    training = TrainingConfig(directory, OptimizerConfig(2e-2), 4, seed=1)
+    steps = {"num_train_steps": 2, "do_train": True, "do_eval": True, "do_predict": True}
+    settings = FinetuningConfig(max_seq_length=LENGTH, training=training, **steps, **options)
+    run = FinetuningRun(task, settings, (tiny_config(vocab_size=len(PIECES), num_hidden_layers=1), tokenizer))
+    finetune(task, settings, run=run)
+    run = run.with_settings(settings)
+    assert run.restore() == 2
+    return run
+
+
+def served(directory, names):
+    """Returns the outputs of the exported model for all rows."""
+    signatures = export.build(directory, ExportConfig()).served.signatures()
+    columns = [[row[name] for row in ROWS] for name in names]
+    padded = [tf.ragged.constant(x).to_tensor("") if isinstance(x[0], list) else tf.constant(x) for x in columns]
+    found = signatures["words" if names == ["tokens"] else "serving_default"](*padded)
+    return {name: values.numpy() for name, values in found.items()}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_trained_resumed_predicted_and_exported(write, tmp_path, tokenizer, capsys, name):
+    config, rows, options, inputs = TASKS[name]
+    path, directory = write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), str(tmp_path / "run")
+    task = task_of(config, path)
+    run = trained(task, tokenizer, directory, **options)
+    capsys.readouterr()
+    trained(task_of(config, path), tokenizer, directory, **options)
+    assert "is already complete (step 2 of 2)" in capsys.readouterr().err
+
+    split = task.test_splits[0]
+    features = run.data.features(split)
+    assert len(run.data.examples(split)) == len(TEXTS)
+    short, full = (features.batch(np.arange(len(features)), length) for length in (features.max_length, 2 * LENGTH))
+    losses, sums = zip(*(run.model.loss(batch, run.model.totals(batch), None) for batch in (short, full)), strict=True)
+    if isinstance(config, DataConfig):  # as in the original, the loss of answers depends on padding
+        assert_close(losses[0], losses[1], 1e-6)
+        for key, counts in sums[0].items():
+            assert_close(counts, sums[1][key], 1e-5, key)
+    outputs, expected = run.predict(features, 3), run.model.predict(full)
+    is_token = np.arange(features.max_length) < features.lengths[:, np.newaxis]
+    for key, values in outputs.items():
+        same = expected[key].numpy()
+        if key in ("tags", "tag_probabilities", "start_logits", "end_logits"):
+            values, same = values[is_token], same[:, : features.max_length][is_token]
+        assert_close(values, same, 1e-5, key)
+    if not inputs:
+        assert_refused("BiLSTM can't be exported", export.build, directory, ExportConfig())
+        return
+    answers = served(directory, inputs)
+    if "answer" in answers:
+        predicted = json.loads((tmp_path / "run" / "predictions.json").read_text())
+        assert [answer.decode() for answer in answers["answer"]] == list(predicted.values())
+    elif "tags" in answers:
+        tags = features.by_sentence([task.tags[i] for i in features.at_words(outputs["tags"])])
+        assert [[tag.decode() for tag in row if tag] for row in answers["tags"]] == tags
+    else:
+        for key in answers.keys() & outputs.keys():
+            assert_close(answers[key], outputs[key], 1e-5, key)
+        assert answers.keys() & {"score", "probabilities"} <= outputs.keys()
