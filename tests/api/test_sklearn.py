@@ -9,7 +9,7 @@ import bert_tf
 from tests.api import tiny
 from tests.api.tiny import LABELS, TEXTS
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LENGTH = {"max_seq_length": 16}
 LEARN = {**tiny.LEARN, "epochs": 40}  # a fold has half of the texts
 
@@ -39,7 +39,6 @@ def test_a_search_tries_settings_from_the_same_start(pretrained):
         copy.set_params(learning_rates=1)
 
 
-@pytest.mark.eager
 def test_regressors_taggers_and_several_labels_are_cross_validated(pretrained):
     settings = LENGTH | {"epochs": 1, "batch_size": 8}
     scores = [float(label == "pos") for label in LABELS]

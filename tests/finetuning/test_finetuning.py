@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf import convert_checkpoint, export
+from bert_tf import convert_checkpoint
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
@@ -22,7 +22,6 @@ from bert_tf.finetuning.selection import DevSelection
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
@@ -90,13 +89,13 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     out = tmp_path / "out"
     settings = {
         **dict.fromkeys(("do_train", "do_eval", "do_predict"), True),
-        "trials": TrialsConfig(True, (4,), (1e-3,), (2, 3)),
+        "trials": TrialsConfig(True, (4,), (1e-3,), (1, 2)),
         "selection": SelectionConfig(use_best_checkpoint=True),
     }
     selected_evaluation = DevSelection.selected_evaluation
 
     def fail_in_the_second(self):
-        if self.run.training_config.num_train_steps == 18:
+        if self.run.training_config.num_train_steps == 12:
             raise KeyboardInterrupt
         return selected_evaluation(self)
 
@@ -107,13 +106,13 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     capsys.readouterr()
     done = finetune(run_of(out, write, **settings))
     resumed = capsys.readouterr().err  # the second trial was interrupted after its last step
-    assert "is already complete (step 18 of 18)" in resumed
+    assert "is already complete (step 12 of 12)" in resumed
     assert "from randomly" not in resumed
 
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
-    assert [row["num_train_epochs"] for row in rows] == [2, 3]
+    assert [row["num_train_epochs"] for row in rows] == [1, 2]
     trials = [out / "trials" / row["trial"] for row in rows]
-    assert [line["step"] for line in lines_of(trials[1], "eval")] == [6, 12, 18]
+    assert [line["step"] for line in lines_of(trials[1], "eval")] == [6, 12]
     for row, trial in zip(rows, trials, strict=True):
         assert row["accuracy"] == max(line["accuracy"] for line in lines_of(trial, "eval"))
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
@@ -197,21 +196,19 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
         other.with_settings(other.settings.replace(allow_changed_settings=True)).check_model()
 
 
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        ({"do_eval": True}, "--do_eval"),
-        ({"do_predict": True}, "--do_predict"),
-        ({"selection": SelectionConfig(use_best_checkpoint=True)}, "--use_best_checkpoint"),
-        ({"selection": SelectionConfig(early_stopping_patience=1)}, "--early_stopping_patience"),
-        ({"trials": TrialsConfig(num_restarts=2)}, "--sweep and --num_restarts"),
-    ],
-)
-def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
-    run = run_of(tmp_path / "out", write, do_train=True, distribution=DistributionConfig("multi_worker"), **changes)
-    run.task.examples = None  # refused before it is called
-    assert_refused(f"{flag} can't be used with several workers", finetune, run)
+def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write):
+    settings = {
+        **dict.fromkeys(("do_train", "do_eval", "do_predict"), True),
+        "selection": SelectionConfig(use_best_checkpoint=True, early_stopping_patience=1),
+        "trials": TrialsConfig(num_restarts=2),
+    }
+    flags = ["--do_eval", "--do_predict", "--use_best_checkpoint", "--early_stopping_patience"]
+    assert FinetuningConfig(**settings).flags_for_one_worker == [*flags, "--sweep and --num_restarts"]
     assert not FinetuningConfig(do_train=True).flags_for_one_worker
+    distribution = DistributionConfig("multi_worker")
+    run = run_of(tmp_path / "out", write, do_train=True, do_predict=True, distribution=distribution)
+    run.task.examples = None  # refused before it is called
+    assert_refused("--do_predict can't be used with several workers", finetune, run)
 
 
 @pytest.mark.parametrize("flag", ["eval_batch_size", "predict_batch_size"])
@@ -249,12 +246,13 @@ def test_the_evaluated_weights_predict_the_dev_set_once(tmp_path, write, monkeyp
         return predict(run, features, batch_size, description, shown)
 
     monkeypatch.setattr(FinetuningRun, "predict", count)
-    monkeypatch.setattr(DevSelection, "history", lambda selection: [{"step": 6, "accuracy": 2.0}])
-    settings = {"do_eval": True, "num_train_epochs": 2, "selection": SelectionConfig(use_best_checkpoint=keeps_best)}
+    monkeypatch.setattr(DevSelection, "history", lambda selection: [{"step": 1, "accuracy": 2.0}])
+    selection = SelectionConfig("1", use_best_checkpoint=keeps_best)
+    settings = {"do_eval": True, "num_train_steps": 2, "selection": selection}
     results = finetune(run_of(tmp_path / "out", write, do_train=True, **settings))["eval"]
-    assert predicted == ["dev"] * (3 if keeps_best else 2)  # step 6 is the best
+    assert predicted == ["dev"] * (3 if keeps_best else 2)  # step 1 is the best
     assert finetune(run_of(tmp_path / "out", write, **settings))["eval"] == results
-    assert results["dev"]["global_step"] == (6 if keeps_best else 12)
+    assert results["dev"]["global_step"] == (1 if keeps_best else 2)
 
 
 def test_a_missing_last_evaluation_is_repeated(tmp_path, write, capsys):
@@ -308,7 +306,6 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     later = FinetuningRun(task, later.settings, (later.config, later.tokenizer))
     assert_refused("bilstm_units was 3, and is 4 now", finetune, later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
-    assert_refused("BiLSTM can't be exported", export.build, out, ExportConfig())
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 

@@ -27,26 +27,12 @@ from bert_tf.tasks.tagging import graph_tagger, schemes
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.finished_runs import write_model
-from tests.programs import write_model_files
 
+pytestmark = pytest.mark.eager
 LENGTH = 14
 INVALID = b"a \xffb\xc3"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eagerly():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    _, vocab_file = write_model_files(tmp_path_factory.mktemp("vocab"))
-    return FullTokenizer(vocab_file)
 
 
 def tiny_model(build, tokenizer, *arguments, **options):
@@ -55,6 +41,10 @@ def tiny_model(build, tokenizer, *arguments, **options):
     tf.keras.utils.set_random_seed(5)
     model = build(config, *arguments, **options)
     return with_large_head(model) if hasattr(model, "head") else model
+
+
+def inference(model):
+    return InferenceEncoder(model.encoder, head=model.head)
 
 
 def random_text(rng, words):
@@ -86,7 +76,7 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     names = ["q", "body"] if is_pair else ["q"]
     settings = TextSettings(inputs=names, problem=problem, labels=labels, max_seq_length=LENGTH)
     settings |= {} if is_pair else {"threshold": 0.3}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
+    served = ServedClassifier(inference(model), tokenizer, settings)
     sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
@@ -101,9 +91,8 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     assert_close(found["probabilities"], expected["probabilities"], 1e-5)
     assert found["label_names"].numpy().tolist() == [[b"x", b"y", "ž".encode()]] * len(pairs)
     if is_pair:
-        assert [name.decode() for name in found["label"].numpy()] == [
-            labels[i] for i in np.argmax(expected["logits"], axis=1)
-        ]
+        best = [labels[i] for i in np.argmax(expected["logits"], axis=1)]
+        assert [name.decode() for name in found["label"].numpy()] == best
     else:
         np.testing.assert_array_equal(found["chosen"], expected["probabilities"] >= 0.3)
 
@@ -111,7 +100,7 @@ def test_classifiers(tokenizer, pairs, problem, causal):
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
     settings = {"labels": ["x", "y", "z"], "inputs": ["text_a", "text_b"], "max_seq_length": LENGTH}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
+    served = ServedClassifier(inference(model), tokenizer, settings)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(text_a=empty, text_b=empty)["probabilities"].shape == [0, 3]
@@ -139,7 +128,7 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
 
 def test_choices(tokenizer, pairs):
     model = tiny_model(ClassifierModel, tokenizer, 1)
-    served = ServedChooser(InferenceEncoder(model.encoder, head=model.head), TextReader(tokenizer, LENGTH))
+    served = ServedChooser(inference(model), TextReader(tokenizer, LENGTH))
     examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
     sequences = [tokenizer.pack(a, b, LENGTH) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
@@ -162,21 +151,16 @@ def test_answers(tokenizer, sizes, threshold):
     is_version_2 = threshold is not None
     config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedPredictor(InferenceEncoder(model.encoder, head=model.head), tokenizer, config, threshold or 0.0)
+    served = ServedPredictor(inference(model), tokenizer, config, threshold or 0.0)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
     examples = [squad.make_example(str(i), *text) for i, text in enumerate(texts)]
     windows = squad.featurize(examples, tokenizer, config, is_training=False)
     outputs = model.predict(windows.batch(np.arange(len(windows)), 20))
-    predictions = squad.decode(
-        examples,
-        windows,
-        outputs["start_logits"].numpy(),
-        outputs["end_logits"].numpy(),
-        config=config,
-        null_score_diff_threshold=threshold or 0.0,
-    )
+    logits = outputs["start_logits"].numpy(), outputs["end_logits"].numpy()
+    null = {"null_score_diff_threshold": threshold or 0.0}
+    predictions = squad.decode(examples, windows, *logits, config=config, **null)
     expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
     inputs = {"question": tf.constant([q for q, _ in texts]), "context": tf.constant([c for _, c in texts])}
     found = {name: values.numpy() for name, values in served.signatures()["serving_default"](**inputs).items()}
@@ -206,9 +190,7 @@ def test_answers_need_room_for_text_beside_the_question():
 
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedPredictor(
-        InferenceEncoder(model.encoder, head=model.head), tokenizer, squad.SquadConfig(LENGTH, 3, 4)
-    )
+    served = ServedPredictor(inference(model), tokenizer, squad.SquadConfig(LENGTH, 3, 4))
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(question=empty, context=empty)["answer"].shape == [0]
@@ -217,10 +199,8 @@ def test_answers_of_empty_and_invalid_inputs(tokenizer):
     assert found["start"][0] == found["start"][1]
     assert texts(question=tf.constant([""]), context=tf.constant(["\0 "]))["start"] == [-1]
     row = tf.constant([[2, 5, 3, 6, 3]])
-    logits = served.signatures()["token_ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)[
-        "start_logits"
-    ]
-    assert logits.shape == [1, 5]
+    found = served.signatures()["token_ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)
+    assert found["start_logits"].shape == [1, 5]
 
 
 TYPES = ["LOC", "PER"]
@@ -233,7 +213,7 @@ TYPES = ["LOC", "PER"]
 def test_tags(tokenizer, scheme, labels, has_entities):
     task = TaggingTask(DataConfig("ner", tag_scheme=scheme), {}, labels)
     model = tiny_model(TokenModel, tokenizer, len(task.tags))
-    served = ServedTagger(InferenceEncoder(model.encoder, head=model.head), tokenizer, task.tags, task.is_plain, LENGTH)
+    served = ServedTagger(inference(model), tokenizer, task.tags, task.is_plain, LENGTH)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
@@ -290,9 +270,7 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     settings = {"labels": ["x", "y", "z"], "inputs": ["text_a"], "max_seq_length": LENGTH}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
-    classify = ServedClassifier(
-        InferenceEncoder(classifier.encoder, head=classifier.head), tokenizer, settings
-    ).signatures()
+    classify = ServedClassifier(inference(classifier), tokenizer, settings).signatures()
     encode = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     functions = [
         classify["serving_default"],

@@ -72,9 +72,9 @@ def task_of(config, path):
 
 
 def trained(task, tokenizer, directory, **options):
-    """Trains two steps or continues the run, and returns the run with its weights."""
+    """Trains two steps, and returns the run with its weights. A complete run is only loaded."""
     training = TrainingConfig(directory, OptimizerConfig(2e-2), 4, seed=1)
-    steps = {"num_train_steps": 2, "do_train": True, "do_eval": True, "do_predict": True}
+    steps = {"num_train_steps": 2, "do_train": True}
     settings = FinetuningConfig(max_seq_length=LENGTH, training=training, **steps, **options)
     run = FinetuningRun(task, settings, (tiny_config(vocab_size=len(PIECES), num_hidden_layers=1), tokenizer))
     finetune(task, settings, run=run)
@@ -97,7 +97,7 @@ def test_a_task_is_trained_resumed_predicted_and_exported(write, tmp_path, token
     config, rows, options, inputs = TASKS[name]
     path, directory = write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), str(tmp_path / "run")
     task = task_of(config, path)
-    run = trained(task, tokenizer, directory, **options)
+    run = trained(task, tokenizer, directory, do_eval=True, do_predict=True, **options)
     capsys.readouterr()
     trained(task_of(config, path), tokenizer, directory, **options)
     assert "is already complete (step 2 of 2)" in capsys.readouterr().err

@@ -143,20 +143,17 @@ def test_the_average_is_that_of_the_paper():
 
 
 def test_predictions_have_the_server_s_format(write, tmp_path):
-    task = GlueTask("rte", write("RTE/test.tsv", "index\tsentence1\tsentence2\n7\ta\tb\n9\tc\t\n").rpartition("/")[0])
+    task = rows(write, "RTE", "test.tsv", "index\tsentence1\tsentence2\n7\ta\tb\n9\tc\t\n")
     found = glue_benchmark.server_predictions(task, {"test": {"logits": np.array([[0.0, 1.0], [3.0, 1.0]])}})
     assert found == {"RTE.tsv": [("7", "not_entailment"), ("9", "entailment")]}
 
-    directory = write("STS-B/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
-    found |= glue_benchmark.server_predictions(
-        GlueTask("sts-b", directory), {"test": {"score": np.array([5.2, 1.23456])}}
-    )
+    task = rows(write, "STS-B", "test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n")
+    found |= glue_benchmark.server_predictions(task, {"test": {"score": np.array([5.2, 1.23456])}})
     assert found["STS-B.tsv"] == [("0", "5.000"), ("1", "1.235")]
 
-    columns = "index\tsentence1\tsentence2"
-    write("WNLI/train.tsv", f"{columns}\tlabel\n0\ta\tb\t0\n1\ta\tb\t1\n2\ta\tb\t0\n")
-    directory = write("WNLI/test.tsv", f"{columns}\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
-    found |= glue_benchmark.majority_predictions(GlueTask("wnli", directory))
+    write("WNLI/train.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n1\ta\tb\t1\n2\ta\tb\t0\n")
+    task = rows(write, "WNLI", "test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n")
+    found |= glue_benchmark.majority_predictions(task)
 
     glue_benchmark.write_submission(str(tmp_path / "glue.zip"), found)
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
@@ -178,6 +175,5 @@ def test_mnli_has_two_dev_sets_and_the_diagnostic_set(write):
     write("diagnostic/diagnostic.tsv", f"{header}\n0\ta\tb\n")
     task = GlueTask("mnli", directory)
     assert task.dev_splits == ["dev_matched", "dev_mismatched"]
-    assert [glue_benchmark.SUBMISSION["mnli", split] for split in task.test_splits] == [
-        *("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")
-    ]
+    names = [glue_benchmark.SUBMISSION["mnli", split] for split in task.test_splits]
+    assert names == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]

@@ -23,6 +23,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
 
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 HEADS = {"letter": ["a", "b", "c"], "size": ["short", "long"]}
 TEXTS = ["a d", "b d e", "c", "a e f g h", "b", "c d e f g h", "a", "b d e f g"]
 

@@ -158,4 +158,4 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, di
     write("a.csv", "text\na\n")
     data_dir = directory and str(tmp_path)
     settings = settings | ({"test_file": str(tmp_path / "a.csv")} if "test_file" in settings else {})
-    assert_refused(message, build_task, DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True)
+    assert_refused(message, lambda: build_task(DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True))

@@ -104,11 +104,8 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
     found = squad.evaluate_v2(examples, answers, odds)
     for name in ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_exact", "best_f1"):
         assert found[name] == pytest.approx(wrong[name]), name
-    assert squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"}) == {
-        "exact_match": 50.0,
-        "f1": 50.0,
-        "missing": 1,
-    }
+    scores = squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"})
+    assert scores == {"exact_match": 50.0, "f1": 50.0, "missing": 1}
     only_unanswerable = squad.evaluate_v2(examples, {"c": ""})
     assert (only_unanswerable["exact"], only_unanswerable["HasAns_exact"]) == (20.0, 0.0)
 
