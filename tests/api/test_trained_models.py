@@ -14,7 +14,7 @@ from bert_tf.serving.export_config import ExportConfig
 from tests.api.tiny import BAD, GOOD, LABELS, LEARN, TEXTS
 from tests.conftest import assert_close, assert_refused
 
-pytestmark = [pytest.mark.eager, pytest.mark.plain]
+pytestmark = pytest.mark.plain
 
 SENTENCES = [text.split() for text in TEXTS]
 TAGS = [["B-ADJ" if word in ("fine", "poor") else "O" for word in words] for words in SENTENCES]
