@@ -25,7 +25,16 @@ from tests.programs import PIECES
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LENGTH = 16
-TEXTS = ["a", "b c d", "a d e f g h", "c", "b e f g h i j k l m n o p q r", "d a", "c b d e", "a a"]
+TEXTS = [
+    "a",
+    "b c d",
+    "a d e f g h",
+    "“c” (b,a)",
+    "b e f g h i j k l m n o p q r",
+    "é  Dad. x!?",
+    "c b \u200b e",
+    "zz a",
+]
 # One table for all tasks. Each task reads its own columns.
 ROWS = [
     {
@@ -42,10 +51,11 @@ ROWS = [
         "tags": ["B-X" if word in "ab" else "O" for word in text.split()],
         "question": "a",
         "context": text,
-        "answers": [{"text": text[-1], "answer_start": len(text) - 1}],
+        "answers": [{"text": text[-1], "answer_start": len(text) - 1}] if number else [],
     }
     for number, text in enumerate(TEXTS)
 ]
+QUESTIONS, VERSION_2 = SquadConfig(LENGTH, 4, 4, answer_text="offsets"), {"version_2_with_negative": True}
 BILSTM = {"bilstm_layers": 1, "bilstm_units": 3}
 PARTS_OF_SPEECH = [row | {"tags": ["DET" if tag == "O" else "NOUN" for tag in row["tags"]]} for row in ROWS]
 CHOICES = [{"prompt": row["prompt"], "endings": row["endings"], "label": row["choice"]} for row in ROWS]
@@ -60,8 +70,9 @@ TASKS = {
     "entities": (DataConfig("ner"), ROWS, {}, ["tokens"]),
     "parts of speech": (DataConfig("ner"), PARTS_OF_SPEECH, {}, ["tokens"]),
     "tags with a BiLSTM": (DataConfig("ner"), ROWS, BILSTM, []),
-    "questions": (SquadConfig(LENGTH, 4, 4, answer_text="offsets"), ROWS, {}, ["question", "context"]),
-    "questions with a BiLSTM": (SquadConfig(LENGTH, 4, 4), ROWS, BILSTM, []),
+    "questions": (QUESTIONS, ROWS[1:], {}, ["question", "context"]),
+    "questions without answers": (QUESTIONS.replace(**VERSION_2), ROWS, {}, ["question", "context"]),
+    "questions with a BiLSTM": (QUESTIONS, ROWS[1:], BILSTM, []),
 }
 
 
@@ -83,10 +94,10 @@ def trained(task, tokenizer, directory, **options):
     return run
 
 
-def served(directory, names):
-    """Returns the outputs of the exported model for all rows."""
+def served(directory, names, rows):
+    """Returns the outputs of the exported model for the rows."""
     signatures = export.build(directory, ExportConfig()).served.signatures()
-    columns = [[row[name] for row in ROWS] for name in names]
+    columns = [[row[name] for row in rows] for name in names]
     padded = [tf.ragged.constant(x).to_tensor("") if isinstance(x[0], list) else tf.constant(x) for x in columns]
     found = signatures["words" if names == ["tokens"] else "serving_default"](*padded)
     return {name: values.numpy() for name, values in found.items()}
@@ -99,12 +110,12 @@ def test_a_task_is_trained_resumed_predicted_and_exported(write, tmp_path, token
     task = task_of(config, path)
     run = trained(task, tokenizer, directory, do_eval=True, do_predict=True, **options)
     capsys.readouterr()
-    trained(task_of(config, path), tokenizer, directory, **options)
+    trained(task_of(config, path), tokenizer, directory, do_predict=True, **options)
     assert "is already complete (step 2 of 2)" in capsys.readouterr().err
 
     split = task.test_splits[0]
     features = run.data.features(split)
-    assert len(run.data.examples(split)) == len(TEXTS)
+    assert len(run.data.examples(split)) == len(rows)
     short, full = (features.batch(np.arange(len(features)), length) for length in (features.max_length, 2 * LENGTH))
     losses, sums = zip(*(run.model.loss(batch, run.model.totals(batch), None) for batch in (short, full)), strict=True)
     if isinstance(config, DataConfig):  # as in the original, the loss of answers depends on padding
@@ -121,13 +132,27 @@ def test_a_task_is_trained_resumed_predicted_and_exported(write, tmp_path, token
     if not inputs:
         assert_refused("BiLSTM can't be exported", export.build, directory, ExportConfig())
         return
-    answers = served(directory, inputs)
+    answers = served(directory, inputs, rows)
     if "answer" in answers:
+        expected = json.loads((tmp_path / "run" / "nbest_predictions.json").read_text()).values()
+        for number, entries in enumerate(expected):
+            count = answers["num_answers"][number]
+            listed = [entry for entry in entries if entry["text"]]
+            assert [text.decode() for text in answers["answers"][number, :count]] == [entry["text"] for entry in listed]
+            probabilities = [entry["probability"] for entry in listed]
+            assert_close(answers["answer_probabilities"][number, :count], probabilities, 1e-4)
+            null = [entry["probability"] for entry in entries if not entry["text"]]
+            assert_close(answers["null_probability"][number : number + len(null)] if null else [], null, 1e-4)
+        if config.version_2_with_negative:
+            tuned = json.loads((tmp_path / "run" / "tuned.json").read_text())
+            assert set(answers["null_threshold"]) == {np.float32(tuned["null_score_diff_threshold"])}
         predicted = json.loads((tmp_path / "run" / "predictions.json").read_text())
         assert [answer.decode() for answer in answers["answer"]] == list(predicted.values())
     elif "tags" in answers:
         tags = features.by_sentence([task.tags[i] for i in features.at_words(outputs["tags"])])
         assert [[tag.decode() for tag in row if tag] for row in answers["tags"]] == tags
+        scores = np.concatenate([row[: len(words)] for row, words in zip(answers["scores"], tags, strict=True)])
+        assert_close(scores, features.at_words(outputs["tag_probabilities"]).max(axis=-1), 1e-4)
     else:
         for key in answers.keys() & outputs.keys():
             assert_close(answers[key], outputs[key], 1e-5, key)
