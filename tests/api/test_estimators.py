@@ -23,6 +23,7 @@ from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS
 from tests.conftest import assert_close, assert_refused, tensors_of
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
+QUESTIONS, ANSWERS = [("fine words", text) for text in TEXTS], [text.split()[0] for text in TEXTS]
 
 
 def test_runs_of_glue_are_loaded_as_what_they_are(tmp_path):
@@ -202,22 +203,22 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
 def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pretrained, tmp_path, kind):
     records = programs.write_pretraining_data(tmp_path / "data")
 
+    lengths = {"max_seq_length": programs.LENGTH, "max_predictions_per_seq": programs.PREDICTIONS}
+    # Class -> arguments of `from_pretrained`, the data, and arguments of `fit`.
+    options, data, settings = {
+        "Regressor": ({}, (TEXTS, np.linspace(0, 1, 24)), {}),
+        "QuestionAnswerer": ({"doc_stride": 4, "max_query_length": 4}, (QUESTIONS, ANSWERS), {}),
+        "Pretrainer": ({}, (records,), lengths),
+    }[kind]
+
     def make(directory):
         if kind == "Pretrainer":
             config, vocab = programs.write_model_files(tmp_path)
             return bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=directory)
-        options = {"doc_stride": 4, "max_query_length": 4} if kind == "QuestionAnswerer" else {}
         return getattr(bert_tf, kind).from_pretrained(pretrained, max_seq_length=16, output_dir=directory, **options)
 
     def fit(trained, steps):
-        data = {
-            "Regressor": (TEXTS, np.linspace(0, 1, 24)),
-            "QuestionAnswerer": ([("fine words", text) for text in TEXTS], [text.split()[0] for text in TEXTS]),
-            "Pretrainer": (records,),
-        }[kind]
-        lengths = {"max_seq_length": programs.LENGTH, "max_predictions_per_seq": programs.PREDICTIONS}
-        options = lengths if kind == "Pretrainer" else {}
-        trained.fit(*data, num_train_steps=steps, batch_size=8, learning_rate=1e-3, **options)
+        trained.fit(*data, num_train_steps=steps, batch_size=8, learning_rate=1e-3, **settings)
         return tensors_of(trained._check_trained())
 
     def equal(some, others):

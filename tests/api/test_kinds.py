@@ -10,7 +10,6 @@ import bert_tf
 from bert_tf import export
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import TokenModel
-from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
@@ -114,28 +113,17 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     bert_config = BertConfig.from_json_file(config)
     pretrainer = bert_tf.Pretrainer(bert_config, vocab, output_dir=str(tmp_path / "ours"))
     assert_refused("Pretrainer: there is no trained model yet", pretrainer.save, str(tmp_path / "saved"))
-    with pytest.raises(InputError, match="use_best_checkpoint needs validation_data"):
-        pretrainer.fit(data[0], use_best_checkpoint=True, **FIT)
+    message = "use_best_checkpoint needs validation_data"
+    assert_refused(message, pretrainer.fit, data[0], use_best_checkpoint=True, **FIT)
     assert_refused("either num_train_steps or epochs", pretrainer.fit, data[0], num_train_steps=3, **FIT)
     with pytest.raises(TypeError, match=r"Pretrainer.fit\(\) has no argument 'oops'"):
         pretrainer.fit(data[0], oops=1, **FIT)
-    objects = map(pathlib.Path, data)
-    scores = pretrainer.fit(
-        next(objects), validation_data=next(objects), evaluate_every=2, use_best_checkpoint=True, **FIT
-    )
+    train, dev = map(pathlib.Path, data)
+    scores = pretrainer.fit(train, validation_data=dev, evaluate_every=2, use_best_checkpoint=True, **FIT)
     assert scores["masked_lm_loss"] > 0
     assert [line["step"] for line in pretrainer.history() if line["kind"] == "eval"] == [2, 3]
-    flags = {
-        **LENGTHS,
-        "bert_config_file": config,
-        "vocab_file": vocab,
-        "input_file": data[0],
-        "output_dir": tmp_path / "theirs",
-        "num_train_steps": 3,
-        "num_warmup_steps": 1,
-        "train_batch_size": 8,
-        "learning_rate": 1e-3,
-    }
+    flags = {"bert_config_file": config, "vocab_file": vocab, "input_file": data[0], "output_dir": tmp_path / "theirs"}
+    flags |= {**LENGTHS, "num_train_steps": 3, "num_warmup_steps": 1, "train_batch_size": 8, "learning_rate": 1e-3}
     programs.run("run_pretraining.py", "--do_train", *(f"--{name}={value}" for name, value in flags.items()))
     np.testing.assert_equal(*(tensors_of(tmp_path / run / "model.ckpt-3") for run in ("ours", "theirs")))
     pretrainer.save(str(tmp_path / "saved"))
@@ -143,6 +131,5 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     assert further.config == bert_config
     assert further._start == str(tmp_path / "saved")
     loaded = bert_tf.load_model(str(tmp_path / "saved"))
-    assert np.array_equal(
-        loaded.encoder.weights[0].numpy(), tensors_of(tmp_path / "ours" / "best")[loaded.encoder.weights[0].path]
-    )
+    first = loaded.encoder.weights[0]
+    np.testing.assert_equal(first.numpy(), tensors_of(tmp_path / "ours" / "best")[first.path])

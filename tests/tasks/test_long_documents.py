@@ -128,13 +128,7 @@ def test_windows_have_the_weights_of_their_documents(tokenizer):
     assert features_of(LongDocuments("head_tail")).num_truncated == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: LongDocuments("head_tail", 5), "--doc_stride"),
-        (lambda: LongDocuments("windows", 0), "--doc_stride"),
-        (lambda: LongDocuments("all"), "--long_documents"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(make, named):
-    assert_refused(named, make)
+def test_settings_that_do_not_fit_are_refused():
+    assert_refused("--doc_stride", LongDocuments, "head_tail", 5)
+    assert_refused("--doc_stride", LongDocuments, "windows", 0)
+    assert_refused("--long_documents", LongDocuments, "all")

@@ -29,8 +29,8 @@ def glue(write, tmp_path):
     write("glue/CoLA/train.tsv", "".join(cola[:16]))
     write("glue/CoLA/dev.tsv", "".join(cola[16:]))
     write("glue/CoLA/test.tsv", "index\tsentence\n" + "".join(f"{i}\t{x}\n" for i, x in enumerate(text[:5])))
-    columns = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-    pairs = [f"{i}\tg\tf\ty\to\ts\ts\t{x}\t{text[i - 1]}" for i, x in enumerate(text)]
+    columns = "index\tsentence1\tsentence2"
+    pairs = [f"{i}\t{x}\t{text[i - 1]}" for i, x in enumerate(text)]
     scored = [f"{pair}\t{i % 6}.0\n" for i, pair in enumerate(pairs)]
     write("glue/STS-B/train.tsv", f"{columns}\tscore\n" + "".join(scored[:16]))
     write("glue/STS-B/dev.tsv", f"{columns}\tscore\n" + "".join(scored[16:]))
