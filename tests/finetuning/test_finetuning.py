@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf import convert_checkpoint
+from bert_tf import convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
@@ -22,6 +22,7 @@ from bert_tf.finetuning.selection import DevSelection
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
@@ -306,6 +307,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     later = FinetuningRun(task, later.settings, (later.config, later.tokenizer))
     assert_refused("bilstm_units was 3, and is 4 now", finetune, later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
+    assert_refused("BiLSTM can't be exported", export.build, out, ExportConfig())
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 
