@@ -6,12 +6,12 @@ import pytest
 from bert_tf.encoder import BertEncoder
 from bert_tf.fill_mask import FillMask, SentenceScore, pseudo_perplexity
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime.files import InputError
 from bert_tf.serving import pretrained_encoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.finished_runs import write_model
 
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
 
 
@@ -26,8 +26,12 @@ def directory(tmp_path_factory):
     return directory
 
 
-def test_guesses_for_each_mask_are_sorted(directory):
-    filler = FillMask(str(directory))
+@pytest.fixture(scope="module")
+def filler(directory):
+    return FillMask(str(directory))
+
+
+def test_guesses_for_each_mask_are_sorted(filler, directory):
     guesses = filler("a [MASK] B[MASK]", top=3)
     assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
     assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
@@ -67,9 +71,8 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(directory, tmp_path):
         ("a [MASK]", 0, "top is 0"),
     ],
 )
-def test_bad_texts_are_refused(directory, text, top, message):
-    with pytest.raises(InputError, match=message):
-        FillMask(str(directory))(text, top)
+def test_bad_texts_are_refused(filler, text, top, message):
+    assert_refused(message, filler, text, top)
 
 
 def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(directory):
@@ -94,14 +97,14 @@ def score_by_a_loop(filler, text):
     return total
 
 
-@pytest.mark.parametrize("tokens_per_part", [4096, 11, 1])
-def test_scores_equal_a_loop_over_masks(directory, tokens_per_part, monkeypatch):
-    monkeypatch.setattr(pretrained_encoder, "_TOKENS_PER_PART", tokens_per_part)
-    filler, texts = FillMask(str(directory)), ["a b", "", "[MASK] a", "bcc ca a b", "\0", "a", "b ac"]
-    scores = filler.score(texts)
-    assert [score.num_tokens for score in scores] == [2, 0, 4, 6, 0, 1, 3]
+def test_scores_equal_a_loop_over_masks(filler, monkeypatch):
+    texts = ["a b", "", "[MASK] a", "bcc ca a b", "\0", "a", "b ac"]
     expected = [score_by_a_loop(filler, text) for text in texts]
-    assert_close([score.pseudo_log_likelihood for score in scores], expected, 1e-4)
+    for tokens_per_part in (4096, 11, 1):
+        monkeypatch.setattr(pretrained_encoder, "_TOKENS_PER_PART", tokens_per_part)
+        scores = filler.score(texts)
+        assert [score.num_tokens for score in scores] == [2, 0, 4, 6, 0, 1, 3]
+        assert_close([score.pseudo_log_likelihood for score in scores], expected, 1e-4)
     assert filler.score([""]) == [SentenceScore(0.0, 0)] and filler.score([]) == []
     assert pseudo_perplexity(scores) == pytest.approx(np.exp(-sum(expected) / 16), rel=1e-5)
     assert np.isnan(pseudo_perplexity(filler.score([""])))
@@ -110,15 +113,14 @@ def test_scores_equal_a_loop_over_masks(directory, tokens_per_part, monkeypatch)
         ([5], "is not a text"),
         ("a", "Pass a list"),
     ):
-        with pytest.raises(InputError, match=message):
-            filler.score(bad)
+        assert_refused(message, filler.score, bad)
 
 
-def test_lines_of_a_file_are_scored(directory, write):
+def test_lines_of_a_file_are_scored(directory, filler, write):
     program = ("-m", "bert_tf.fill_mask", f"--model={directory}")
     lines = ["a b", "", "bc"]
     shown = programs.run(*program, "--score_file=-", typed="\n".join(lines))
-    scores = FillMask(str(directory)).score(lines)
+    scores = filler.score(lines)
     rows = [line.split("\t") for line in shown.splitlines() if line.count("\t") == 3]
     assert rows[0] == ["line", "pseudo_log_likelihood", "num_tokens", "pseudo_perplexity"]
     expected = [(i, s.pseudo_log_likelihood, s.num_tokens, pseudo_perplexity([s])) for i, s in enumerate(scores, 1)]

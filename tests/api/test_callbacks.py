@@ -20,42 +20,39 @@ pytestmark = [pytest.mark.eager, pytest.mark.plain]
 DEV = {"validation_data": (TEXTS[:6], LABELS[:6])}
 
 
+EVENTS = {
+    "train_begin": "begin",
+    "train_end": "end",
+    "epoch_begin": "epoch {}",
+    "epoch_end": "/epoch {}",
+    "train_batch_begin": "batch {}",
+    "train_batch_end": "/batch {}",
+}
+
+
 class Recorder(keras.callbacks.Callback):
     """Records all calls."""
 
     def __init__(self):
         super().__init__()
         self.calls = []
-
-    def on_train_begin(self, logs=None):
-        self.calls.append("begin")
-
-    def on_train_end(self, logs=None):
-        self.calls.append("end")
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.calls.append(f"epoch {epoch}")
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.calls.append(f"/epoch {epoch}")
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.calls.append(f"batch {batch}")
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.calls.append(f"/batch {batch}")
+        for event, text in EVENTS.items():
+            setattr(self, f"on_{event}", lambda *given, text=text, **_: self.calls.append(text.format(*given)))
 
 
 def classifier(pretrained, directory):
     return bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=directory)
 
 
-def test_callbacks_are_called_and_change_no_weight(pretrained, tmp_path):
+def test_callbacks_and_loggers_are_called_and_change_no_weight(pretrained, tmp_path, monkeypatch):
+    mlflow = mock.MagicMock()
+    mlflow.start_run.return_value.info.run_id = "run-1"
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     recorder, history, batches = Recorder(), keras.callbacks.History(), []
-    on_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: batches.append((batch, logs)))
+    on_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: batches.append(logs))
     callbacks = [recorder, keras.callbacks.CSVLogger(tmp_path / "log.csv"), history, on_batch]
     estimator = classifier(pretrained, tmp_path / "with")
-    scores = estimator.fit(TEXTS, LABELS, **FIT, **DEV, callbacks=callbacks)
+    scores = estimator.fit(TEXTS, LABELS, **FIT, **DEV, log_steps=1, report_to="mlflow", callbacks=callbacks)
     assert classifier(pretrained, tmp_path / "without").fit(TEXTS, LABELS, **FIT, **DEV) == scores
     np.testing.assert_equal(tensors_of(tmp_path / "with"), tensors_of(tmp_path / "without"))
 
@@ -65,25 +62,25 @@ def test_callbacks_are_called_and_change_no_weight(pretrained, tmp_path):
     ]
     assert recorder.calls == ["begin", *epochs[0], *epochs[1], "end"]
     assert recorder.params == {"epochs": 2, "steps": 3, "verbose": 0}
-    assert [batch for batch, _ in batches] == [0, 1, 2] * 2
+    losses = [line["loss"] for line in estimator.history() if line["kind"] == "train"]
+    assert history.history["loss"] == pytest.approx([np.mean(losses[:3]), np.mean(losses[3:])])
     # As in Keras, the logs of a batch are means since the start of the epoch.
-    assert batches[-1][1] == {name: history.history[name][-1] for name in ("loss", "accuracy")}
+    assert batches[-1] == {name: history.history[name][-1] for name in ("loss", "accuracy")}
     assert set(history.history) >= {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert history.history["val_accuracy"][-1] == scores["eval_accuracy"]
     rows = list(csv.DictReader((tmp_path / "log.csv").open()))
     assert [float(row["val_loss"]) for row in rows] == pytest.approx(history.history["val_loss"])
 
+    (settings,) = mlflow.log_params.call_args.args
+    assert (settings["learning_rate"], settings["max_seq_length"]) == (FIT["learning_rate"], 16)
+    sent = [call.args for call in mlflow.log_metrics.call_args_list]
+    written = {line["step"]: line["accuracy"] for line in estimator.history() if line["kind"] == "eval"}
+    assert {step: values["eval/accuracy"] for values, step in sent if "eval/accuracy" in values} == written
+    mlflow.end_run.assert_called_once_with("FINISHED")
+
     again = Recorder()  # a run that is complete
     classifier(pretrained, tmp_path / "with").fit(TEXTS, LABELS, **FIT, **DEV, callbacks=again)
     assert again.calls == [call for call in recorder.calls if "batch" not in call]
-
-
-def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(pretrained, tmp_path):
-    history = keras.callbacks.History()
-    estimator = classifier(pretrained, tmp_path / "run")
-    estimator.fit(TEXTS, LABELS, **FIT, log_steps=1, callbacks=history)
-    losses = [line["loss"] for line in estimator.history() if line["kind"] == "train"]
-    assert history.history["loss"] == pytest.approx([np.mean(losses[:3]), np.mean(losses[3:])])
 
 
 @pytest.mark.graph
@@ -122,16 +119,15 @@ def test_early_stopping_survives_an_interruption(pretrained, tmp_path):
 
 
 def test_a_batch_stops_the_training(pretrained, tmp_path):
-    class Stop(Recorder):
+    class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            super().on_train_batch_end(batch)
             self.model.stop_training = batch == 1
 
-    stop = Stop()
+    recorder = Recorder()
     estimator = classifier(pretrained, tmp_path / "run")
-    scores = estimator.fit(TEXTS, LABELS, **FIT, **DEV, callbacks=[stop])
+    scores = estimator.fit(TEXTS, LABELS, **FIT, **DEV, callbacks=[recorder, Stop()])
     assert scores["global_step"] == 2
-    assert stop.calls == ["begin", "epoch 0", "batch 0", "/batch 0", "batch 1", "/batch 1", "/epoch 0", "end"]
+    assert recorder.calls == ["begin", "epoch 0", "batch 0", "/batch 0", "batch 1", "/batch 1", "/epoch 0", "end"]
     assert classifier(pretrained, tmp_path / "run").fit(TEXTS, LABELS, **FIT, **DEV, callbacks=Stop()) == scores
 
 
@@ -177,28 +173,10 @@ def test_callbacks_of_pretraining(tmp_path):
     dev = programs.write_pretraining_data(tmp_path / "dev", records=8)
     recorder, history = Recorder(), keras.callbacks.History()
     config, vocab = programs.write_model_files(tmp_path)
-    lengths = {"max_seq_length": 12, "max_predictions_per_seq": 3}
     settings = {"batch_size": 4, "num_train_steps": 3, "evaluate_every": 2, "validation_data": dev}
-    for name, callbacks in (("with", [recorder, history]), ("without", None)):
-        pretrainer = bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=tmp_path / name)
-        pretrainer.fit(data, **settings, **lengths, callbacks=callbacks)
-    np.testing.assert_equal(tensors_of(tmp_path / "with"), tensors_of(tmp_path / "without"))
-    assert [call for call in recorder.calls if "batch" not in call][1:-1] == [
-        *("epoch 0", "/epoch 0", "epoch 1", "/epoch 1")
-    ]
+    lengths = {"max_seq_length": 12, "max_predictions_per_seq": 3}
+    pretrainer = bert_tf.Pretrainer(BertConfig.from_json_file(config), vocab, output_dir=tmp_path / "run")
+    pretrainer.fit(data, **settings, **lengths, callbacks=[recorder, history])
+    calls = [call for call in recorder.calls if "batch" not in call]
+    assert calls[1:-1] == ["epoch 0", "/epoch 0", "epoch 1", "/epoch 1"]
     assert len(history.history["val_masked_lm_loss"]) == 2
-
-
-def test_the_settings_and_metrics_of_a_run_are_sent_to_a_logger(pretrained, tmp_path, monkeypatch):
-    mlflow = mock.MagicMock()
-    mlflow.start_run.return_value.info.run_id = "run-1"
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    classifier = bert_tf.Classifier.from_pretrained(pretrained, output_dir=tmp_path / "run", max_seq_length=16)
-    classifier.fit(TEXTS, LABELS, validation_split=0.25, report_to="mlflow", **FIT)
-    (settings,) = mlflow.log_params.call_args.args
-    assert (settings["learning_rate"], settings["max_seq_length"]) == (FIT["learning_rate"], 16)
-    sent = [call.args for call in mlflow.log_metrics.call_args_list]
-    scores = {step: values["eval/accuracy"] for values, step in sent if "eval/accuracy" in values}
-    written = [line for line in classifier.history() if line["kind"] == "eval"]
-    assert scores == {line["step"]: line["accuracy"] for line in written}
-    mlflow.end_run.assert_called_once_with("FINISHED")

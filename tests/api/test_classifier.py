@@ -43,25 +43,18 @@ def test_weights_of_examples(pretrained, tmp_path):
     # The labels of examples with weight 0 have no effect on training.
     other = [label if weight else "pos" for label, weight in zip(LABELS, weights, strict=True)]
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(other), weights)).batch(5)
-    for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():
-        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
-        x, y, sample_weight = given
-        number = int if kind == "list" else np.int64  # settings may be NumPy numbers
-        estimator.fit(
-            x,
-            y,
-            sample_weight=sample_weight,
-            num_train_steps=number(1),
-            batch_size=number(8),
-            seed=number(7),
-            epochs=number(3),
-        )
-    with pytest.raises(InputError, match="sample_weight: MultipleChoice does not support weights"):
-        choice = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
-        choice.fit([("a", ["fine", "poor"])], [0], sample_weight=[1.0])
+    # Settings may be NumPy numbers.
+    for name, number, given in (("list", int, (TEXTS, LABELS, weights)), ("dataset", np.int64, (dataset,))):
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / name), max_seq_length=16)
+        settings = {"num_train_steps": 1, "batch_size": 8, "seed": 7, "epochs": 3}
+        data = dict(zip(("x", "y", "sample_weight"), given, strict=False))
+        estimator.fit(**data, **{name: number(value) for name, value in settings.items()})
     np.testing.assert_equal(tensors_of(tmp_path / "list"), tensors_of(tmp_path / "dataset"))
-    loaded = bert_tf.Classifier.load(str(tmp_path / kind))  # reads examples without weights
+    loaded = bert_tf.Classifier.load(str(tmp_path / "list"))  # reads examples without weights
     assert 0 <= loaded.score(TEXTS, LABELS) <= 1
+    choice = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
+    message = "sample_weight: MultipleChoice does not support weights"
+    assert_refused(message, choice.fit, [("a", ["fine", "poor"])], [0], sample_weight=[1.0])
 
 
 def test_several_labels_of_pairs(pretrained, tmp_path):

@@ -171,26 +171,18 @@ CHOICE = ("prompt", "endings", "label")
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "fields", "expected"),
+    ("kind", "row", "fields", "expected"),
     [
-        (
-            *("TokenClassifier", [{"tags": ["B-X"], "tokens": ["a"]}, {"tags": ["O"], "tokens": ["b"]}]),
-            *(("words", "tags"), [(("a",), ("B-X",)), (("b",), ("O",))]),
-        ),
-        *(
-            ("MultipleChoice", [{"label": 1, **row, "prompt": "p"}], CHOICE, [("p", ("a", "b"), "1")])
-            for row in ({"endings": ["a", "b"]}, {"ending1": "b", "ending0": "a"})
-        ),
-        (
-            *("Regressor", [{"label": 2.5, "text": "a"}, {"label": 1.0, "text": "b"}]),
-            *(("text_a", "label"), [("a", 2.5), ("b", 1.0)]),
-        ),
+        ("TokenClassifier", {"tags": ["B-X"], "tokens": ["a"]}, ("words", "tags"), (("a",), ("B-X",))),
+        ("MultipleChoice", {"label": 1, "endings": ["a", "b"], "prompt": "p"}, CHOICE, ("p", ("a", "b"), "1")),
+        ("MultipleChoice", {"label": 1, "ending1": "b", "ending0": "a", "prompt": "p"}, CHOICE, ("p", ("a", "b"), "1")),
+        ("Regressor", {"label": 2.5, "text": "a"}, ("text_a", "label"), ("a", 2.5)),
     ],
 )
-def test_tables_of_every_task_have_names(read, kind, rows, fields, expected):
-    for table in tables_of(rows):
-        examples = read(getattr(bert_tf, kind), table).examples("train")
-        assert [tuple(getattr(example, field) for field in fields) for example in examples] == expected
+def test_tables_of_every_task_have_names(read, kind, row, fields, expected):
+    for table in tables_of([row]):
+        (example,) = read(getattr(bert_tf, kind), table).examples("train")
+        assert tuple(getattr(example, field) for field in fields) == expected
 
 
 FLAGS = pd.DataFrame({"bad": [0, 1, 1], "good": [1.0, 0.0, 1.0]})

@@ -26,23 +26,16 @@ WEIGHTS = {"labels": ["pos", "neg"], "class_weights": {"pos": 2.0}}
 WEIGHT_FLAGS = {"labels": "pos,neg", "class_weights": "pos=2.0"}
 
 
+# Field of an example -> the column that the programs read.
+COLUMNS = {"guid": "id", "text_a": "text", "words": "tokens", "qas_id": "id", "question_text": "question"}
+
+
 def write_data(directory, split, estimator, x, y):
     """Writes the data of an estimator into a file for the corresponding program."""
     directory.mkdir(exist_ok=True)
     examples = estimator._examples(*in_memory.labelled(x, y, "x", estimator._RANK)[:2])
-    if isinstance(estimator, bert_tf.TokenClassifier):
-        sentences = ("".join(map("{} {}\n".format, sentence.words, sentence.tags)) for sentence in examples)
-        (directory / f"{split}.conll").write_text("\n".join(sentences))
-    elif isinstance(estimator, bert_tf.QuestionAnswerer):
-        named = [{"id": example.qas_id, "question": example.question_text} for example in examples]
-        questions = [entry | {"answers": x.answers} for entry, x in zip(named, examples, strict=True)]
-        paragraphs = [{"context": x.context, "qas": [entry]} for entry, x in zip(questions, examples, strict=True)]
-        (directory / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    else:
-        names = {"guid": "id", "text_a": "text"}
-        rows = ({names.get(name, name): value for name, value in vars(example).items()} for example in examples)
-        lines = (json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows)
-        (directory / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    rows = ({COLUMNS.get(name, name): value for name, value in vars(x).items() if value is not None} for x in examples)
+    (directory / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +62,7 @@ def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, 
     common = {"output_dir": theirs, "init_checkpoint": pretrained, "max_seq_length": 16, "num_train_steps": 2}
     common |= {"train_batch_size": 8, "learning_rate": 1e-3, "num_train_epochs": 2}
     if kind is bert_tf.QuestionAnswerer:
-        command = ["run_squad.py", f"--train_file={tmp_path / 'data' / 'train.json'}"]
+        command = ["run_squad.py", f"--train_file={tmp_path / 'data' / 'train.jsonl'}"]
     else:
         command = ["run_classifier.py", "--task_name=text", f"--data_dir={tmp_path / 'data'}"]
     programs.run(*command, "--do_train", *(f"--{name}={value}" for name, value in (common | flags).items()))

@@ -13,11 +13,21 @@ from bert_tf.config import BertConfig
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tensors_of
 
 TEXTS = ["a fine day", "poor words", "day"]
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
+PROMPTS_FILE, BERT_FILE = "config_sentence_transformers.json", "sentence_bert_config.json"
+UNKNOWN = "the setting '{}' is .* may change the vectors"
+BOTH = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+
+
+@pytest.fixture(scope="module")
+def encoder(pretrained):
+    return bert_tf.SentenceEncoder.from_pretrained(pretrained)
 
 
 @pytest.fixture
@@ -28,7 +38,7 @@ def directory(pretrained, tmp_path):
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
     write(directory / "modules.json", modules)
-    write(directory / "sentence_bert_config.json", {"max_seq_length": 4, "do_lower_case": False})
+    write(directory / BERT_FILE, {"max_seq_length": 4, "do_lower_case": False})
     (directory / "1_Pooling").mkdir()
     write(directory / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     return directory
@@ -70,62 +80,54 @@ def test_a_directory_determines_the_vectors_everywhere(directory, pretrained, tm
     assert served.signatures == sorted([*encoders, "fill_mask", "sentence_scores"])
 
 
-@pytest.mark.parametrize("batch_size", [1, 16])
-def test_batches_of_any_shape_share_one_trace(pretrained, batch_size, monkeypatch):
+@pytest.mark.graph
+def test_batches_of_any_shape_share_one_trace(pretrained, monkeypatch):
     encoder, traced, layers = bert_tf.SentenceEncoder.from_pretrained(pretrained), [], InferenceEncoder.layers
     monkeypatch.setattr(InferenceEncoder, "layers", lambda self, batch: traced.append(1) or layers(self, batch))
     one_by_one = [encoder.encode([text])[0] for text in TEXTS]
-    assert_close(encoder.encode(TEXTS, batch_size=batch_size), np.stack(one_by_one), 1e-6)
+    for batch_size in (1, 16):
+        assert_close(encoder.encode(TEXTS, batch_size=batch_size), np.stack(one_by_one), 1e-6)
     assert len(traced) == 1
 
 
-def test_layers_are_concatenated(pretrained):
-    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    vectors, both = encoder.encode(TEXTS), encoder.encode(TEXTS, layers=[0, -1])
-    assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
-
-
-def test_one_text_no_texts_and_similarities(pretrained):
-    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+def test_one_text_no_texts_similarities_and_layers(encoder):
     vectors = encoder.encode(TEXTS)
     assert encoder.encode(TEXTS[0]).tolist() == vectors[0].tolist()
     assert encoder.encode([]).shape == (0, vectors.shape[1])
     cosine = vectors[1] @ vectors[0] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
     assert_close(encoder.similarity(vectors[:2], vectors[:1]), [[1.0], [cosine]], 1e-6)
+    both = encoder.encode(TEXTS, layers=[0, -1])
+    assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
+    assert_refused("layer 1", encoder.encode, TEXTS, layers=[1])
+    assert_refused("only the last layer", encoder.encode, TEXTS, pooling="pooled", layers=[0, 0])
 
 
-def test_bfloat16_is_close_to_float32(pretrained):
+def test_bfloat16_is_close_to_float32(pretrained, encoder):
     low = bert_tf.SentenceEncoder.from_pretrained(pretrained, dtype="bfloat16")
     assert low._encoder.dtype == tf.bfloat16
-    vectors = bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS)
-    assert_close(low.encode(TEXTS), vectors, 0.05)
+    assert_close(low.encode(TEXTS), encoder.encode(TEXTS), 0.05)
 
 
 @pytest.mark.parametrize(
-    ("file", "values", "place", "found"),
+    ("file", "values", "message"),
     [
-        ("modules.json", [{"type": "x.Transformer"}, {"type": "x.Pooling"}, {"type": "x.Dense"}], "modules", "Dense"),
-        ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "config.json", "weightedmean"),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "config.json", "lasttoken"),
+        ("modules.json", [{"type": f"x.{kind}"} for kind in ("Transformer", "Pooling", "Dense")], "modules.*Dense"),
+        ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "config.json.*weightedmean"),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "config.json.*lasttoken"),
+        ("1_Pooling/config.json", BOTH, "config.json.*pooling_mode_max_tokens"),
         (
             "1_Pooling/config.json",
-            {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
-            "config.json",
-            "pooling_mode_max_tokens",
+            {"pooling_mode": "mean", "weights": [1]},
+            f"config.json: {UNKNOWN.format('weights')}",
         ),
+        (PROMPTS_FILE, {"backend_dtype": "int8"}, f"{PROMPTS_FILE}: {UNKNOWN.format('backend_dtype')}"),
+        (BERT_FILE, {"transformer_task": "fill-mask"}, f"{BERT_FILE}: {UNKNOWN.format('transformer_task')}"),
+        (BERT_FILE, {"query_expansion": {"length": 3}}, f"{BERT_FILE}: {UNKNOWN.format('query_expansion')}"),
     ],
 )
-def test_other_vectors_are_refused(directory, file, values, place, found):
+def test_other_vectors_and_unknown_settings_are_refused(directory, file, values, message):
     write(directory / file, values)
-    assert_refused(f"(?s){place}.*{found}", bert_tf.SentenceEncoder.from_pretrained, directory)
-
-
-@pytest.mark.parametrize(
-    ("given", "found"), [({"layers": [1]}, "layer 1"), ({"pooling": "pooled", "layers": [0, 0]}, "only the last layer")]
-)
-def test_a_model_without_the_layers_is_named(pretrained, given, found):
-    with pytest.raises(InputError, match=found):
-        bert_tf.SentenceEncoder.from_pretrained(pretrained).encode(TEXTS, **given)
+    assert_refused(f"(?s){message}", bert_tf.SentenceEncoder.from_pretrained, directory)
 
 
 PROMPTS = {"prompts": {"query": "here ", "document": ""}, "default_prompt_name": "query"}
@@ -133,8 +135,8 @@ PROMPTS = {"prompts": {"query": "here ", "document": ""}, "default_prompt_name":
 
 def test_prompts_are_applied_by_default_by_name_and_everywhere(directory, tmp_path):
     plain = bert_tf.SentenceEncoder.from_pretrained(directory).encode
-    write(directory / "config_sentence_transformers.json", PROMPTS | {"truncate_dim": 5, "__version__": {}})
-    write(directory / "sentence_bert_config.json", {"max_seq_length": 8})
+    write(directory / PROMPTS_FILE, PROMPTS | {"truncate_dim": 5, "__version__": {}})
+    write(directory / BERT_FILE, {"max_seq_length": 8})
     encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     after = [f"here {text}" for text in TEXTS]
     vectors = encoder.encode(TEXTS)
@@ -153,15 +155,14 @@ def test_prompts_are_applied_by_default_by_name_and_everywhere(directory, tmp_pa
     programs.run("extract_features.py", *flags, f"--output_file={tmp_path}/vectors.jsonl", "--pooling=auto")
     lines = [json.loads(line)["vector"] for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
     assert_close(np.array(lines), vectors, 1e-5)
-    export.export_run(directory, tmp_path / "exported")
-    served = export.load(tmp_path / "exported", "sentence_vectors")
-    assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
+    served = export.build(str(directory), ExportConfig()).served.signatures()["sentence_vectors"]
+    assert_close(served(text_a=tf.constant(TEXTS))["vectors"], vectors, 1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
 def test_pooling_may_leave_out_the_prompt(directory, pooling):
-    write(directory / "config_sentence_transformers.json", PROMPTS)
-    write(directory / "sentence_bert_config.json", {"max_seq_length": 8})
+    write(directory / PROMPTS_FILE, PROMPTS)
+    write(directory / BERT_FILE, {"max_seq_length": 8})
     write(directory / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
     encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     output = encoder.bert.encoder(*encoder.bert.tokenizer(["here a fine day"], return_tensors="tf").values())
@@ -174,7 +175,7 @@ def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(directory
     texts = ["A Fine DAY", "a fine day"]
     write(directory / "tokenizer_config.json", {"do_lower_case": False, "model_max_length": 6})
     assert np.abs(np.subtract(*bert_tf.SentenceEncoder.from_pretrained(directory).encode(texts))).max() > 1e-4
-    write(directory / "sentence_bert_config.json", {"do_lower_case": True})
+    write(directory / BERT_FILE, {"do_lower_case": True})
     encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert_close(*encoder.encode(texts), 1e-6)
     assert encoder.max_seq_length == 6
@@ -182,24 +183,9 @@ def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(directory
     assert not encoder.bert.tokenizer.rules["strip_accents"]
 
 
-@pytest.mark.parametrize(
-    ("file", "values", "name"),
-    [
-        ("config_sentence_transformers.json", {"backend_dtype": "int8"}, "backend_dtype"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
-        ("sentence_bert_config.json", {"query_expansion": {"length": 3}}, "query_expansion"),
-        ("1_Pooling/config.json", {"pooling_mode": "mean", "weights": [1]}, "weights"),
-    ],
-)
-def test_unknown_settings_are_refused_by_name(directory, file, values, name):
-    write(directory / file, values)
-    with pytest.raises(InputError, match=f"{file}: the setting '{name}' is .* may change the vectors"):
-        bert_tf.SentenceEncoder.from_pretrained(directory)
-
-
 def test_the_files_of_sentence_transformers_6_are_read(directory):
     write(
-        directory / "sentence_bert_config.json",
+        directory / BERT_FILE,
         {
             "transformer_task": "feature-extraction",
             "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -207,7 +193,7 @@ def test_the_files_of_sentence_transformers_6_are_read(directory):
         },
     )
     unset = {"default_prompt_name": None, "prompts": {"document": "", "query": ""}, "similarity_fn_name": "cosine"}
-    write(directory / "config_sentence_transformers.json", unset | {"model_type": "SentenceTransformer"})
+    write(directory / PROMPTS_FILE, unset | {"model_type": "SentenceTransformer"})
     write(
         directory / "1_Pooling" / "config.json",
         {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True},
@@ -238,15 +224,12 @@ def test_a_search_finds_what_a_comparison_of_all_vectors_finds(sizes, monkeypatc
     assert sentence_vectors.search(np.eye(4), same, 4)[0].tolist()[1] == [1, 5, 9, 0]
 
 
-def test_texts_are_searched(pretrained):
-    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
+def test_texts_are_searched(encoder):
     vectors = encoder.encode(TEXTS)
     indices, scores = encoder.search(["day", "a fine day"], TEXTS, k=2)
     assert indices[:, 0].tolist() == [2, 0]
     assert_close(scores, -np.sort(-encoder.similarity(vectors[[2, 0]], vectors), axis=1)[:, :2], 1e-6)
     assert encoder.search("day", vectors, k=1)[0].tolist() == [[2]]
     assert encoder.search([], vectors)[0].shape == (0, 3)
-    with pytest.raises(InputError, match="k is 0"):
-        encoder.search(["day"], vectors, k=0)
-    with pytest.raises(InputError, match=r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)"):
-        encoder.search(["day"], vectors[:, :5])
+    assert_refused("k is 0", encoder.search, ["day"], vectors, k=0)
+    assert_refused(r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)", encoder.search, ["day"], vectors[:, :5])

@@ -1,10 +1,10 @@
 """Every estimator learns, and all forms of the trained model give the same answers."""
 
-import dataclasses
 import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf import convert_checkpoint, export
@@ -24,63 +24,40 @@ QUESTIONS = [("fine words" if "fine" in context else "poor words", context) for 
 ANSWERS = ["fine" if "fine" in context else ("poor", context.index("poor")) for context in CONTEXTS]
 SPANS = {"doc_stride": 4, "max_query_length": 4, "max_answer_length": 3}
 SCORES = [100.0 if "fine" in text else 200.0 for text in TEXTS]
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """An estimator, its data and the expected result.
-
-    Attributes:
-      data: examples and labels.
-      right: the correct predictions for the first four examples.
-      options: arguments of `from_pretrained`.
-      fit: arguments of `fit`.
-      best: the score of a model without mistakes.
-      details: the method whose answers have the most details.
-    """
-
-    data: tuple
-    right: list
-    options: dict = dataclasses.field(default_factory=dict)
-    fit: dict = dataclasses.field(default_factory=dict)
-    best: float = 1.0
-    details: str = "predict_proba"
-
-
+NAMES, SPLIT = {"labels": ["pos", "neg"]}, {"validation_split": 0.25}
+DEV = {"validation_data": (SENTENCES[:4], TAGS[:4])}
+# Class -> the data, the right predictions for four examples, arguments of `from_pretrained` and `fit`, the score of a
+# model without mistakes, and the method whose answers have the most details.
 CASES = {
-    "Classifier": Case(
-        *((TEXTS, LABELS), LABELS[:4], {"labels": ["pos", "neg"]}, {"validation_split": 0.25, "evaluate_every": 30})
-    ),
-    "MultipleChoice": Case((CHOICES, [1, 0] * 12), [1, 0, 1, 0]),
-    "TokenClassifier": Case((SENTENCES, TAGS), TAGS[:4], fit={"validation_data": (SENTENCES[:4], TAGS[:4])}),
-    "QuestionAnswerer": Case(
-        *((QUESTIONS, ANSWERS), ["fine", "poor"] * 2, SPANS, {"validation_split": 0.25}, 100.0, "predict_n_best")
-    ),
+    "Classifier": ((TEXTS, LABELS), LABELS[:4], NAMES, SPLIT | {"evaluate_every": 30}, 1.0, "predict_proba"),
+    "MultipleChoice": ((CHOICES, [1, 0] * 12), [1, 0, 1, 0], {}, {}, 1.0, "predict_proba"),
+    "TokenClassifier": ((SENTENCES, TAGS), TAGS[:4], {}, DEV, 1.0, "predict_proba"),
+    "QuestionAnswerer": ((QUESTIONS, ANSWERS), ["fine", "poor"] * 2, SPANS, SPLIT, 100.0, "predict_n_best"),
 }
 
 
 @functools.cache
 def trained(pretrained, name):
     """Returns the estimator of a case after its training, and the scores that `fit` returned."""
-    case = CASES[name]
-    estimator = getattr(bert_tf, name).from_pretrained(pretrained, max_seq_length=16, **case.options)
-    assert_refused("no trained model yet", estimator.predict, case.data[0])
-    return estimator, estimator.fit(*case.data, **LEARN | case.fit)
+    (x, y), _, options, settings, *_ = CASES[name]
+    estimator = getattr(bert_tf, name).from_pretrained(pretrained, max_seq_length=16, **options)
+    assert_refused("no trained model yet", estimator.predict, x)
+    return estimator, estimator.fit(x, y, **LEARN | settings)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_saved_model_gives_the_answers_of_the_trained_one(pretrained, tmp_path, name):
-    case, (estimator, _), kind = CASES[name], trained(pretrained, name), getattr(bert_tf, name)
-    x, y = case.data
-    assert estimator.predict(x[:4]) == case.right
-    assert estimator.score(x, y) == case.best
-    answers = getattr(estimator, case.details)(x[:4])
+    (x, y), right, options, _, best, details = CASES[name]
+    (estimator, _), kind = trained(pretrained, name), getattr(bert_tf, name)
+    assert estimator.predict(x[:4]) == right
+    assert estimator.score(x, y) == best
+    answers = getattr(estimator, details)(x[:4])
     saved = str(tmp_path / "saved")
     estimator.save(saved)
     assert_refused("already exists", estimator.save, saved)
-    for form in (kind.load(saved), kind.from_pretrained(saved, max_seq_length=16, **case.options)):
-        np.testing.assert_equal(getattr(form, case.details)(x[:4]), answers)
-        assert form.predict(x[:4]) == case.right
+    for form in (kind.load(saved), kind.from_pretrained(saved, max_seq_length=16, **options)):
+        np.testing.assert_equal(getattr(form, details)(x[:4]), answers)
+        assert form.predict(x[:4]) == right
     for other in CASES.keys() - {name}:
         assert_refused(f"has a run of .*Use {name}.load", getattr(bert_tf, other).load, saved)
 
@@ -105,7 +82,9 @@ def test_missing_endings_have_no_probability(pretrained):
     assert (probabilities > 0).tolist() == [[True, True, False], [True] * 3, [True] * 3]
     assert_close(probabilities.sum(axis=1), np.ones(3), 1e-6)
     assert chooser.predict_proba([("a day", [*BAD, *GOOD])]).shape == (1, 4)
-    assert export.build(chooser.output_dir, ExportConfig()).settings["problem"] == "choice"
+    exported = export.build(chooser.output_dir, ExportConfig(dtype="bfloat16"))
+    assert exported.settings["problem"] == "choice"
+    assert tf.bfloat16 in {variable.dtype for variable in exported.served.variables}
 
 
 def test_entities_and_probabilities_of_tags(pretrained):

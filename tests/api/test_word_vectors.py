@@ -10,11 +10,11 @@ import bert_tf
 from bert_tf import checkpoints, features
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import Word
-from bert_tf.runtime.errors import InputError
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, assert_refused, tiny_config
 
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 PIECES = [*SPECIAL_TOKENS, *"abe,.中文", "##b", "##c", "##d"]
 # An accent, an unknown punctuation mark, Chinese, a word of four tokens, a word without tokens, a word with a comma.
 TEXT = "e\u0301! 中文  abcd \x01 a,b"
@@ -34,14 +34,18 @@ def model(tmp_path_factory):
     return str(directory)
 
 
+@pytest.fixture(scope="module")
+def encoder(model):
+    return bert_tf.SentenceEncoder.from_pretrained(model)
+
+
 @pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("first", lambda states, axis: states[0])])
-def test_words_have_the_vectors_of_their_tokens(model, pooling, pool):
-    encoder, bert = bert_tf.SentenceEncoder.from_pretrained(model), bert_tf.load_model(model)
+def test_words_have_the_vectors_of_their_tokens(encoder, pooling, pool):
     found = encoder.encode_words([TEXT, "\x01", "b"], pooling=pooling, layers=[-1, 0])
     assert [word.text for words, _ in found[1:] for word in words] == ["b"]
     assert [vectors.shape for _, vectors in found] == [(4, 24), (0, 24), (1, 24)]
     words, vectors = found[0]
-    last, first = (bert(TEXT).all_encoder_layers[number][0].numpy() for number in (-1, 0))
+    last, first = (encoder.bert(TEXT).all_encoder_layers[number][0].numpy() for number in (-1, 0))
     for word, vector, (*expected, positions) in zip(words, vectors, WORDS, strict=True):
         assert word[:4] == tuple(expected) and list(range(12))[word.tokens] == positions
         hidden = [pool(states[positions], axis=0) for states in (last, first)]
@@ -49,8 +53,7 @@ def test_words_have_the_vectors_of_their_tokens(model, pooling, pool):
         assert TEXT[word.start : word.end] == word.text
 
 
-def test_given_words_are_not_split(model):
-    encoder = bert_tf.SentenceEncoder.from_pretrained(model)
+def test_given_words_are_not_split(encoder):
     given = ["e\u0301!", "中文 abcd", "\x01", "a,b"]
     [(words, vectors)] = encoder.encode_words([given])
     assert [(word.text, word.index) for word in words] == [(given[i], i) for i in (0, 1, 3)]
@@ -76,9 +79,8 @@ def test_truncated_words_are_left_out_and_counted(model, capsys):
         (["a"], {"layers": [2]}, "no layer 2"),
     ],
 )
-def test_bad_input_is_refused(model, x, options, message):
-    with pytest.raises(InputError, match=message):
-        bert_tf.SentenceEncoder.from_pretrained(model).encode_words(x, **options)
+def test_bad_input_is_refused(encoder, x, options, message):
+    assert_refused(message, encoder.encode_words, x, **options)
 
 
 def test_the_program_writes_words(model, write, tmp_path):

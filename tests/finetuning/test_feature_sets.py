@@ -7,7 +7,6 @@ from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.task import TaskData
-from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import Shapes
 from tests.conftest import assert_refused, tiny_config
 
@@ -105,8 +104,7 @@ def test_lengths_match_within_batches():
 
 
 def test_an_empty_set_is_refused():
-    with pytest.raises(InputError, match="no training examples"):
-        BatchSampler(features_of([]), 3, 1, [8], False)
+    assert_refused("no training examples", BatchSampler, features_of([]), 3, 1, [8], False)
 
 
 @pytest.mark.parametrize(("multiple", "rows"), [(1, [8, 1, 3, 2, 1]), (2, [8, 2, 4, 2, 2]), (None, [8, 8, 4, 2, 2])])

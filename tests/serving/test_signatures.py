@@ -16,7 +16,6 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import inference_encoder
 from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.serving.lite_model import TextSettings
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
@@ -25,28 +24,13 @@ from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_predictor import ServedPredictor
 from bert_tf.tasks.tagging import graph_tagger, schemes
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
-from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.text import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.finished_runs import write_model
-from tests.programs import write_model_files
 
+pytestmark = pytest.mark.eager
 LENGTH = 14
 INVALID = b"a \xffb\xc3"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eagerly():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    _, vocab_file = write_model_files(tmp_path_factory.mktemp("vocab"))
-    return FullTokenizer(vocab_file)
 
 
 def tiny_model(build, tokenizer, *arguments, **options):
@@ -57,61 +41,19 @@ def tiny_model(build, tokenizer, *arguments, **options):
     return with_large_head(model) if hasattr(model, "head") else model
 
 
+def inference(model):
+    return InferenceEncoder(model.encoder, head=model.head)
+
+
 def random_text(rng, words):
     pieces = ["a", "b", "cab", "é", "zz", "b,a", "(c)", "“d”", "\u200b", "Dad.", "x!?", "\U00010ffff"]
     return "".join(rng.choice(pieces) + rng.choice([" ", "  ", "\n", " \u00a0"]) for _ in range(words))
 
 
-def predict(model, sequences, **per_example):
-    """Returns the model's predictions for [(ids, segment_ids)], after padding."""
-    features = FeatureSet.from_sequences(sequences, per_example)
-    return model.predict(features.batch(np.arange(len(features)), 20))
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    rng = random.Random(1)
-    texts = [(random_text(rng, rng.randint(0, 9)), random_text(rng, rng.randint(0, 9))) for _ in range(40)]
-    return [*texts, ("", ""), ("a", ""), ("\0", "\0")]
-
-
-@pytest.mark.parametrize(
-    ("problem", "causal"),
-    [("classification", False), ("multi_label", False), ("regression", False), ("classification", True)],
-)
-def test_classifiers(tokenizer, pairs, problem, causal):
-    labels = None if problem == "regression" else ["x", "y", "ž"]
-    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, causal=causal)
-    is_pair = problem != "multi_label"
-    names = ["q", "body"] if is_pair else ["q"]
-    settings = TextSettings(inputs=names, problem=problem, labels=labels, max_seq_length=LENGTH)
-    settings |= {} if is_pair else {"threshold": 0.3}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
-    sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
-    label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
-    expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
-    columns = list(map(tf.constant, zip(*pairs, strict=True)))[: len(names)]
-    found = served.signatures()["serving_default"](*columns)
-    lengths = [len(tokenizer.encode(a)) + (len(tokenizer.encode(b)) + 1 if is_pair and b else 0) for a, b in pairs]
-    assert found["truncated"].numpy().any()
-    assert not any(cut for cut, length in zip(found["truncated"], lengths, strict=True) if length <= LENGTH - 3)
-    if problem == "regression":
-        assert_close(found["score"], expected["score"], 1e-5)
-        return
-    assert_close(found["probabilities"], expected["probabilities"], 1e-5)
-    assert found["label_names"].numpy().tolist() == [[b"x", b"y", "ž".encode()]] * len(pairs)
-    if is_pair:
-        assert [name.decode() for name in found["label"].numpy()] == [
-            labels[i] for i in np.argmax(expected["logits"], axis=1)
-        ]
-    else:
-        np.testing.assert_array_equal(found["chosen"], expected["probabilities"] >= 0.3)
-
-
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
     settings = {"labels": ["x", "y", "z"], "inputs": ["text_a", "text_b"], "max_seq_length": LENGTH}
-    served = ServedClassifier(InferenceEncoder(model.encoder, head=model.head), tokenizer, settings)
+    served = ServedClassifier(inference(model), tokenizer, settings)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(text_a=empty, text_b=empty)["probabilities"].shape == [0, 3]
@@ -137,66 +79,12 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
             ids(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
 
 
-def test_choices(tokenizer, pairs):
+def test_an_example_without_endings_has_no_choice(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 1)
-    served = ServedChooser(InferenceEncoder(model.encoder, head=model.head), TextReader(tokenizer, LENGTH))
-    examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
-    sequences = [tokenizer.pack(a, b, LENGTH) for a, endings in examples for b in endings]
-    logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
-    expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
-    # A copy of the second example has one ending fewer, and the last example has no endings.
-    endings = [endings for _, endings in examples]
-    prompts = [a for a, _ in examples] + [examples[1][0], "a"]
-    found = served.signatures()["serving_default"](
-        prompt=tf.constant(prompts), endings=tf.constant([*endings, [*endings[1][:2], ""], [""] * 3])
-    )
-    assert_close(found["probabilities"][:-2], expected, 1e-5)
-    np.testing.assert_array_equal(found["choice"][:-2], np.argmax(expected, axis=1))
-    assert_close(found["probabilities"][-2], np.append(tf.nn.softmax(tf.reshape(logits, [-1, 3])[1, :2]), 0), 1e-5)
-    assert found["choice"][-1] == -1
-    assert not np.any(found["probabilities"][-1])
-
-
-@pytest.mark.parametrize(("sizes", "threshold"), [((LENGTH, 3, 4, 6, 5), None), ((12, 99, 5, 1, 2), 0.3)])
-def test_answers(tokenizer, sizes, threshold):
-    is_version_2 = threshold is not None
-    config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
-    model = tiny_model(SpanModel, tokenizer)
-    served = ServedPredictor(InferenceEncoder(model.encoder, head=model.head), tokenizer, config, threshold or 0.0)
-    rng = random.Random(3)
-    texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
-    texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
-    examples = [squad.make_example(str(i), *text) for i, text in enumerate(texts)]
-    windows = squad.featurize(examples, tokenizer, config, is_training=False)
-    outputs = model.predict(windows.batch(np.arange(len(windows)), 20))
-    predictions = squad.decode(
-        examples,
-        windows,
-        outputs["start_logits"].numpy(),
-        outputs["end_logits"].numpy(),
-        config=config,
-        null_score_diff_threshold=threshold or 0.0,
-    )
-    expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
-    inputs = {"question": tf.constant([q for q, _ in texts]), "context": tf.constant([c for _, c in texts])}
-    found = {name: values.numpy() for name, values in served.signatures()["serving_default"](**inputs).items()}
-    answers = [answer.decode() for answer in found["answer"]]
-    assert answers == expected
-    assert "" in answers
-    assert len(set(answers)) > 6
-    for (_, context), answer, start, end in zip(texts, answers, found["start"], found["end"], strict=True):
-        assert (context[start:end] if start >= 0 else "") == answer
-        assert (start == -1) == (end == -1) == (answer == "")
-    for i, best in enumerate(predictions.n_best.values()):
-        listed = [entry for entry in best if entry["text"] not in ("", "empty")]
-        count = found["num_answers"][i]
-        assert [text.decode() for text in found["answers"][i, :count]] == [entry["text"] for entry in listed]
-        expected_probabilities = [entry["probability"] for entry in listed]
-        assert_close(found["answer_probabilities"][i, :count], expected_probabilities, 1e-4)
-        if is_version_2:
-            (null,) = [entry for entry in best if not entry["text"]]
-            assert found["null_probability"][i] == pytest.approx(null["probability"], abs=1e-4)
-            assert found["null_threshold"][i] == np.float32(threshold)
+    served = ServedChooser(inference(model), TextReader(tokenizer, LENGTH)).signatures()["serving_default"]
+    found = served(prompt=tf.constant(["a", "a"]), endings=tf.constant([["b", "c"], ["", ""]]))
+    assert found["choice"].numpy().tolist() == [np.argmax(found["probabilities"][0]), -1]
+    assert not np.any(found["probabilities"][1])
 
 
 def test_answers_need_room_for_text_beside_the_question():
@@ -206,9 +94,7 @@ def test_answers_need_room_for_text_beside_the_question():
 
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedPredictor(
-        InferenceEncoder(model.encoder, head=model.head), tokenizer, squad.SquadConfig(LENGTH, 3, 4)
-    )
+    served = ServedPredictor(inference(model), tokenizer, squad.SquadConfig(LENGTH, 3, 4))
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(question=empty, context=empty)["answer"].shape == [0]
@@ -217,10 +103,8 @@ def test_answers_of_empty_and_invalid_inputs(tokenizer):
     assert found["start"][0] == found["start"][1]
     assert texts(question=tf.constant([""]), context=tf.constant(["\0 "]))["start"] == [-1]
     row = tf.constant([[2, 5, 3, 6, 3]])
-    logits = served.signatures()["token_ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)[
-        "start_logits"
-    ]
-    assert logits.shape == [1, 5]
+    found = served.signatures()["token_ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)
+    assert found["start_logits"].shape == [1, 5]
 
 
 TYPES = ["LOC", "PER"]
@@ -233,7 +117,7 @@ TYPES = ["LOC", "PER"]
 def test_tags(tokenizer, scheme, labels, has_entities):
     task = TaggingTask(DataConfig("ner", tag_scheme=scheme), {}, labels)
     model = tiny_model(TokenModel, tokenizer, len(task.tags))
-    served = ServedTagger(InferenceEncoder(model.encoder, head=model.head), tokenizer, task.tags, task.is_plain, LENGTH)
+    served = ServedTagger(inference(model), tokenizer, task.tags, task.is_plain, LENGTH)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
@@ -243,17 +127,7 @@ def test_tags(tokenizer, scheme, labels, has_entities):
 
     tokens = [row("tokens", found["num_tokens"][i], i) for i in range(len(texts))]
     assert tokens[:3] == [[], [], ["“", "Ab", "”", "(", "b,a", ")", ".", ".", ".", "c!d", "d", "."]]
-    fields = {"path": "", "tags": None, "lines": (), "document": None, "problem": "", "line": 0}
-    sentences = [Sentence(words=tuple(words), **fields) for words in tokens if words]
-    features = task.featurize(sentences, tokenizer, LENGTH)
-    batch = features.batch(np.arange(len(features)), max(20, features.max_length))
-    tag_ids = features.at_words(model.predict(batch)["tags"].numpy())
-    probabilities = features.at_words(tf.nn.softmax(model.logits(batch)).numpy()).max(axis=-1)
-    flat_scores = np.concatenate([row("scores", len(words), i) for i, words in enumerate(tokens)])
-    assert_close(flat_scores, probabilities, 1e-4)
-    expected = features.by_sentence([task.tags[i] for i in tag_ids])
     tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]
-    assert [row for row in tags if row] == expected
     for i, text in enumerate(texts):
         spans = list(zip(found["token_starts"][i], found["token_ends"][i], strict=True))
         assert [text[start:end] for start, end in spans[: len(tokens[i])]] == tokens[i]
@@ -290,9 +164,7 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     settings = {"labels": ["x", "y", "z"], "inputs": ["text_a"], "max_seq_length": LENGTH}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
-    classify = ServedClassifier(
-        InferenceEncoder(classifier.encoder, head=classifier.head), tokenizer, settings
-    ).signatures()
+    classify = ServedClassifier(inference(classifier), tokenizer, settings).signatures()
     encode = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     functions = [
         classify["serving_default"],

@@ -12,13 +12,10 @@ def test_classification_scores():
     assert metrics.accuracy_and_macro_f1(predictions, labels)["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
     # (TP TN - FP FN) / sqrt(3 * 3 * 2 * 2)
     assert metrics.matthews_correlation(predictions, labels)["matthews_correlation"] == pytest.approx((2 - 1) / 6)
-
-
-def test_scores_where_only_one_class_is_predicted():
-    predictions, labels = np.zeros(4, np.int32), np.array([0, 1, 1, 0])
-    assert metrics.matthews_correlation(predictions, labels)["matthews_correlation"] == 0.0
-    assert metrics.accuracy_and_f1(predictions, labels) == {"accuracy": 0.5, "f1": 0.0}
-    assert metrics.accuracy_and_f1(predictions, predictions) == {"accuracy": 1.0, "f1": 0.0}  # class 1 does not occur
+    one_class, labels = np.zeros(4, np.int32), np.array([0, 1, 1, 0])
+    assert metrics.matthews_correlation(one_class, labels)["matthews_correlation"] == 0.0
+    assert metrics.accuracy_and_f1(one_class, labels) == {"accuracy": 0.5, "f1": 0.0}
+    assert metrics.accuracy_and_f1(one_class, one_class) == {"accuracy": 1.0, "f1": 0.0}  # class 1 does not occur
 
 
 def test_correlations():
@@ -36,15 +33,19 @@ def test_several_labels_a_row():
     assert scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 0 + 2 / 3) / 3, "accuracy": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("labels", "threshold"), [([0, 0, 0], 0.5), ([1, 1, 1], 0.1), ([0, 1, 1], 0.3), ([1, 0, 1], 0.1), ([0, 0, 1], 0.6)]
+)
+def test_the_best_threshold_is_halfway_between_two_probabilities(labels, threshold):
+    assert metrics.best_threshold(np.array([[0.2], [0.4], [0.8]]), np.array(labels)) == pytest.approx(threshold)
+
+
 def test_entities_count_as_a_whole_and_by_type():
     labels = [["B-A", "I-A", "O", "B-B"], ["B-A", "O"]]
     predictions = [["B-A", "O", "O", "B-B"], ["B-A", "O"]]  # the first is cut short
     scores = metrics.entity_scores(predictions, labels)
     assert (scores["precision"], scores["recall"], scores["f1"]) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
     assert (scores["f1_A"], scores["f1_B"]) == (0.5, 1.0)
-
-
-def test_scores_without_any_entity_are_zero():
     assert metrics.entity_scores([["O", "O"]], [["O", "O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 

@@ -23,6 +23,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
 
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 HEADS = {"letter": ["a", "b", "c"], "size": ["short", "long"]}
 TEXTS = ["a d", "b d e", "c", "a e f g h", "b", "c d e f g h", "a", "b d e f g"]
 
@@ -125,8 +126,7 @@ def test_wrong_names_are_refused(model):
         for _ in range(2):
             own_tasks.register("x", lambda data: TwoLabels())
     assert check_name("x") == "x"
-    with pytest.raises(InputError, match="'Two Labels' is not a name"):
-        own_tasks.register("Two Labels", lambda data: TwoLabels())
+    assert_refused("'Two Labels' is not a name", own_tasks.register, "Two Labels", lambda data: TwoLabels())
     assert_refused("'a b' is not a name", MultiHeadModel, model[0], {"a b": ["x", "y"]})
 
 

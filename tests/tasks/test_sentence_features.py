@@ -9,7 +9,7 @@ from bert_tf.tasks.examples import check_label
 from bert_tf.tasks.original_api import InputExample, convert_single_example
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
-from tests.conftest import golden_json, golden_lines, golden_path
+from tests.conftest import assert_refused, golden_json, golden_lines, golden_path
 
 
 @pytest.mark.parametrize("name", sorted(golden_json("classifier/index.json")["cases"]))
@@ -49,8 +49,7 @@ def test_regression_labels_are_numbers(tokenizer):
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
         check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
     for label in ("nan", float("inf"), True, None, 10**400):
-        with pytest.raises(InputError, match="not a number"):
-            check_label(InputExample("1", "a", "b", label), "file, line 3", None)
+        assert_refused("not a number", check_label, InputExample("1", "a", "b", label), "file, line 3", None)
     assert task.featurize([InputExample("1", "a", "b", 3.5)], tokenizer, 8).per_example["label_ids"].tolist() == [3.5]
 
 

@@ -13,16 +13,12 @@ LENGTHS = (64, 16, 8)
 
 
 class Case:
-    """Questions, the windows in both forms, and logits that tests can set."""
+    """Questions, their windows, and logits that tests can set."""
 
     def __init__(self, *examples, lengths=LENGTHS, answer_text="original"):
         self.examples = list(examples)
         self.config = squad.SquadConfig(*lengths, answer_text=answer_text)
         self.windows = squad.featurize(self.examples, tokenizer(), self.config, is_training=False)
-        self.features = []
-        original_api.convert_examples_to_features(
-            self.examples, tokenizer(), *lengths, is_training=False, output_fn=self.features.append
-        )
         self.start = np.full([len(self.windows), lengths[0]], -10.0, np.float32)
         self.end = self.start.copy()
 
@@ -32,7 +28,9 @@ class Case:
 
     def place(self, piece, window=0):
         """Returns the position of a token in a window."""
-        return self.features[window].tokens.index(piece, int(self.windows.first_lengths[window]))
+        ids = self.windows.batch(np.array([window]), LENGTHS[0])["input_ids"][0]
+        tokens = tokenizer().convert_ids_to_tokens(ids.tolist())
+        return tokens.index(piece, int(self.windows.first_lengths[window]))
 
 
 def test_n_best_files_are_json_as_python_writes_it(tmp_path):

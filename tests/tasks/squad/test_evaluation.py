@@ -4,7 +4,6 @@ import os
 import pytest
 
 from bert_tf.checkpoints import run_directory
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import evaluation
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
@@ -105,11 +104,8 @@ def test_questions_without_an_entry_count_as_wrong(capsys):
     found = squad.evaluate_v2(examples, answers, odds)
     for name in ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_exact", "best_f1"):
         assert found[name] == pytest.approx(wrong[name]), name
-    assert squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"}) == {
-        "exact_match": 50.0,
-        "f1": 50.0,
-        "missing": 1,
-    }
+    scores = squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"})
+    assert scores == {"exact_match": 50.0, "f1": 50.0, "missing": 1}
     only_unanswerable = squad.evaluate_v2(examples, {"c": ""})
     assert (only_unanswerable["exact"], only_unanswerable["HasAns_exact"]) == (20.0, 0.0)
 
@@ -128,8 +124,7 @@ def test_other_files_are_no_predictions(write, content, message):
 def test_what_can_not_be_evaluated_is_named():
     for examples in ([], one_question()):
         assert_refused("no questions to evaluate", squad.evaluate_v1, examples, {"q": "x"})
-    with pytest.raises(InputError, match="no question has an answer"):
-        squad.evaluate_v2(one_question("x"), {"other": "x"})
+    assert_refused("no question has an answer", squad.evaluate_v2, one_question("x"), {"other": "x"})
 
 
 def test_questions_without_right_answers_are_left_out_and_counted(write, capsys):
@@ -140,6 +135,8 @@ def test_questions_without_right_answers_are_left_out_and_counted(write, capsys)
 
     right = {"answers": [{"text": "x"}]}
     examples = data(a=right, b={"answers": []}, c={}, d={"is_impossible": True}, e=right)
+    assert [example.is_impossible for example in examples] == [False, True, False, True, False]
+    assert all(example.is_impossible for example in data(b={"answers": []}, d={"is_impossible": True}))
     answers = {"a": "x", "b": "", "c": "y", "d": "", "e": "z"}
     assert squad.evaluate_v1(examples, answers) == {"exact_match": 50.0, "f1": 50.0}
     assert "3 questions have no right answer and are not scored: b, c, d." in capsys.readouterr().err

@@ -42,11 +42,11 @@ def features_of(name: str) -> list[original_api.SquadFeatures]:
 
 
 @functools.cache
-def windows_of(name: str, answer_text: str = "original") -> squad.SquadWindows:
+def windows_of(name: str) -> squad.SquadWindows:
     case = golden_json("squad/index.json")["cases"][name]
     sizes = lengths(case)
     is_training = sizes.pop("is_training")
-    config = squad.SquadConfig(**sizes, answer_text=answer_text)
+    config = squad.SquadConfig(**sizes)
     return squad.featurize(examples_of(name), tokenizer(do_lower_case=case["do_lower_case"]), config, is_training)
 
 
@@ -103,46 +103,29 @@ def assert_files_are_golden(settings: dict, run: dict, directory) -> None:
 @pytest.mark.parametrize("name", PREDICTIONS)
 def test_predictions(name, tmp_path):
     settings = golden_json("squad/index.json")["predictions"][name]
-    case = settings["features_case"]
+    case, n_best_size, max_answer_length, is_2 = (
+        settings[key] for key in ("features_case", "n_best_size", "max_answer_length", "version_2_with_negative")
+    )
     logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
     columns = [logits[key].tolist() for key in ("unique_ids", "start_logits", "end_logits")]
     results = [original_api.RawResult(*result) for result in zip(*columns, strict=True)]
     files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
+    sizes = n_best_size, max_answer_length, settings["do_lower_case"]
     for run in settings["runs"]:
-        original_api.write_predictions(
-            examples_of(case),
-            features_of(case),
-            results,
-            settings["n_best_size"],
-            settings["max_answer_length"],
-            settings["do_lower_case"],
-            *files,
-            version_2_with_negative=settings["version_2_with_negative"],
-            null_score_diff_threshold=run["null_score_diff_threshold"],
-        )
+        options = {"version_2_with_negative": is_2, "null_score_diff_threshold": run["null_score_diff_threshold"]}
+        original_api.write_predictions(examples_of(case), features_of(case), results, *sizes, *files, **options)
         assert_files_are_golden(settings, run, tmp_path)
 
-
-@pytest.mark.parametrize("name", PREDICTIONS)
-def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
-    settings = golden_json("squad/index.json")["predictions"][name]
-    case = settings["features_case"]
-    logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
-    predictions = squad.decode(
-        examples_of(case),
-        windows_of(case),
-        logits["start_logits"],
-        logits["end_logits"],
-        config=squad.SquadConfig(
-            n_best_size=settings["n_best_size"],
-            max_answer_length=settings["max_answer_length"],
-            version_2_with_negative=settings["version_2_with_negative"],
-            pad_to_max_seq_length=True,
-        ),
-        null_score_diff_threshold=settings["runs"][0]["null_score_diff_threshold"] or 0.0,
+    config = squad.SquadConfig(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=is_2,
+        pad_to_max_seq_length=True,
     )
-    files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
-    predictions.write(*files[: 2 + settings["version_2_with_negative"]])
+    arrays = windows_of(case), logits["start_logits"], logits["end_logits"]
+    threshold = settings["runs"][0]["null_score_diff_threshold"] or 0.0
+    predictions = squad.decode(examples_of(case), *arrays, config=config, null_score_diff_threshold=threshold)
+    predictions.write(*files[: 2 + is_2])
     assert_files_are_golden(settings, settings["runs"][0], tmp_path)
     for run in settings["runs"][1:]:
         expected = golden_json(f"squad/predictions/{run['name']}.predictions.json")

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import checkpoints
+from bert_tf import checkpoints, export
 from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
@@ -71,48 +71,50 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     assert [run.task.tags[i] for i in batch["tag_ids"][0, :3]] == ["O", "B-PER", "O"]
 
 
+@pytest.fixture
+def changed(pretrained, tmp_path):
+    """Returns the encoder with a checkpoint of other weights."""
+    weights = checkpoints.named_variables(pretrained[0].weights)
+    saver.write_checkpoint(str(tmp_path / "changed.ckpt"), {name: value + 1 for name, value in weights.items()})
+    return pretrained[0], str(tmp_path / "changed.ckpt")
+
+
 @pytest.mark.eager
-def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, monkeypatch):
-    directory = tmp_path / "features"
-    expected = run_of(write, tmp_path / "out", pretrained).data.features("dev").batch(np.arange(2), 4)
-    run_of(write, tmp_path / "out", pretrained, features_dir=str(directory)).data.features("dev")
-    other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(directory)).data.features(
-        "dev"
-    )
-    assert other_layers.batch(np.arange(2), 4)["activations"].shape == (2, 4, 1, 12)
+def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, changed, monkeypatch):
+    def activations(model=pretrained, **options):
+        features = run_of(write, tmp_path / "out", model, **options).data.features("dev")
+        return features.batch(np.arange(2), 4)["activations"]
+
+    directory, expected = tmp_path / "features", activations()
+    activations(features_dir=str(directory))
+    assert activations(layers="-1", features_dir=str(directory)).shape == (2, 4, 1, 12)
     assert len(list(directory.iterdir())) == 2
     monkeypatch.setattr(FrozenEncoder, "compiled", None)  # is not called
-    features = run_of(write, tmp_path / "out", pretrained, features_dir=str(directory)).data.features("dev")
-    assert_close(features.batch(np.arange(2), 4)["activations"], expected["activations"], 0)
-    changed = pretrained[0], str(tmp_path / "changed.ckpt")
-    weights = checkpoints.named_variables(pretrained[0].weights)
-    saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
+    assert_close(activations(features_dir=str(directory)), expected, 0)
     with pytest.raises(TypeError):  # other weights
-        run_of(write, tmp_path / "out", changed, features_dir=str(directory)).data.features("dev")
+        activations(changed, features_dir=str(directory))
     assert len(list(directory.iterdir())) == 2
-    with pytest.raises(InputError, match="--features_dir is 'gs://bucket'"):
-        run_of(write, tmp_path / "out", pretrained, features_dir="gs://bucket")
+    assert_refused("--features_dir is 'gs://bucket'", activations, features_dir="gs://bucket")
 
 
-def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained):
-    run = run_of(write, tmp_path / "out", pretrained)
+def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained, changed):
+    out = tmp_path / "out"
+    run = run_of(write, out, pretrained)
     steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
     results = finetune(run.task, run.settings.replace(**steps, selection=SelectionConfig("end")), run=run)
     assert results["eval"]["dev"]["eval_f1"] == 1.0
-    lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
+    lines = (out / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
-    run_of(write, tmp_path / "out", pretrained).check_model()
-    assert_refused("has a run with feature_layers", bert_tf.TokenClassifier.load, tmp_path / "out")
-    with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
-        run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
-    changed = pretrained[0], str(tmp_path / "changed.ckpt")
-    weights = checkpoints.named_variables(pretrained[0].weights)
-    saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
-    with pytest.raises(InputError, match="encoder_sha256 was"):  # the features would belong to another model
-        run_of(write, tmp_path / "out", changed).check_model()
-    with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
-        other = run_of(write, tmp_path / "out", pretrained, units=6)
-        finetune(other.task, other.settings.replace(do_train=True), run=other)
+    run_of(write, out, pretrained).check_model()
+    assert_refused("has a run with feature_layers", bert_tf.TokenClassifier.load, out)
+    assert_refused(f"--model_dir: {out}: .* BiLSTM", export.export_run, str(out), tmp_path / "exported")
+    other_layers = run_of(write, out, pretrained, layers="-2,embeddings")
+    assert_refused("feature_layers 1 was -1, and is -2 now", other_layers.check_model)
+    # The features would belong to another model.
+    assert_refused("encoder_sha256 was", run_of(write, out, changed).check_model)
+    other = run_of(write, out, pretrained, units=6)
+    settings = other.settings.replace(do_train=True)
+    assert_refused("bilstm_units was 5, and is 6 now", finetune, other.task, settings, run=other)
 
 
 def test_invalid_settings_are_refused(write, tmp_path, pretrained):

@@ -1,0 +1,172 @@
+"""Every task is read, trained, resumed, predicted and exported.
+
+The test module of a task contains only what is special about the task.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import export
+from bert_tf.checkpoints import run_directory
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.workflow import finetune
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime import json_files
+from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.squad.squad_task import N_BEST_FILE, PREDICTIONS_FILE, SquadTask
+from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_close, tiny_config
+from tests.programs import PIECES
+
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
+LENGTH = 16
+TEXTS = [
+    "a",
+    "b c d",
+    "a d e f g h",
+    "“c” (b,a)",
+    "b e f g h i j k l m n o p q r",
+    "é  Dad. x!?",
+    "c b \u200b e",
+    "zz a",
+]
+# One table for all tasks. Each task reads its own columns.
+ROWS = [
+    {
+        "id": str(number),
+        "text": text,
+        "other": f"x {number % 3}",
+        "label": "yes" if "a" in text else "no",
+        "number": number / 2,
+        "several": ["x", "y"][: 1 + number % 2],
+        "prompt": text,
+        "endings": ["m", "n n", "o"][: 2 + number % 2],
+        "choice": number % 2,
+        "tokens": text.split(),
+        "tags": ["B-X" if word in "ab" else "O" for word in text.split()],
+        "question": "a",
+        "context": text,
+        "answers": [{"text": text[-1], "answer_start": len(text) - 1}] if number else [],
+    }
+    for number, text in enumerate(TEXTS)
+]
+QUESTIONS, VERSION_2 = SquadConfig(LENGTH, 4, 4, answer_text="offsets"), {"version_2_with_negative": True}
+PARTS_OF_SPEECH = [row | {"tags": ["DET" if tag == "O" else "NOUN" for tag in row["tags"]]} for row in ROWS]
+CHOICES = [{"prompt": row["prompt"], "endings": row["endings"], "label": row["choice"]} for row in ROWS]
+# Name -> the task's settings, the rows, and the inputs of the exported model.
+TASKS = {
+    "classes": (DataConfig("text"), ROWS, ["text"]),
+    "pairs": (DataConfig("text", columns=Columns(text_b="other")), ROWS, ["text", "other"]),
+    "several labels": (DataConfig("text", columns=Columns(label="several"), problem="multi_label"), ROWS, ["text"]),
+    "numbers": (DataConfig("text", columns=Columns(label="number"), problem="regression"), ROWS, ["text"]),
+    "choices": (DataConfig("multiple_choice"), CHOICES, ["prompt", "endings"]),
+    "entities": (DataConfig("ner"), ROWS, ["tokens"]),
+    "parts of speech": (DataConfig("ner"), PARTS_OF_SPEECH, ["tokens"]),
+    "questions": (QUESTIONS, ROWS[1:], ["question", "context"]),
+    "questions without answers": (QUESTIONS.replace(**VERSION_2), ROWS, ["question", "context"]),
+}
+
+
+def task_of(config, path):
+    if isinstance(config, SquadConfig):
+        return SquadTask(config, [path], path)
+    return build_task(config.replace(train_file=path, dev_file=path, test_file=path), "", do_train=True)
+
+
+@pytest.fixture
+def run_of(write, tmp_path, tokenizer):
+    """Returns a function that makes a run of two steps."""
+
+    def make(config, rows, **options):
+        task = task_of(config, write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+        training = TrainingConfig(str(tmp_path / "run"), OptimizerConfig(2e-2), 4, seed=1)
+        settings = FinetuningConfig(max_seq_length=LENGTH, num_train_steps=2, training=training, **options)
+        return FinetuningRun(task, settings, (tiny_config(vocab_size=len(PIECES), num_hidden_layers=1), tokenizer))
+
+    return make
+
+
+def served(directory, names, rows):
+    """Returns the outputs of the exported model for the rows."""
+    signatures = export.build(directory, ExportConfig()).served.signatures()
+    columns = [[row[name] for row in rows] for name in names]
+    padded = [tf.ragged.constant(x).to_tensor("") if isinstance(x[0], list) else tf.constant(x) for x in columns]
+    found = signatures["words" if names == ["tokens"] else "serving_default"](*padded)
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def outputs_for_any_padding(run, features):
+    """Returns the outputs of a run. Checks that the loss and the outputs do not depend on padding."""
+    short, full = (features.batch(np.arange(len(features)), length) for length in (features.max_length, 2 * LENGTH))
+    losses, sums = zip(*(run.model.loss(batch, run.model.totals(batch), None) for batch in (short, full)), strict=True)
+    if not isinstance(run.task, SquadTask):  # as in the original, the loss of answers depends on padding
+        assert_close(losses[0], losses[1], 1e-6)
+        for key, counts in sums[0].items():
+            assert_close(counts, sums[1][key], 1e-5, key)
+    outputs, expected = run.predict(features, 3), run.model.predict(full)
+    is_token = np.arange(features.max_length) < features.lengths[:, np.newaxis]
+    for key, values in outputs.items():
+        same = expected[key].numpy()
+        if key in ("tags", "tag_probabilities", "start_logits", "end_logits"):
+            values, same = values[is_token], same[:, : features.max_length][is_token]
+        assert_close(values, same, 1e-5, key)
+    return outputs
+
+
+def check_answers(answers, directory):
+    """Checks the outputs of an exported question-answering model with the files of the run."""
+    predicted, n_best = (json_files.read(f"{directory}/{name}", "") for name in (PREDICTIONS_FILE, N_BEST_FILE))
+    assert [answer.decode() for answer in answers["answer"]] == list(predicted.values())
+    for number, entries in enumerate(n_best.values()):
+        listed, count = [entry for entry in entries if entry["text"]], answers["num_answers"][number]
+        assert [text.decode() for text in answers["answers"][number, :count]] == [entry["text"] for entry in listed]
+        probabilities = [entry["probability"] for entry in listed]
+        assert_close(answers["answer_probabilities"][number, :count], probabilities, 1e-4)
+        for entry in entries:
+            if not entry["text"]:
+                assert_close(answers["null_probability"][number], entry["probability"], 1e-4)
+    if "null_threshold" in answers:
+        tuned = run_directory.tuned(directory)["null_score_diff_threshold"]
+        assert set(answers["null_threshold"]) == {np.float32(tuned)}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, capsys, name):
+    config, rows, inputs = TASKS[name]
+    for steps in ({"do_eval": True}, {}):
+        run = run_of(config, rows, do_train=True, do_predict=True, **steps)
+        finetune(run.task, run.settings, run=run)
+    assert "is already complete (step 2 of 2)" in capsys.readouterr().err
+    assert run.restore() == 2
+
+    task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
+    features = run.data.features(split)
+    assert len(run.data.examples(split)) == len(rows)
+    outputs = outputs_for_any_padding(run, features)
+    answers = served(directory, inputs, rows)
+    if "answer" in answers:
+        assert ("null_threshold" in answers) == config.version_2_with_negative
+        check_answers(answers, directory)
+    elif "tags" in answers:
+        tags = features.by_sentence([task.tags[i] for i in features.at_words(outputs["tags"])])
+        assert [[tag.decode() for tag in row if tag] for row in answers["tags"]] == tags
+        scores = np.concatenate([row[: len(words)] for row, words in zip(answers["scores"], tags, strict=True)])
+        assert_close(scores, features.at_words(outputs["tag_probabilities"]).max(axis=-1), 1e-4)
+    else:
+        assert answers.keys() & {"score", "probabilities"} <= outputs.keys()
+        for key in answers.keys() & outputs.keys():
+            assert_close(answers[key], outputs[key], 1e-5, key)
+
+
+@pytest.mark.parametrize("name", ["choices", "entities"])
+def test_padding_changes_nothing_with_a_bilstm(run_of, name):
+    config, rows, _ = TASKS[name]
+    run = run_of(config, rows, bilstm_layers=1, bilstm_units=3)
+    outputs_for_any_padding(run, run.data.features("test"))
