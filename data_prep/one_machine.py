@@ -32,7 +32,7 @@ from data_prep.corpus.files import FileRange, InputFile, corpus_bytes, cut_into_
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part
 from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
-from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples, fingerprint
+from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples, digest_of_values
 from data_prep.workers import Advance, Workers
 
 # The number of ranges depends only on the examples, so a run can be resumed with another number of processes.
@@ -112,8 +112,8 @@ def prepare(
     sorted_examples = int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_SORTED_EXAMPLES))
     splits = cut_into_splits(config.inputs, config.corpus.documents)
     contents = [[piece.content for piece in split] for split in splits]
-    tokens_name = fingerprint(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
-    examples_name = fingerprint(tokens_name, config.rules, config.examples, len(config.shards.paths))
+    tokens_name = digest_of_values(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
+    examples_name = digest_of_values(tokens_name, config.rules, config.examples, len(config.shards.paths))
     tokens_directory = os.path.join(work_dir, f"tokens-{tokens_name}")
     directory = os.path.join(work_dir, f"examples-{examples_name}")
     with (

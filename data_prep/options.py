@@ -18,7 +18,7 @@ from data_prep.corpus.files import HELP_INPUT_FORMAT, InputFormat, corpus_bytes,
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
+from data_prep.examples.records import ExampleOptions, ShardSet, digest_of_values
 from data_prep.one_machine import PreparationConfig
 
 _TOOL_VERSION = 1
@@ -221,7 +221,7 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
         "corpus": corpus.to_dict(),
         "input_files": len(inputs),
         "input_bytes": corpus_bytes(inputs),
-        "input_sha256": fingerprint([file.content for file in inputs]),
+        "input_sha256": digest_of_values([file.content for file in inputs]),
     }
     paths = options.output_paths()
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [options.vocab_file]}

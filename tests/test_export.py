@@ -20,6 +20,7 @@ import tensorflow as tf
 from benchmarks import serving_load
 from bert_tf import export
 from bert_tf.checkpoints import run_directory, saver
+from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.runtime import json_files
@@ -352,6 +353,12 @@ def test_wrong_directories_and_signatures_are_refused(finished_run, exported, tm
     signatures = f"^{exported} has no signature 'oops'; it has serving_default, token_ids"
     assert_refused(signatures, export.load, exported, "oops")
     assert_refused(f"^{left} is an incomplete export", export.load, left)
+
+
+def test_a_model_with_a_bilstm_is_refused(tmp_path):
+    model = SpanModel(config(), bilstm=BiLstmConfig(1, 3))
+    directory = write_run(tmp_path / "run", model, task="squad", bilstm_layers=1, bilstm_units=3)
+    assert_refused(f"--model_dir: {directory}: .* BiLSTM", export.export_run, directory, tmp_path / "exported")
 
 
 def test_pre_trained_models_are_exported_from_any_directory(tmp_path):

@@ -170,7 +170,7 @@ def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str,
         raise InputError(f"{found}:\n  {differences.listed(changes)}\n{advice}")
 
 
-def fingerprint(rows: Iterable[object]) -> str:
+def digest_of_rows(rows: Iterable[object]) -> str:
     """Returns a short text that changes if the rows or their order change."""
     digest = hashlib.sha256()
     for row in rows:

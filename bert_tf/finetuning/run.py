@@ -165,7 +165,7 @@ class FinetuningRun(Run):
             **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "num_examples": len(examples),
-            "training_rows_sha256": run_directory.fingerprint(examples),
+            "training_rows_sha256": run_directory.digest_of_rows(examples),
             "max_seq_length": self.settings.max_seq_length,
             **self.tokenizer_settings,
             "new_variables": self.new_variables,

@@ -12,7 +12,7 @@ from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.inference_encoder import InferenceEncoder, concatenated, in_parts
-from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
+from bert_tf.serving.signature_inputs import IDS, TEXTS, GraphTextReader, Signature, read_ids, signature
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch, by_row
 from bert_tf.text.packing import check_max_seq_length
@@ -91,11 +91,11 @@ class ServedEncoder(tf.Module):
     ) -> None:
         super().__init__(name="encoder")
         self._encoder, self._vector_config = encoder, vectors or VectorConfig()
-        self._texts = TextReader(tokenizer, max_seq_length)
+        self._texts = GraphTextReader(tokenizer, max_seq_length)
         ids = range(encoder.config.vocab_size)
         self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
         if encoder.has_masked_lm:
-            self._masked_texts = TextReader(tokenizer, max_seq_length, [_MASK])
+            self._masked_texts = GraphTextReader(tokenizer, max_seq_length, [_MASK])
             self._mask = tokenizer.vocab[_MASK]
 
     def signatures(self) -> dict[str, Signature]:

@@ -50,7 +50,7 @@ def ids_function(function: Callable[[TokenBatch], tf.Tensor]) -> Callable[..., t
     return signature(compute, **IDS)
 
 
-class TextReader(tf.Module):
+class GraphTextReader(tf.Module):
     """Tokenizes and packs texts or pairs of texts.
 
     Args:

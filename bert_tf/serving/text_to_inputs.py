@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.serving.signature_inputs import TextReader
+from bert_tf.serving.signature_inputs import GraphTextReader
 from bert_tf.text import Tokenizer
 
 
@@ -50,7 +50,7 @@ class TextToInputs(keras.layers.Layer):
         names = ("vocab", "added_tokens", "rules")
         given = tokenizer if isinstance(tokenizer, Mapping) else {name: getattr(tokenizer, name) for name in names}
         self._tokenizer = json.dumps(given)  # as JSON, because Keras would track a dictionary as part of the model
-        self._reader = TextReader(types.SimpleNamespace(**given), max_seq_length)
+        self._reader = GraphTextReader(types.SimpleNamespace(**given), max_seq_length)
 
     def call(self, texts: tf.Tensor, second_texts: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Returns the inputs of the encoder.

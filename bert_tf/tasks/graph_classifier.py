@@ -17,8 +17,8 @@ from bert_tf.serving.signature_inputs import (
     IDS,
     TEXT_LISTS,
     TEXTS,
+    GraphTextReader,
     Signature,
-    TextReader,
     check_equally_many,
     read_ids,
     signature,
@@ -47,7 +47,7 @@ class ServedClassifier(tf.Module):
         super().__init__(name="classifier")
         self._encoder = encoder
         documents = LongDocuments.from_flags(settings)
-        self._texts = TextReader(tokenizer, settings["max_seq_length"], documents=documents)
+        self._texts = GraphTextReader(tokenizer, settings["max_seq_length"], documents=documents)
         self._labels = settings["labels"] and tf.constant(settings["labels"])
         self._threshold = settings.get("threshold")
         self._inputs = tuple(settings["inputs"])
@@ -109,7 +109,7 @@ class ServedChooser(tf.Module):
       texts: the reader of input texts.
     """
 
-    def __init__(self, encoder: InferenceEncoder, texts: TextReader) -> None:
+    def __init__(self, encoder: InferenceEncoder, texts: GraphTextReader) -> None:
         super().__init__(name="chooser")
         self._encoder = encoder
         self._texts = texts
@@ -163,7 +163,7 @@ def _may_name_input(column: str) -> bool:
 def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model, _ = run.restored(ClassifierModel, 1)
-    served = ServedChooser(run.encoder(model), TextReader(run.tokenizer, run.max_seq_length))
+    served = ServedChooser(run.encoder(model), GraphTextReader(run.tokenizer, run.max_seq_length))
     settings = TextSettings(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
     return run.exportable(served, model, settings=settings)
 

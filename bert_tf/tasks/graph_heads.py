@@ -12,7 +12,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.serving.exportable import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
-from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, read_ids, signature
+from bert_tf.serving.signature_inputs import IDS, TEXTS, GraphTextReader, Signature, read_ids, signature
 from bert_tf.text.graph_packing import TokenBatch
 
 
@@ -32,7 +32,7 @@ class ServedHeads(tf.Module):
         encoder: InferenceEncoder,
         model: MultiHeadModel,
         heads: Mapping[str, Sequence[str]],
-        texts: TextReader,
+        texts: GraphTextReader,
         inputs: Sequence[str],
     ) -> None:
         super().__init__(name="heads")
@@ -102,5 +102,5 @@ def exportable(run: FinishedRun) -> Exportable:
     model, _ = run.restored(MultiHeadModel, heads)
     inputs = TEXT_INPUTS if run.settings.get("is_pair") else ("text",)
     encoder = InferenceEncoder(model.encoder, run.export_config.dtype)
-    served = ServedHeads(encoder, model, heads, TextReader(run.tokenizer, run.max_seq_length), inputs)
+    served = ServedHeads(encoder, model, heads, GraphTextReader(run.tokenizer, run.max_seq_length), inputs)
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length)

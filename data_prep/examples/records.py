@@ -138,7 +138,7 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
     return counts
 
 
-def fingerprint(*parts: Any) -> str:
+def digest_of_values(*parts: Any) -> str:
     """Returns a hash of the values, for use in a name."""
     text = json.dumps(parts, default=msgspec.to_builtins, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -223,7 +223,7 @@ class ShardSet:
 
     def _hidden(self, path: str) -> str:
         directory, name = os.path.split(path)
-        return os.path.join(directory, f".{name}.{fingerprint(self.features, self.vocab_sha256, self.settings)}")
+        return os.path.join(directory, f".{name}.{digest_of_values(self.features, self.vocab_sha256, self.settings)}")
 
 
 def _varint(number: int) -> bytes:

@@ -17,7 +17,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving import inference_encoder
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
-from bert_tf.serving.signature_inputs import TextReader
+from bert_tf.serving.signature_inputs import GraphTextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
@@ -81,7 +81,7 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
 
 def test_an_example_without_endings_has_no_choice(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 1)
-    served = ServedChooser(inference(model), TextReader(tokenizer, LENGTH)).signatures()["serving_default"]
+    served = ServedChooser(inference(model), GraphTextReader(tokenizer, LENGTH)).signatures()["serving_default"]
     found = served(prompt=tf.constant(["a", "a"]), endings=tf.constant([["b", "c"], ["", ""]]))
     assert found["choice"].numpy().tolist() == [np.argmax(found["probabilities"][0]), -1]
     assert not np.any(found["probabilities"][1])

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import export
-from bert_tf.serving.signature_inputs import TextReader
+from bert_tf.serving.signature_inputs import GraphTextReader
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import WeightedExample
@@ -52,7 +52,7 @@ def test_parts_of_texts_in_python_and_in_the_graph(documents, tokenizer):
         assert found == [["[CLS]", *part, "[SEP]"] for part in expected]
         is_truncated = not documents.has_windows and len(tokens) > LENGTH - 2
         assert [cut for *_, cut in sequences] == [is_truncated] * len(expected)
-    reader = TextReader(tokenizer, LENGTH, documents=documents)
+    reader = GraphTextReader(tokenizer, LENGTH, documents=documents)
     if documents.has_windows:
         batch, numbers = reader.read_windows(tf.constant(texts))
         assert numbers.numpy().tolist() == [i for i, sequences in enumerate(packed) for _ in sequences]

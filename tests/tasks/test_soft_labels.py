@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.run_directory import fingerprint
+from bert_tf.checkpoints.run_directory import digest_of_rows
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import soft_labels
@@ -112,7 +112,7 @@ def test_a_temperature_needs_probabilities_and_is_recorded(write):
     soft.check_training_set(soft.examples("train")[1:])  # z is the most probable class of both
     assert soft.resume_settings() == plain.resume_settings() | {"distillation_temperature": 2.0}
     other = task_of(write, TABLE.replace("0.7,0.2", "0.8,0.1"))
-    assert fingerprint(plain.examples("train")) != fingerprint(other.examples("train"))
+    assert digest_of_rows(plain.examples("train")) != digest_of_rows(other.examples("train"))
 
 
 def log_softmax(logits):

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.run_directory import fingerprint
+from bert_tf.checkpoints.run_directory import digest_of_rows
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
@@ -193,7 +193,7 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
     for features in (task.featurize(task.examples("dev"), tokenizer, 8), plain.featurize(even, tokenizer, 8)):
         assert features.per_example.keys() == {"label_ids"}
     assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
-    assert fingerprint(weighted) != fingerprint(even)
+    assert digest_of_rows(weighted) != digest_of_rows(even)
     # In run.json, the rows have the same fingerprint as rows without weights, for compatibility with older runs.
     assert repr(even[0]) == "InputExample(guid='2', text_a='a', text_b=None, label='x')"
     with pytest.raises(InputError, match="every row has weight 0"):
