@@ -105,6 +105,15 @@ def set_shared_value(name: str, value: str) -> None:
     context.context().set_config_key_value(name, value)
 
 
+def wait_for_shared_value(name: str, timeout: float) -> None:
+    """Waits until a process has set a value in the coordination service.
+
+    Raises:
+      tf.errors.OpError: if the value is not set within `timeout` seconds, or the coordination service has ended.
+    """
+    context.context().get_config_key_value(name, timeout_in_ms=int(1000 * timeout))
+
+
 def report_to_workers(name: str, message: str, timeout: float) -> None:
     """Ends the computations of all workers with an error.
 
@@ -117,5 +126,5 @@ def report_to_workers(name: str, message: str, timeout: float) -> None:
       tf.errors.OpError: if the coordination service does not respond.
     """
     # If the service hangs, reporting would hang too. Read an existing value first, because this fails after a timeout.
-    context.context().get_config_key_value(name, timeout_in_ms=int(1000 * timeout))
+    wait_for_shared_value(name, timeout)
     context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)

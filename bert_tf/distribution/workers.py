@@ -22,6 +22,10 @@ _REPORT = "<worker>{}</worker>"
 # Seconds that the leader keeps running after an error, so that other workers receive the report.
 _SECONDS_TO_REPORT = 2.0
 _LONGEST_REPORT = 1000
+# The longest time that a worker waits until another worker has received a sum.
+_SECONDS_TO_LEAVE = 10.0
+# Numbers the calls of `wait`, which all workers make in the same order.
+_waits = itertools.count()
 # The longest time to wait for a worker to start, as a multiple of the time to wait for its heartbeat.
 _START_TIMEOUTS = 10
 # Gradients are summed in parts of about this size. Each part is sent as soon as the backward pass has computed it.
@@ -82,8 +86,19 @@ def name_of(strategy: tf.distribute.Strategy) -> str:
 
 
 def wait(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all workers have called this function."""
+    """Waits until all workers have called this function.
+
+    Afterwards, a worker may end. A sum over the workers fails if a worker ends before the others have its last message.
+    Therefore each worker waits until the others have the sum.
+    """
     strategy.run(_barrier)
+    members, own = cluster.read_tf_config()
+    number = next(_waits)
+    with contextlib.suppress(tf.errors.OpError):  # the first worker, which runs the service, may have ended
+        tensorflow_internals.set_shared_value(f"{own} wait {number}", "done")
+        for job, addresses in members.items():
+            for index in range(len(addresses)):
+                tensorflow_internals.wait_for_shared_value(f"{job} {index} wait {number}", _SECONDS_TO_LEAVE)
 
 
 @tf.function(autograph=False)
