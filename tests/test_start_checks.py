@@ -109,6 +109,8 @@ WRONG |= {
     f"{EXPORT} --export_dir=y true": "unknown argument ... 'true'",
     f"{PREPARATION} --objective=ltr --masking_policy=1,0,0": "--masking_policy ... with --objective=ltr",
     f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9": "--max_predictions_per_seq ... --masking=dyn",
+    f"{PREPARATION} --output_file={{new}},{{new}}2 --num_shards=2": "--num_shards ... --output_file has 2 files",
+    f"{PREPARATION} --output_file={{new}},{{new}}": "--output_file ... has a file twice",
     f"{PREPARATION} --text_column=body": "--text_column ... JSON lines and Parquet",
     f"{PREPARATION} --do_lower_case=False": "--do_lower_case is False ... settings next to",
     f"{VOCABULARY} --output_file={{new}} --text_column=x": "--text_column ... JSON lin",

@@ -1,5 +1,6 @@
 import importlib.metadata
 import json
+import subprocess
 
 import pytest
 import tensorflow as tf
@@ -7,7 +8,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.runtime.files import InputError
-from tests.conftest import assert_refused, tiny_config
+from tests.conftest import ROOT, assert_refused, tiny_config
 
 
 def prepare(directory, vocab_file, rate=0.1, config=None, **options):
@@ -35,7 +36,8 @@ def test_a_run_directory_contains_settings_versions_and_vocabulary(tmp_path, wri
     assert recorded["resume_settings"]["bert_config"]["vocab_size"] == 41
     assert len(recorded["resume_settings"]["vocab_sha256"]) == 64
     assert {"python", "tensorflow", "keras"} <= recorded["versions"].keys()
-    assert "git_commit" in recorded
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    assert recorded["git_commit"].removesuffix("+changes") == commit.stdout.strip()
     prepare(tmp_path / "run", str(tmp_path / "run" / "vocab.txt"))  # where it is already
     assert (tmp_path / "run" / "vocab.txt").read_text() == "[PAD]\na\n"
     assert_refused("--output_dir", prepare, "", vocab)
