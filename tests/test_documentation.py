@@ -203,7 +203,7 @@ def test_numbers_of_the_quickstart_are_within_the_stated_range(tmp_path):
     printed, shown = "", []
     for page in ("docs/start/quickstart.md", "README.md", "docs/howto/pretrain.md"):
         of_page = outputs.of_blocks(pages.blocks(pages.ROOT / page))
-        with_range = [(block, output) for block, output in of_page if output.marker == "within 5%"]
+        with_range = [(block, output) for block, output in of_page if output.marker == outputs.WITHIN]
         for number, (block, _) in enumerate(with_range):
             script = script_of(block, number, tmp_path).replace("make quickstart", "python -m examples.quickstart")
             script = script.replace(".venv/bin/", "")
@@ -245,7 +245,7 @@ def test_outputs_are_compared_line_by_line(marker, shown, printed, missing):
     ],
 )
 def test_numbers_of_complete_runs_have_a_range(printed, is_complete, is_shown):
-    shown = Block("", 1, "text", "be 33.7% in 1.3\n", marker="within 5%")
+    shown = Block("", 1, "text", "be 33.7% in 1.3\n", marker=outputs.WITHIN)
     assert (outputs.missing_line(shown, printed, is_complete=is_complete) is None) == is_shown
 
 

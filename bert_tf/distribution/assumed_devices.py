@@ -34,7 +34,7 @@ class AssumedDevices(tf.distribute.OneDeviceStrategy):
             own = gpus or len(tf.config.list_logical_devices("CPU"))
         if config.distribution_strategy == "multi_worker":
             members, name = cluster.read_tf_config()
-            names = [f"{job} {index}" for job, tasks in members.items() for index in range(len(tasks))]
+            names = cluster.names(members)
             workers, number = len(names), names.index(name)
         name = "TPU core" if self.kind == "TPU" else self.kind
         self.description = f"{workers * own} {name}{'s' if workers * own > 1 else ''}"

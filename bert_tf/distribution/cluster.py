@@ -66,6 +66,11 @@ def _is_address(text: str) -> bool:
     return found is not None and int(found.group(1)) < 1 << 16
 
 
+def names(cluster: Cluster) -> list[str]:
+    """Returns the names of all workers, such as "worker 1"."""
+    return [f"{job} {index}" for job, tasks in cluster.items() for index in range(len(tasks))]
+
+
 def leader(cluster: Cluster) -> str:
     """Returns the name of the leader, which other workers connect to and which runs the coordination service."""
     return "chief 0" if "chief" in cluster else "worker 0"
@@ -85,7 +90,7 @@ def wait_for_all(cluster: Cluster, name: str, seconds: float) -> None:
       InputError: if two workers have the same name, if clusters differ, if a worker is missing after `seconds`, or if
         the leader can't listen. The error is raised on all workers.
     """
-    others = {f"{job} {index}" for job, tasks in cluster.items() for index in range(len(tasks))} - {leader(cluster)}
+    others = set(names(cluster)) - {leader(cluster)}
     job, index = leader(cluster).split()
     host, port = cluster[job][int(index)].rsplit(":", 1)
     if name != leader(cluster):

@@ -96,9 +96,8 @@ def wait(strategy: tf.distribute.Strategy) -> None:
     number = next(_waits)
     with contextlib.suppress(tf.errors.OpError):  # the first worker, which runs the service, may have ended
         tensorflow_internals.set_shared_value(f"{own} wait {number}", "done")
-        for job, addresses in members.items():
-            for index in range(len(addresses)):
-                tensorflow_internals.wait_for_shared_value(f"{job} {index} wait {number}", _SECONDS_TO_LEAVE)
+        for name in cluster.names(members):
+            tensorflow_internals.wait_for_shared_value(f"{name} wait {number}", _SECONDS_TO_LEAVE)
 
 
 @tf.function(autograph=False)

@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from tests.documentation.pages import RUN, Block
 
 LANGUAGES = ("text", "json")
-MARKERS = ("", "exact", "predicted", "within 5%", "skip")
+_LARGEST_DIFFERENCE = 0.05
+WITHIN = f"within {_LARGEST_DIFFERENCE:.0%}"
+MARKERS = ("", "exact", "predicted", WITHIN, "skip")
 # The parts of a line: predicted words, "...", numbers, spaces, and other characters.
 _KEY, _TEXT = r"""(?:"[^"]*"|'[^']*')(?=:)""", r""""[^"]*"|'[^']*'"""
 _PREDICTED = rf"{_KEY}|(?P<predicted>{_TEXT}|\S+(?= +[\d.]+(?:%|$)))|"
@@ -50,7 +52,7 @@ def is_silent(printed: str) -> bool:
 def pattern(line: str, marker: str = "") -> re.Pattern:
     """Returns the pattern that a printed line must contain. The groups are the numbers."""
     found = ""
-    for part in re.finditer((_PREDICTED if marker in ("predicted", "within 5%") else "") + _PART, line.strip()):
+    for part in re.finditer((_PREDICTED if marker in ("predicted", WITHIN) else "") + _PART, line.strip()):
         is_exact = part.lastgroup == "number" and marker == "exact"
         found += re.escape(part[0]) if is_exact else _PATTERNS.get(part.lastgroup, re.escape(part[0]))
     return re.compile(found)
@@ -59,7 +61,9 @@ def pattern(line: str, marker: str = "") -> re.Pattern:
 def _is_within_range(shown: str, printed: str) -> bool:
     """Returns True if two numbers differ by at most 5%, or by 1 in the last digit of the first number."""
     expected, actual = (float(number.replace(",", "")) for number in (shown, printed))
-    return abs(actual - expected) <= max(0.05 * abs(expected), 1.001 * 10.0 ** -len(shown.partition(".")[2]))
+    return abs(actual - expected) <= max(
+        _LARGEST_DIFFERENCE * abs(expected), 1.001 * 10.0 ** -len(shown.partition(".")[2])
+    )
 
 
 def missing_line(shown: Block, printed: str, every: bool = False, is_complete: bool = False) -> str | None:
@@ -73,7 +77,7 @@ def missing_line(shown: Block, printed: str, every: bool = False, is_complete: b
     """
     if shown.marker == "skip":
         return None
-    has_range = is_complete and shown.marker == "within 5%"
+    has_range = is_complete and shown.marker == WITHIN
     lines = iter(re.split(r"[\r\n]+", printed))
     for line in shown.code.splitlines():
         if not (re.search(r"[^\W\d]", line) or (every and line.strip())):

@@ -13,7 +13,16 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model.heads import log_likelihood_loss, span_loss
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.evaluation import BatchEvaluator
-from tests.conftest import assert_close, golden_names, golden_path, int32, is_compiled, restored, tiny_config
+from tests.conftest import (
+    assert_close,
+    golden_names,
+    golden_path,
+    int32,
+    is_compiled,
+    restored,
+    tiny_config,
+    without_dropout,
+)
 
 
 def golden_model(name):
@@ -103,8 +112,7 @@ def test_the_classifier_equals_the_original_code():
 def test_spans_equal_the_original_code():
     directory = golden_path("heads")
     config = BertConfig.from_json_file(str(directory / "bert_config.json"))
-    config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = restored(SpanModel(config), directory / "squad.ckpt", may_be_new="")
+    model = restored(SpanModel(without_dropout(config)), directory / "squad.ckpt", may_be_new="")
     batch, expected = int32(np.load(directory / "squad_inputs.npz")), np.load(directory / "squad_outputs.npz")
     outputs = model.predict(batch)
     assert_close(outputs["start_logits"], expected["start_logits"], 5e-5)
