@@ -69,10 +69,10 @@ def pack_words(
     """
     segments = [tokenizer.encode_words(text) for text in (text_a, text_b or "")]
     ids = [[number for *_, tokens in segment for number in tokens] for segment in segments]
-    kept = packing.fit_segments(*ids, max_seq_length)
+    lengths = packing.fitting_lengths(*map(len, ids), max_seq_length)
     words, position, shift = [], 1, 0  # the first position is [CLS]
-    for segment, kept_ids in zip(segments, kept, strict=True):
-        limit = position + len(kept_ids)
+    for segment, length in zip(segments, lengths, strict=True):
+        limit = position + length
         for index, (text, begin, tokens) in enumerate(segment):
             end = position + len(tokens)
             if tokens and end <= limit:
@@ -80,8 +80,8 @@ def pack_words(
             position = end
         position, shift = limit + 1, len(text_a) + len(" ||| ")
     num_words = sum(bool(tokens) for segment in segments for *_, tokens in segment)
-    sequence = packing.join_segments(*kept, tokenizer.vocab[CLS], tokenizer.vocab[SEP])
-    return *sequence, words, num_words - len(words)
+    packed = packing.pack(ids, lengths, tokenizer.vocab[CLS], tokenizer.vocab[SEP])
+    return packed.ids, packed.segment_ids, words, num_words - len(words)
 
 
 def word_vectors(states: np.ndarray, words: Sequence[Word], pooling: str) -> np.ndarray:

@@ -16,6 +16,7 @@ from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
+from bert_tf.text.text_packer import TextPacker
 
 
 class QuestionAnswerer(Estimator):
@@ -130,7 +131,8 @@ class QuestionAnswerer(Estimator):
         if not examples:
             raise InputError("x has no examples. Give some.", "x")
         task = SquadTask(self._squad_config, predict_file=examples)
-        windows = task.featurize(task.examples(PREDICT_SPLIT), self.tokenizer, self._settings.max_seq_length)
+        packer = TextPacker(self.tokenizer, self._settings.max_seq_length)
+        windows = task.featurize(task.examples(PREDICT_SPLIT), packer)
         return self._predictor.answer(examples, windows, shown=False)
 
     @property

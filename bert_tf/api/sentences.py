@@ -17,7 +17,7 @@ from bert_tf.tasks.data_config import TEXT, DataConfig
 from bert_tf.tasks.examples import InputExample, whole_number
 from bert_tf.tasks.multiple_choice import ChoiceExample
 from bert_tf.tasks.soft_labels import PREFIX
-from bert_tf.text.long_documents import LongDocuments
+from bert_tf.text.text_packer import LongDocuments
 
 _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
 

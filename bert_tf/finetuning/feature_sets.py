@@ -23,6 +23,7 @@ import numpy as np
 from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.text import packed_rows, placement
 from bert_tf.text.packed_rows import Layout, Tokens
+from bert_tf.text.packing import Packed
 from bert_tf.text.placement import MicroBatch, Sizes
 from bert_tf.training.settings import Shapes
 
@@ -78,11 +79,11 @@ class FeatureSet:
     @classmethod
     def from_sequences(
         cls,
-        sequences: Sequence[tuple[Sequence[int], Sequence[int]] | tuple[list[int], list[int], bool]],
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]] | Packed],
         per_example: Mapping[str, np.ndarray] | None = None,
         choices: int = 1,
     ) -> "FeatureSet":
-        """Stores sequences in the format of `packing.join_segments` or `Tokenizer.pack`."""
+        """Stores sequences in the format of `packing.join_segments` or `TextPacker.pack`."""
         lengths = np.array([len(ids) for ids, *_ in sequences], np.int32)
         ids = itertools.chain.from_iterable(ids for ids, *_ in sequences)
         return cls(

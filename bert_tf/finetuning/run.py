@@ -16,7 +16,8 @@ from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.messages import say
-from bert_tf.text import Tokenizer, long_documents
+from bert_tf.text import Tokenizer
+from bert_tf.text.text_packer import document_means
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import resume
 from bert_tf.training.hooks import Hook
@@ -293,6 +294,6 @@ class FinetuningRun(Run):
         outputs = {name: feature_sets.joined(parts)[original_order] for name, parts in collected.items()}
         if features.windows is None:
             return outputs
-        logits = long_documents.document_means(outputs["logits"], features.windows)
+        logits = document_means(outputs["logits"], features.windows)
         of_documents = self.model.outputs(logits, features.document_values("label_ids"))
         return {name: np.asarray(values) for name, values in of_documents.items()}

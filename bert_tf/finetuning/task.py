@@ -18,6 +18,7 @@ from bert_tf.finetuning.models import FinetuningModel
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.messages import say
 from bert_tf.text import Tokenizer
+from bert_tf.text.text_packer import TRUNCATED, LongDocuments, TextPacker
 
 ModelOutputs = Mapping[str, np.ndarray]
 
@@ -35,6 +36,7 @@ class Task(abc.ABC):
       train_splits: the splits to train on, one after another.
       dev_splits: the splits for evaluation. The first one selects models.
       test_splits: the splits for prediction.
+      documents: how texts are read that are longer than a sequence.
       tunes: whether prediction settings are tuned on the dev set; see `ReportingTask.tune`.
     """
 
@@ -47,6 +49,7 @@ class Task(abc.ABC):
     train_splits: Sequence[str] = ("train",)
     dev_splits: Sequence[str] = ("dev",)
     test_splits: Sequence[str] = ("test",)
+    documents: LongDocuments = TRUNCATED
     tunes = False
 
     @abc.abstractmethod
@@ -54,9 +57,7 @@ class Task(abc.ABC):
         """Returns the examples of a split."""
 
     @abc.abstractmethod
-    def featurize(
-        self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
+    def featurize(self, examples: Sequence[Any], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
         """Returns the features in the order of the examples. `num_workers` processes compute them."""
 
     @abc.abstractmethod
@@ -99,10 +100,14 @@ class TaskData:
       config: the encoder's config.
       tokenizer: the tokenizer.
       settings: the settings of the first run.
+
+    Attributes:
+      packer: makes the input sequences of texts.
     """
 
     def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
-        self._task, self._config, self._tokenizer, self._settings = task, config, tokenizer, settings
+        self._task, self._config, self._num_workers = task, config, settings.num_workers
+        self.packer = TextPacker(tokenizer, settings.max_seq_length, task.documents)
         self._examples: dict[str, list[Any]] = {}
         self._features: dict[str, FeatureSet] = {}
 
@@ -120,13 +125,12 @@ class TaskData:
         if split not in self._features:
             examples = self.examples(split)
             features = self._features[split] = self.featurize(examples)
-            reporting.report_truncation(features.num_truncated, len(examples), split, self._settings.max_seq_length)
+            reporting.report_truncation(features.num_truncated, len(examples), split, self.packer.max_seq_length)
         return self._features[split]
 
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
         """Returns the features of some examples."""
-        settings = self._settings
-        features = self._task.featurize(examples, self._tokenizer, settings.max_seq_length, settings.num_workers)
+        features = self._task.featurize(examples, self.packer, self._num_workers)
         self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
         return features
 

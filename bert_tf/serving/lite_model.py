@@ -13,7 +13,7 @@ from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
 from bert_tf.text import Tokenizer, packing
-from bert_tf.text.long_documents import LongDocuments, document_means
+from bert_tf.text.text_packer import LongDocuments, TextPacker, document_means
 from bert_tf.text.vocabulary import VOCAB_FILE
 
 
@@ -66,9 +66,9 @@ class LiteModel(Predictor):
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
         self._settings = json_files.read(task_path, "--model", TextSettings)
-        self._documents = LongDocuments.from_flags(self._settings)
-        vocab_file = os.path.join(directory, VOCAB_FILE)
-        self._tokenizer = Tokenizer.checked(vocab_file)
+        tokenizer = Tokenizer.checked(os.path.join(directory, VOCAB_FILE))
+        documents = LongDocuments.from_flags(self._settings)
+        self._packer = TextPacker(tokenizer, self._settings["max_seq_length"], documents)
         try:
             threads = threads or parallel.available_cores()
             self._run = interpreter.Interpreter(path, num_threads=threads).get_signature_runner()
@@ -119,7 +119,7 @@ class LiteModel(Predictor):
         for parts in texts:
             # As in the SavedModel, lone surrogates are dropped, because they are not valid UTF-8.
             text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
-            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._settings["max_seq_length"]))
+            packed.append(self._packer.pack_document(text_a, text_b))
         if not packed:
             return np.zeros((0, 1), np.float32), []
         rows = [sequence[:2] for sequences in packed for sequence in sequences]

@@ -16,7 +16,7 @@ from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer
-from bert_tf.text.long_documents import TRUNCATED, LongDocuments
+from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
 Signature = Callable[..., Mapping[str, tf.Tensor]]
 

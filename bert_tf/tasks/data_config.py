@@ -6,7 +6,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
-from bert_tf.text.long_documents import TRUNCATED, LongDocuments
+from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
 # The tasks of the paper's Table 1, in the same order, for --task_name=all. Table 1 omits WNLI.
 TABLE_1_TASKS = ("mnli", "qqp", "qnli", "sst-2", "cola", "sts-b", "mrpc", "rte")

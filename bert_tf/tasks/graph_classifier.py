@@ -26,7 +26,7 @@ from bert_tf.serving.signature_inputs import (
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch
-from bert_tf.text.long_documents import LongDocuments
+from bert_tf.text.text_packer import LongDocuments
 
 
 def _logits(encoder: InferenceEncoder, batch: TokenBatch) -> tf.Tensor:

@@ -21,7 +21,8 @@ from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
-from bert_tf.text import Tokenizer
+from bert_tf.text.packing import Packed
+from bert_tf.text.text_packer import TextPacker
 
 # The file names of each data set.
 FILE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -187,12 +188,10 @@ class MultipleChoiceTask(SentenceTask):
         """The number of sequences in an example, including empty sequences for missing endings."""
         return len(self.labels)
 
-    def pack(
-        self, example: ChoiceExample, tokenizer: Tokenizer, max_seq_length: int
-    ) -> list[tuple[list[int], list[int], bool]]:
-        """Returns the sequences of an example, one for each ending. See `SentenceTask.pack`."""
-        packed = [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
-        return packed + [([], [], False)] * (self.choices - len(packed))
+    def sequences(self, example: ChoiceExample, packer: TextPacker) -> list[Packed]:
+        """Returns the sequences of an example, one for each ending. The sequence of a missing ending is empty."""
+        packed = [packer.pack(example.prompt, ending) for ending in example.endings]
+        return packed + [Packed([], [], is_truncated=False)] * (self.choices - len(packed))
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Accepts every training set: even if all labels are equal, the model can learn from the texts."""

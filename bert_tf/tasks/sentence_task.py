@@ -19,8 +19,8 @@ from bert_tf.runtime.messages import say_once
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics
 from bert_tf.tasks.examples import InputExample
-from bert_tf.text import Tokenizer
-from bert_tf.text.long_documents import TRUNCATED
+from bert_tf.text.packing import Packed
+from bert_tf.text.text_packer import TextPacker
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
@@ -38,7 +38,6 @@ class SentenceTask(ReportingTask):
       output_names: see `ReportingTask`.
     """
 
-    documents = TRUNCATED  # how long texts are read
     choices = 1  # the number of sequences in an example
     label_threshold = LABEL_THRESHOLD  # in multi-label tasks, the lowest probability of a predicted label
 
@@ -82,23 +81,20 @@ class SentenceTask(ReportingTask):
         """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
 
-    def featurize(
-        self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
+    def featurize(self, examples: Sequence[Any], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
         """Returns the features of a data set, with an array `label_ids`; see `SentenceTask.label_ids`.
 
         Args:
           examples: the examples.
-          tokenizer: the model's tokenizer.
-          max_seq_length: the largest number of tokens in a sequence.
+          packer: makes the sequences.
           num_workers: see `parallel.map_chunks`.
         """
-        documents = self.documents
-        if documents.has_windows and documents.doc_stride >= max_seq_length - 2:
+        documents = packer.documents
+        if documents.has_windows and documents.doc_stride >= packer.max_seq_length - 2:
             say_once(f"Warning: --doc_stride={documents.doc_stride}: windows do not overlap. Use a smaller stride.")
 
         def pack(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
-            packed = [self.pack(example, tokenizer, max_seq_length) for example in chunk]
+            packed = [self.sequences(example, packer) for example in chunk]
             counts = np.array(list(map(len, packed)), np.int64)
             return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
 
@@ -109,9 +105,9 @@ class SentenceTask(ReportingTask):
             features = dataclasses.replace(features, windows=np.concatenate(counts))
         return features.with_values(label_ids=label_ids)
 
-    def pack(self, example: Any, tokenizer: Tokenizer, max_seq_length: int) -> list[tuple[list[int], list[int], bool]]:
-        """Returns the sequences of an example, one for each window, in the format of `Tokenizer.pack`."""
-        return self.documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
+    def sequences(self, example: Any, packer: TextPacker) -> list[Packed]:
+        """Returns the sequences of an example, one for each window."""
+        return packer.pack_document(example.text_a, example.text_b)
 
     def label_ids(self, examples: Sequence[Any]) -> np.ndarray:
         """Returns class ids [N] or, for regression, numbers [N]; 0 for an example without a label.

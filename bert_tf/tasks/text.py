@@ -23,8 +23,7 @@ from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.soft_labels import SoftExample
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.text_reader import TextReader, flag_columns
-from bert_tf.text import Tokenizer
-from bert_tf.text.long_documents import LongDocuments
+from bert_tf.text.text_packer import LongDocuments, TextPacker
 
 # A value of --class_weights: every class has the same total weight in the loss, whatever its number of examples.
 BALANCED = "balanced"
@@ -141,14 +140,12 @@ class TextTask(SentenceTask):
             found = ", ".join(examples[0].label)
             raise InputError(f"{source}: every row has the labels {found!r}. {NAME_THE_COLUMNS}")
 
-    def featurize(
-        self, examples: Sequence[InputExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
+    def featurize(self, examples: Sequence[InputExample], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
         """Returns the features; see `SentenceTask.featurize`.
 
         Weighted rows also have `sample_weights` [N]. Rows with probabilities also have `soft_labels` [N, C].
         """
-        features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
+        features = super().featurize(examples, packer, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
         values = {"sample_weights": np.array(weights, np.float32)} if weights else {}
         if rows := [example.probabilities for example in examples if isinstance(example, SoftExample)]:

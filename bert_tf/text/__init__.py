@@ -12,7 +12,7 @@ Tokens:
 Sequences:
 
     packing, graph_packing    [CLS] A [SEP] B [SEP] and truncation: rules, lists and NumPy batches; tensors
-    long_documents            texts longer than a sequence: both ends, or windows
+    text_packer               TextPacker: texts to sequences; long texts: both ends, or windows
     masking, graph_masking    masked-LM rules, NumPy batches and the original order; tensors
     placement, packed_rows    several sequences in one row of a batch: their positions; the arrays
     random_streams            random numbers that do not depend on how work is divided

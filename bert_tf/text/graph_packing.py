@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.text import packing
-from bert_tf.text.long_documents import TextSpans
+from bert_tf.text.text_packer import TextSpans
 from bert_tf.text.vocabulary import CLS, SEP
 
 
@@ -69,12 +69,12 @@ class KeptPieces(NamedTuple):
 
 
 class GraphPacker:
-    """The graph version of `packing.fit_segments` and `packing.join_segments`.
+    """The graph version of `packing.pack`.
 
     Args:
       vocab: maps tokens to ids.
       max_seq_length: longest sequence, including [CLS] and [SEP].
-      keeps_ends: see `packing.fit_segments`.
+      keeps_ends: see `packing.pack`.
     """
 
     def __init__(self, vocab: Mapping[str, int], max_seq_length: int, keeps_ends: bool = False) -> None:

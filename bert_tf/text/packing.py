@@ -33,6 +33,20 @@ class PackedSequence(NamedTuple):
     segment_ids: list[int]
 
 
+class Packed(NamedTuple):
+    """A sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], without padding.
+
+    Attributes:
+      ids: the ids of the tokens.
+      segment_ids: 0 for [CLS] A [SEP], 1 for B [SEP].
+      is_truncated: whether tokens of A or B were removed.
+    """
+
+    ids: list[int]
+    segment_ids: list[int]
+    is_truncated: bool
+
+
 def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, ops: ModuleType = np) -> tuple[Any, Any]:
     """Returns the lengths of two segments after removing tokens from the longer one until both fit.
 
@@ -51,32 +65,28 @@ def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, ops: Modu
     return truncated_lengths(length_a, length_b, max_seq_length - 2 - ops.minimum(length_b, 1), ops)
 
 
-def head_length(kept: Any) -> Any:
-    """Returns a quarter of `kept`, the number of tokens to keep at the start if both ends of a segment are kept."""
-    return (kept + 2) // 4
+def head_length(length: Any) -> Any:
+    """Returns a quarter of `length`, the number of tokens to keep at the start if both ends of a segment are kept."""
+    return (length + 2) // 4
 
 
-def fit_segments(
-    segment_a: Sequence[Token], segment_b: Sequence[Token] | None, max_seq_length: int, keeps_ends: bool = False
-) -> tuple[Sequence[Token], Sequence[Token]]:
-    """Truncates one or two segments; see `fitting_lengths`.
+def pack(
+    segments: Sequence[Sequence[int]], lengths: Sequence[int], cls: int, sep: int, keeps_ends: bool = False
+) -> Packed:
+    """Shortens two segments, and joins them; see `join_segments`.
 
     Args:
-      segment_a: the first segment.
-      segment_b: the second segment, or None.
-      max_seq_length: the largest number of tokens in a sequence.
+      segments: the ids of the first and the second segment.
+      lengths: the numbers of ids to keep, from `fitting_lengths`.
+      cls: the id of [CLS].
+      sep: the id of [SEP].
       keeps_ends: if True, remove tokens from the middle instead of the end; see `head_length`.
     """
-    segments = segment_a, segment_b or []
-    kept = fitting_lengths(*map(len, segments), max_seq_length)
-    if not keeps_ends:
-        return segments[0][: kept[0]], segments[1][: kept[1]]
-    return tuple(_both_ends(segment, length) for segment, length in zip(segments, kept, strict=True))
-
-
-def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
-    head = head_length(kept)
-    return [*segment[:head], *segment[len(segment) - kept + head :]]
+    shortened = []
+    for segment, length in zip(segments, lengths, strict=True):
+        head = head_length(length) if keeps_ends else length
+        shortened.append([*segment[:head], *segment[len(segment) - length + head :]])
+    return Packed(*join_segments(*shortened, cls, sep), is_truncated=sum(lengths) < sum(map(len, segments)))
 
 
 def truncate_randomly(tokens_a: list[Any], tokens_b: list[Any], max_length: int, rng: random.Random) -> None:

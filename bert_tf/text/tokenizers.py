@@ -173,18 +173,11 @@ class Tokenizer:
         """Returns the tokens of ids. Raises a KeyError if an id is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
-    def pack(
-        self, text_a: str, text_b: str | None, max_seq_length: int, keeps_ends: bool = False
-    ) -> tuple[list[int], list[int], bool]:
-        """Returns [CLS] A [SEP] B [SEP], truncated to `max_seq_length` but not padded; see `packing.fit_segments`.
-
-        Returns:
-          The ids, the segment ids, and whether tokens were removed.
-        """
-        whole_a, whole_b = self.encode(text_a), [] if text_b is None else self.encode(text_b)
-        a, b = packing.fit_segments(whole_a, whole_b, max_seq_length, keeps_ends)
-        is_truncated = len(a) + len(b) < len(whole_a) + len(whole_b)
-        return *packing.join_segments(a, b, cls=self.vocab[CLS], sep=self.vocab[SEP]), is_truncated
+    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> packing.Packed:
+        """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` for the truncation."""
+        segments = self.encode(text_a), self.encode(text_b) if text_b else []
+        lengths = packing.fitting_lengths(*map(len, segments), max_seq_length)
+        return packing.pack(segments, lengths, self.vocab[CLS], self.vocab[SEP])
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import WeightedExample
 from bert_tf.text import packing
-from bert_tf.text.long_documents import LongDocuments, document_means
+from bert_tf.text.text_packer import LongDocuments, TextPacker, document_means
 from tests.api.conftest import pretrained  # noqa: F401 (a fixture)
 from tests.api.tiny import FIT, LEARN
 from tests.conftest import assert_close, assert_refused
@@ -44,7 +44,8 @@ def parts_of(tokens, documents):
 @pytest.mark.parametrize("documents", MODES, ids=lambda documents: str(documents.record))
 def test_parts_of_texts_in_python_and_in_the_graph(documents, tokenizer):
     texts = [" ".join(itertools.islice(itertools.cycle("abcdefghijklm"), count)) for count in (*range(22), 60)]
-    packed = [documents.pack(tokenizer, text, None, LENGTH) for text in texts]
+    packer = TextPacker(tokenizer, LENGTH, documents)
+    packed = [packer.pack_document(text) for text in texts]
     for text, sequences in zip(texts, packed, strict=True):
         tokens = text.split()
         expected = parts_of(tokens, documents)
@@ -64,10 +65,10 @@ def test_parts_of_texts_in_python_and_in_the_graph(documents, tokenizer):
 
 
 def test_a_quarter_of_what_is_kept_is_the_beginning():
-    (kept, _) = packing.fit_segments(range(1000), None, 512, keeps_ends=True)
-    assert kept == [*range(128), *range(1000 - 382, 1000)]  # the numbers of Sun et al. (2019)
-    a, b = packing.fit_segments(range(30), range(100, 103), 12, keeps_ends=True)  # of a pair, the longer text
-    assert (a, b) == ([0, 1, 26, 27, 28, 29], [100, 101, 102])
+    ids, *_ = packing.pack((range(1000), []), (510, 0), -1, -2, keeps_ends=True)
+    assert ids == [-1, *range(128), *range(1000 - 382, 1000), -2]  # the numbers of Sun et al. (2019)
+    ids, *_ = packing.pack((range(30), range(100, 103)), (6, 3), -1, -2, keeps_ends=True)
+    assert ids == [-1, 0, 1, 26, 27, 28, 29, -2, 100, 101, 102, -2]
 
 
 def test_means_of_documents():
@@ -102,7 +103,8 @@ def test_a_classifier_answers_once_per_document(pretrained, tmp_path):  # noqa: 
         answers = model.predict(texts)
         assert_close([answer["probabilities"] for answer in answers], probabilities, 1e-5)
         assert not any(answer["truncated"] for answer in answers)
-    sequences = LongDocuments("windows", 5).pack(classifier.tokenizer, DOCUMENTS[4], None, LENGTH)
+    packer = TextPacker(classifier.tokenizer, LENGTH, LongDocuments("windows", 5))
+    sequences = packer.pack_document(DOCUMENTS[4])
     ids = packing.pad_all([sequence[:2] for sequence in sequences])
     logits = models[0]._model.signatures["token_ids"](**{name: tf.constant(x) for name, x in ids.items()})["logits"]
     assert_close(answers[4]["logits"], tf.reduce_mean(logits, axis=0), 1e-5)
@@ -117,7 +119,7 @@ def test_windows_have_the_weights_of_their_documents(tokenizer):
     def features_of(documents):
         config = DataConfig("text", documents=documents)
         task = registry.build_task(config, "", do_train=True, examples={"train": rows})
-        return task.featurize(task.examples("train"), tokenizer, LENGTH)
+        return task.featurize(task.examples("train"), TextPacker(tokenizer, LENGTH, documents))
 
     features = features_of(LongDocuments("windows"))
     assert len(features) == 4

@@ -7,6 +7,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.registry import build_task
+from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_close, assert_refused, data_path, loss_and_gradients, tiny_config
 from tests.programs import PIECES
 
@@ -66,7 +67,7 @@ def test_test_sets_may_have_labels(write, name, text, labels):
 def test_each_ending_has_a_sequence_with_the_prompt(write, tokenizer):
     text = "prompt\tending0\tending1\tlabel\nm n\tk\tk l\t1\nm\to\tp\t0\n"
     task = task_of(write, "multiple_choice", "a.tsv", text)
-    features = task.featurize(task.examples("train"), tokenizer, 16)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 16))
     assert (len(features), features.choices) == (2, 2)
     batch = features.batch(np.array([0, 1]), 8)
     tokens = [tokenizer.convert_ids_to_tokens(row.tolist()) for row in batch["input_ids"]]
@@ -97,7 +98,7 @@ def test_missing_endings_have_no_probability_and_no_loss(write, tokenizer, file,
 
     keras.utils.set_random_seed(1)
     model = task.build_model(tiny_config(vocab_size=len(PIECES)))
-    batch = task.featurize(examples, tokenizer, 16).batch(np.array([0, 1]), 8)
+    batch = task.featurize(examples, TextPacker(tokenizer, 16)).batch(np.array([0, 1]), 8)
     outputs = model.predict(batch)
     assert outputs["probabilities"][0, 2] == 0
     # An example alone has the same scores and loss.
@@ -105,7 +106,7 @@ def test_missing_endings_have_no_probability_and_no_loss(write, tokenizer, file,
         row = {"prompt": example.prompt, "endings": example.endings, "label": int(example.label)}
         own = task_of(write, "multiple_choice", "own.jsonl", json.dumps(row) + "\n")
         model.choices = len(own.labels)
-        alone = model.predict(own.featurize(own.examples("train"), tokenizer, 16).batch(np.array([0]), 8))
+        alone = model.predict(own.featurize(own.examples("train"), TextPacker(tokenizer, 16)).batch(np.array([0]), 8))
         assert_close(outputs["probabilities"][number, : len(own.labels)], alone["probabilities"][0], 1e-6)
         assert_close(outputs["per_example_loss"][number], alone["per_example_loss"][0], 1e-6)
     model.choices = 3

@@ -19,6 +19,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import own_tasks, registry
 from bert_tf.tasks.data_config import DataConfig, check_name
+from bert_tf.text.text_packer import TextPacker
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
@@ -46,12 +47,12 @@ class TwoLabels(ReportingTask):
     def examples(self, split):
         return [Example(text, text[0], "long" if len(text) > 3 else "short") for text in TEXTS]
 
-    def featurize(self, examples, tokenizer, max_seq_length, num_workers=1):
+    def featurize(self, examples, packer, num_workers=1):
         ids = {
             f"{name}_ids": np.array([classes.index(getattr(example, name)) for example in examples], np.int32)
             for name, classes in HEADS.items()
         }
-        sequences = [tokenizer.pack(example.text, None, max_seq_length) for example in examples]
+        sequences = [packer.pack(example.text) for example in examples]
         return FeatureSet.from_sequences(sequences).with_values(**ids)
 
     def build_model(self, config, **options):
@@ -111,7 +112,7 @@ def test_examples_without_a_label_can_be_held_out():
 
 def test_the_loss_is_the_sum_over_the_output_layers(model):
     task, (bert_config, tokenizer) = TwoLabels(), model
-    features = task.featurize(task.examples("train"), tokenizer, 10)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 10))
     batch = {name: tf.constant(rows) for name, rows in features.batch(np.arange(len(features)), 10).items()}
     two = task.build_model(bert_config)
     loss, metrics = two.loss(batch, two.totals(batch), None)

@@ -13,7 +13,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
-from bert_tf.text.long_documents import LongDocuments
+from bert_tf.text.text_packer import LongDocuments
 from tests import programs
 from tests.conftest import assert_refused
 

@@ -9,6 +9,7 @@ from bert_tf.tasks.examples import check_label
 from bert_tf.tasks.original_api import InputExample, convert_single_example
 from bert_tf.tasks.registry import build_task
 from bert_tf.text import FullTokenizer
+from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_refused, golden_json, golden_lines, golden_path
 
 
@@ -32,7 +33,7 @@ def test_whole_data_sets_give_the_same_features(tokenizer):
     rows = [("a b c", None), ("a", "b c c c c c c"), ("a b a b a b", ""), ("", None), ("a b", "c")]
     examples = [InputExample(str(i), a, b, "xy"[i % 2]) for i, (a, b) in enumerate(rows)]
     task = build_task(DataConfig("text", ".", labels=["x", "y"]), "", do_train=True)
-    features = task.featurize(examples, tokenizer, 7)
+    features = task.featurize(examples, TextPacker(tokenizer, 7))
     batch = features.batch(np.arange(5), 7)
     for i, example in enumerate(examples):
         single = convert_single_example(i, example, ["x", "y"], 7, tokenizer)
@@ -44,13 +45,13 @@ def test_whole_data_sets_give_the_same_features(tokenizer):
 
 def test_regression_labels_are_numbers(tokenizer):
     task = build_task(DataConfig("text", ".", problem="regression"), "", do_train=True)
-    features = task.featurize([InputExample("1", "a", "b", label) for label in ("3.5", "-3e1")], tokenizer, 8)
-    assert features.per_example["label_ids"].tolist() == [3.5, -30.0]
+    examples = [InputExample("1", "a", "b", label) for label in ("3.5", "-3e1", 3.5)]
+    features = task.featurize(examples, TextPacker(tokenizer, 8))
+    assert features.per_example["label_ids"].tolist() == [3.5, -30.0, 3.5]
     with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
         check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
     for label in ("nan", float("inf"), True, None, 10**400):
         assert_refused("not a number", check_label, InputExample("1", "a", "b", label), "file, line 3", None)
-    assert task.featurize([InputExample("1", "a", "b", 3.5)], tokenizer, 8).per_example["label_ids"].tolist() == [3.5]
 
 
 def test_unknown_labels_are_reported(tokenizer):

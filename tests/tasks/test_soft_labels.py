@@ -10,6 +10,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import soft_labels
 from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.registry import build_task
+from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_close, assert_refused, tiny_config
 
 # Like a file of predictions. The columns are not in the sorted order of the classes, and a class has no examples.
@@ -26,7 +27,7 @@ def task_of(write, text, name="train.csv", **options):
 
 
 def targets(task, tokenizer):
-    return task.featurize(task.examples("train"), tokenizer, 8).per_example
+    return task.featurize(task.examples("train"), TextPacker(tokenizer, 8)).per_example
 
 
 def test_columns_of_probabilities_are_matched_by_name(write, tokenizer, capsys):

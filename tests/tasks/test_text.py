@@ -11,6 +11,7 @@ from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.registry import build_task
+from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_refused
 
 
@@ -122,7 +123,7 @@ def test_several_labels(write, tokenizer):
     text = "".join(json.dumps(line) + "\n" for line in lines)
     task = task_of(write, text, name="train.jsonl", problem="multi_label")
     assert task.labels == ("x", "y", "z")
-    features = task.featurize(task.examples("train"), tokenizer, 8)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 8))
     assert features.per_example["label_ids"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 0]]
     outputs = {"probabilities": np.array([[0.9, 0.1, 0.5], [0.2, 0.2, 0.2], [0.9, 0.9, 0.1]])}
     scores = task.scores(outputs | {"per_example_loss": np.zeros(3)}, features)
@@ -133,7 +134,7 @@ def test_columns_of_0_and_1_are_labels(write, tokenizer):
     text = "text,x,y\na,1,0\nb,0.0,1.0\nc,False,False\n"
     task = task_of(write, text, name="train.csv", columns=Columns(label="y,x"), problem="multi_label")
     assert task.labels == ("y", "x")
-    features = task.featurize(task.examples("train"), tokenizer, 8)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 8))
     assert features.per_example["label_ids"].tolist() == [[0, 1], [1, 0], [0, 0]]
     bad = task_of(write, "text,x,y\na,1,2\n", name="bad.csv", columns=Columns(label="y,x"), problem="multi_label")
     assert_refused(r"bad.csv, line 2: the label \('y'\) is '2'. Use 0 or 1", bad.examples, "train")
@@ -188,9 +189,10 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
     task = task_of(write, train, columns=columns, others={"dev": dev})
     plain = task_of(write, train, name="plain.tsv")
     weighted, even = task.examples("train"), plain.examples("train")
-    found = task.featurize(weighted, tokenizer, 8).per_example
+    packer = TextPacker(tokenizer, 8)
+    found = task.featurize(weighted, packer).per_example
     assert found["sample_weights"].tolist() == [0.5, 2.0]
-    for features in (task.featurize(task.examples("dev"), tokenizer, 8), plain.featurize(even, tokenizer, 8)):
+    for features in (task.featurize(task.examples("dev"), packer), plain.featurize(even, packer)):
         assert features.per_example.keys() == {"label_ids"}
     assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
     assert digest_of_rows(weighted) != digest_of_rows(even)

@@ -27,7 +27,7 @@ from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
-from bert_tf.text.long_documents import cut_texts
+from bert_tf.text.text_packer import cut_texts
 
 # Added to the threshold. The graph sums in a different order than Python, so odds equal to the threshold may be higher.
 _ROUNDING = 1e-5

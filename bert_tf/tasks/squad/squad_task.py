@@ -26,7 +26,7 @@ from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read
 from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
-from bert_tf.text import Tokenizer
+from bert_tf.text.text_packer import TextPacker
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
@@ -87,13 +87,11 @@ class SquadTask(Task):
             official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
         return data.examples
 
-    def featurize(
-        self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> SquadWindows:
+    def featurize(self, examples: Sequence[SquadExample], packer: TextPacker, num_workers: int = 1) -> SquadWindows:
         """Returns the windows of questions. Training windows have the positions of the answers."""
         is_training = any(example.start_position is not None for example in examples)
-        config = self.config.replace(max_seq_length=max_seq_length)
-        windows = featurize(examples, tokenizer, config, is_training, num_workers)
+        config = self.config.replace(max_seq_length=packer.max_seq_length)
+        windows = featurize(examples, packer.tokenizer, config, is_training, num_workers)
         for line in windows.report(examples):
             say(line)
         return windows

@@ -48,7 +48,7 @@ def answer_lines(predictor: AnswerPredictor, context: str, question: str) -> lis
     """
     task, run = predictor.run.task, predictor.run
     example = make_example("typed", question, context)
-    windows = task.featurize([example], run.tokenizer, run.settings.max_seq_length)
+    windows = task.featurize([example], run.data.packer)
     predictions = predictor.answer([example], windows, shown=False)
     rows = [
         {

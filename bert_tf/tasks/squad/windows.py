@@ -28,7 +28,7 @@ from bert_tf.tasks.squad.rules import (
     text_room,
 )
 from bert_tf.text import Tokenizer
-from bert_tf.text.long_documents import TextSpans, cut_texts
+from bert_tf.text.text_packer import TextSpans, cut_texts
 
 # The id of the first window of a file in the original code.
 FIRST_UNIQUE_ID = 1_000_000_000

@@ -19,7 +19,7 @@ from bert_tf.runtime.messages import say
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
-from bert_tf.text import Tokenizer
+from bert_tf.text.text_packer import TextPacker
 
 # The number of windows per batch.
 _BATCH_SIZE = 32
@@ -80,15 +80,13 @@ class FeatureTaggingTask(TaggingTask):
             "bilstm_units": self.feature_based.units,
         }
 
-    def featurize(
-        self, examples: Sequence[Sentence], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> TaggingFeatures:
+    def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns features with one row per sentence and one token per word.
 
         `num_workers` is ignored. All sentences are tokenized in this process, because worker processes can't be started
         after TensorFlow has computed the features of another split.
         """
-        windows = super().featurize(examples, tokenizer, max_seq_length)
+        windows = super().featurize(examples, packer)
         lengths = windows.sentence_lengths.astype(np.int32)
         starts = np.cumsum(lengths) - lengths
         return TaggingFeatures(

@@ -27,7 +27,8 @@ from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import AUTO, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
-from bert_tf.text import Tokenizer
+from bert_tf.text.text_packer import TextPacker
+from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 # Common file names, and the file names of published data sets.
 _PUBLISHED = {
@@ -184,25 +185,23 @@ class TaggingTask(ReportingTask):
             tag = examples[0].tags[0]
             raise InputError(f"{tables.name_of(self.sources['train'])}: every tag is {tag}. Add words with other tags.")
 
-    def featurize(
-        self, examples: Sequence[Sentence], tokenizer: Tokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> TaggingFeatures:
+    def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
 
         Args:
           examples: the sentences.
-          tokenizer: the model's tokenizer.
-          max_seq_length: the length of a window, including [CLS] and [SEP].
+          packer: has the tokenizer and the length of a window, including [CLS] and [SEP].
           num_workers: see `parallel.map_chunks`.
         """
-        unknown = [tokenizer.vocab["[UNK]"]]
+        tokenizer = packer.tokenizer
+        cls, sep, unk = (tokenizer.vocab[token] for token in (CLS, SEP, UNK))
+        room = packer.max_seq_length - 2
 
         def encode(sentences: Sequence[Sentence]) -> list[list[list[int]]]:
-            return [[tokenizer.encode(word) or unknown for word in sentence.words] for sentence in sentences]
+            return [[tokenizer.encode(word) or [unk] for word in sentence.words] for sentence in sentences]
 
         chunks = parallel.map_chunks(encode, examples, num_workers, "tokenize", unit="sentence")
         encoded = itertools.chain.from_iterable(chunks)
-        cls, sep, room = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"], max_seq_length - 2
         ids: list[list[int]] = []
         tag_ids: list[np.ndarray] = []
         word_windows: list[int] = []

@@ -8,6 +8,7 @@ from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
+from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_refused
 
 IOB1 = """-DOCSTART- -X- O O
@@ -38,7 +39,7 @@ def test_classes_are_iob2_for_every_scheme(write):
 
 def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(write, tokenizer):
     task = task_of(write)
-    features = task.featurize(task.examples("train"), tokenizer, 16)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 16))
     batch = features.batch(np.arange(3), 7)
     tokens = [tokenizer.convert_ids_to_tokens(row.tolist()) for row in batch["input_ids"]]
     assert tokens[0] == tokens[1] == ["[CLS]", "a", "b", "##c", "##d", "e", "[SEP]"]
@@ -51,7 +52,7 @@ def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(
     assert features.word_tag_ids().tolist() == [1, 0, 3, 3, 3]
     assert [list(row) for row in features.by_sentence(features.word_tag_ids())] == [[1, 0], [3], [3, 3]]
     alone = task_of(write, document_context=False)
-    assert alone.featurize(alone.examples("train"), tokenizer, 16).lengths.tolist() == [6, 3, 4]
+    assert alone.featurize(alone.examples("train"), TextPacker(tokenizer, 16)).lengths.tolist() == [6, 3, 4]
 
 
 @pytest.mark.parametrize("test", [IOB1, "a O\nb B-ORG\n", "a O\n", "a B-NEW\n", "a\n"])
@@ -62,7 +63,7 @@ def test_test_sets_have_tags_only_if_all_are_valid(write, test):
 
 def test_words_without_pieces_have_a_tag(write, tokenizer):
     task = task_of(write, "\u200b B-X\na O\n")
-    features = task.featurize(task.examples("train"), tokenizer, 8)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 8))
     assert features.word_tag_ids().tolist() == [1, 0]
     assert features.batch(np.array([0]), 4)["input_ids"][0, 1] == tokenizer.vocab["[UNK]"]
 
@@ -71,7 +72,7 @@ def test_a_long_sentence_is_split_into_windows_and_no_word_is_lost(write, tokeni
     letters = "abcdefghijklmnopqrstuvwxyz"
     text = "".join(f"{x}{x if x in 'abc' else ''} {'B-X' if i % 3 else 'O'}\n" for i, x in enumerate(letters))
     task = task_of(write, text + "\na O\n")
-    features = task.featurize(task.examples("train"), tokenizer, 9)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 9))
     assert features.lengths.max() == 9
     first_pieces = [tokenizer.encode(word)[0] for sentence in task.examples("train") for word in sentence.words]
     batch = features.batch(np.arange(len(features)), 9)
@@ -99,7 +100,7 @@ def outputs_for(features, tag_ids):
 
 def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
     task = task_of(write)
-    features = task.featurize(task.examples("train"), tokenizer, 16)
+    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 16))
     scores = task.scores(outputs_for(features, [1, 0, 0, 3, 4]), features)
     assert scores["accuracy"] == 0.6
     assert (scores["f1_ORG"], scores["recall_PER"], scores["loss"]) == (1.0, 0.0, 0.6)
@@ -111,7 +112,7 @@ def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
 def test_predictions_are_written_in_the_scheme_of_training(write, tokenizer, tmp_path):
     task = task_of(write, test="a\nbcd\n\ne\n")
     examples = task.examples("test")
-    features = task.featurize(examples, tokenizer, 16)
+    features = task.featurize(examples, TextPacker(tokenizer, 16))
     (path,) = task.write_predictions(
         str(tmp_path), SplitOutputs("test", examples, outputs_for(features, [3, 3, 1]), features)
     )
@@ -131,7 +132,7 @@ def test_bad_sentences(write, capsys):
 
 def test_features_do_not_depend_on_the_number_of_processes(write, tokenizer):
     task = task_of(write, "".join(f"{x} O\nb B-X\n\n" for x in "acdefghij" * 70))
-    one, two = (task.featurize(task.examples("train"), tokenizer, 8, workers) for workers in (1, 2))
+    one, two = (task.featurize(task.examples("train"), TextPacker(tokenizer, 8), workers) for workers in (1, 2))
     for field in dataclasses.fields(one):
         if isinstance(getattr(one, field.name), np.ndarray):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
@@ -140,7 +141,7 @@ def test_features_do_not_depend_on_the_number_of_processes(write, tokenizer):
 def test_plain_tags_are_the_classes_and_have_entities_only_with_o(write, tokenizer):
     speech = task_of(write, "a DET\nbcd NOUN\n\ne VERB\n", test="a DET\nbcd X\n")
     assert (speech.scheme, speech.tags, speech.selection_metric) == ("plain", ("DET", "NOUN", "VERB"), "accuracy")
-    features = speech.featurize(speech.examples("train"), tokenizer, 16)
+    features = speech.featurize(speech.examples("train"), TextPacker(tokenizer, 16))
     assert features.word_tag_ids().tolist() == [0, 1, 2]
     scores = speech.scores(outputs_for(features, [0, 1, 1]), features)
     assert scores == {"accuracy": pytest.approx(2 / 3), "loss": pytest.approx(2 / 3)}
@@ -148,7 +149,7 @@ def test_plain_tags_are_the_classes_and_have_entities_only_with_o(write, tokeniz
     assert not speech.has_labels(speech.examples("test"))  # X is unknown
     types = task_of(write, "a PER\nbcd PER\ne O\nf LOC\n")
     assert (types.scheme, types.tags, types.selection_metric) == ("plain", ("LOC", "O", "PER"), "f1")
-    features = types.featurize(types.examples("train"), tokenizer, 16)
+    features = types.featurize(types.examples("train"), TextPacker(tokenizer, 16))
     scores = types.scores(outputs_for(features, [2, 1, 1, 0]), features)
     assert (scores["f1_LOC"], scores["f1_PER"], scores["accuracy"]) == (1.0, 0.0, 0.75)
     assert types.input_settings()["tag_scheme"] == "plain"

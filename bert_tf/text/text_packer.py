@@ -1,4 +1,4 @@
-"""Selects tokens of texts that are longer than a sequence: the beginning, both ends, or all tokens in windows.
+"""Makes input sequences of texts. Of a long text, a sequence has the beginning or both ends, or there are windows.
 
 Functions with an argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.text import Tokenizer, packing
+from bert_tf.text.packing import Packed
 from bert_tf.text.vocabulary import CLS, SEP
 
 Mode = Literal["truncate", "head_tail", "windows"]
@@ -76,19 +77,44 @@ class LongDocuments(Settings, frozen=True):
         room = ops.ones_like(lengths) * (max_seq_length - 2)
         return cut_texts(lengths, room, self.doc_stride, ops, windows_of_empty=1)
 
-    def pack(
-        self, tokenizer: Tokenizer, text_a: str, text_b: str | None, max_seq_length: int
-    ) -> list[tuple[list[int], list[int], bool]]:
-        """Returns the sequences of a text or a pair in the format of `Tokenizer.pack`. Pairs can't have windows."""
-        if not self.has_windows:
-            return [tokenizer.pack(text_a, text_b, max_seq_length, self.keeps_ends)]
-        ids, (cls, sep) = tokenizer.encode(text_a), (tokenizer.vocab[token] for token in (CLS, SEP))
-        _, begins, lengths = self.windows(np.array([len(ids)]), max_seq_length)
-        windows = (ids[begin : begin + length] for begin, length in zip(begins, lengths, strict=True))
-        return [(*packing.join_segments(window, [], cls, sep), False) for window in windows]
-
 
 TRUNCATED = LongDocuments()
+
+
+class TextPacker(NamedTuple):
+    """Tokenizes and packs texts or pairs of texts. `GraphTextReader` does the same inside a graph.
+
+    Attributes:
+      tokenizer: the model's tokenizer.
+      max_seq_length: the largest number of tokens in a sequence. In a pair, the longer text is truncated first.
+      documents: how to read longer texts.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+    documents: LongDocuments = TRUNCATED
+
+    def pack(self, text_a: str, text_b: str | None = None) -> Packed:
+        """Returns the sequence of a text or a pair. A text that is too long is truncated, even with windows."""
+        segments = self.tokenizer.encode(text_a), self.tokenizer.encode(text_b) if text_b else []
+        lengths = packing.fitting_lengths(*map(len, segments), self.max_seq_length)
+        return packing.pack(segments, lengths, *self._ends, self.documents.keeps_ends)
+
+    def pack_document(self, text_a: str, text_b: str | None = None) -> list[Packed]:
+        """Returns the sequences of a text or a pair: one, or one for each window. Pairs can't have windows."""
+        if not self.documents.has_windows:
+            return [self.pack(text_a, text_b)]
+        ids = self.tokenizer.encode(text_a)
+        _, begins, lengths = self.documents.windows(np.array([len(ids)]), self.max_seq_length)
+        return [
+            packing.pack((ids[begin : begin + length], []), (length, 0), *self._ends)
+            for begin, length in zip(begins, lengths, strict=True)
+        ]
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The ids of [CLS] and [SEP]."""
+        return self.tokenizer.vocab[CLS], self.tokenizer.vocab[SEP]
 
 
 class TextSpans(NamedTuple):
