@@ -13,6 +13,7 @@ from bert_tf.text import packed_rows
 from bert_tf.text.packed_rows import Layout, Tokens
 from bert_tf.text.placement import Packer, Sizes
 from bert_tf.training import micro_batches
+from bert_tf.training.errors import DataError
 
 # Arrays whose length depends on the number of rows or predictions.
 _VARYING = {
@@ -32,26 +33,26 @@ def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
         return tf.nest.flatten(_pack(dict(zip(names, arrays, strict=True)), packer))
 
     arrays = tf.nest.flatten(template)
-    found = tf.numpy_function(pack, list(batch.values()), [array.dtype for array in arrays], stateful=False)
-    found = tf.nest.pack_sequence_as(template, found)
+    packed_arrays = tf.numpy_function(pack, list(batch.values()), [array.dtype for array in arrays], stateful=False)
+    packed_arrays = tf.nest.pack_sequence_as(template, packed_arrays)
 
     def with_shape(name: str, x: Any, array: Any) -> Any:
         if isinstance(array, dict):
-            return {each: with_shape(each, x[each], values) for each, values in array.items()}
+            return {key: with_shape(key, x[key], values) for key, values in array.items()}
         varies = packer.shape is None and name in _VARYING
         return tf.ensure_shape(x, [len(array), None if varies else array.shape[1], *array.shape[2:]])
 
-    return with_shape("", found, template)
+    return with_shape("", packed_arrays, template)
 
 
 def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
     """See `packed`; takes and returns NumPy arrays."""
     count, length = batch["input_ids"].shape
-    found = sizes(batch)
-    if (found.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
-        raise ValueError("an input_mask has a 0 before the last 1. Pass --pad_to_max_seq_length.")
+    example_sizes = sizes(batch)
+    if (example_sizes.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
+        raise DataError("has an input_mask with a 0 before the last 1. Pass --pad_to_max_seq_length.")
     stored = {name: (batch[name].reshape(-1), 0) for name in ("input_ids", "segment_ids")}
-    tokens = Tokens(stored, np.arange(count) * length, found.lengths[:, 0])
+    tokens = Tokens(stored, np.arange(count) * length, example_sizes.lengths[:, 0])
     per_example = {name: batch[name] for name in ("next_sentence_labels",) if name in batch}
 
     def arrays(placed: Layout) -> dict[str, np.ndarray]:
@@ -61,7 +62,7 @@ def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
         predictions = (batch["masked_lm_positions"], batch["masked_lm_weights"])
         return packed | packed_rows.pack_predictions(placed, *predictions, {"masked_lm_ids": batch["masked_lm_ids"]})
 
-    placed = packer.place(found, length)
+    placed = packer.place(example_sizes, length)
     parts = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
     return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *parts)
 

@@ -30,6 +30,13 @@ class Preempted(SystemExit):
         self.by_keyboard: bool = signal.SIGINT in signals
 
 
+class DataError(ValueError):
+    """Examples that can't be used, found in an input pipeline. The message is the problem and the solution.
+
+    TensorFlow replaces this error by its own, with the same message. `explain_data` then adds the location.
+    """
+
+
 @contextlib.contextmanager
 def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
     """Converts errors with known causes in the `with` block to InputErrors that name the data or the directory.
@@ -68,8 +75,8 @@ def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         problem = _words_of_reader(error)
-        if not problem and (found := _fault_of_data(error)):
-            problem = f"{place()} {found}. Regenerate the file."
+        if not problem and (fault := _fault_of_data(error)):
+            problem = f"{place()} {fault}"
         if not problem:
             raise
         raise InputError(problem + ending) from None
@@ -77,17 +84,19 @@ def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
 
 def _words_of_reader(error: tf.errors.OpError) -> str:
     """Returns the message of an InputError raised in the input pipeline, without the traceback; "" if there is none."""
-    said = re.search(r"InputError: (.*)", error.message)
-    return said.group(1) if said else ""
+    message = re.search(r"InputError: (.*)", error.message)
+    return message.group(1) if message else ""
 
 
 def _fault_of_data(error: tf.errors.OpError) -> str:
-    """Returns the problem with a record; "" if the error has another cause."""
+    """Returns the problem with a record, and the solution; "" if the error has another cause."""
+    if unusable := re.search(r"DataError: (.*)", error.message):
+        return unusable.group(1)
     unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
     if unknown_id:
-        return f"contains the id {unknown_id.group(1)}, which the model doesn't have"
+        return f"contains the id {unknown_id.group(1)}, which the model doesn't have. Regenerate the file."
     reason = re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE)
-    return f"is damaged: {_without_nodes(reason.group())}" if reason else ""
+    return f"is damaged: {_without_nodes(reason.group())}. Regenerate the file." if reason else ""
 
 
 def _without_nodes(line: str) -> str:
@@ -103,6 +112,6 @@ def _explain_lost_workers(output_dir: str) -> Iterator[None]:
         reason = workers.explain(error)
         if reason is None:
             raise
-        own = saver.latest_checkpoint(output_dir)
-        start = f"step {own.rpartition('-')[2]}" if own else "the beginning, because there is no checkpoint"
+        newest = saver.latest_checkpoint(output_dir)
+        start = f"step {newest.rpartition('-')[2]}" if newest else "the beginning, because there is no checkpoint"
         raise WorkersError(reason, f"Start all workers again. The run in {output_dir} resumes from {start}.") from None

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
-from bert_tf.text.example_format import pretraining_features, serialize
+from bert_tf.runtime.errors import InputError
+from bert_tf.text.example_format import parse, pretraining_features, serialize
 from bert_tf.text.placement import Packer
+from bert_tf.training.errors import explain_data
 from tests.pretraining.test_record_shards import find
 
 LENGTH, PREDICTIONS, BATCH = 16, 4, 8
@@ -133,8 +135,14 @@ def test_shapes_are_static_if_there_is_only_one(shards):
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
 
 
-def test_an_input_mask_with_holes_is_refused(shards):
-    batch = {"input_ids": np.ones((1, 4), np.int32), "segment_ids": np.zeros((1, 4), np.int32)}
-    batch["input_mask"] = np.array([[1, 0, 1, 0]])
-    with pytest.raises(ValueError, match="--pad_to_max_seq_length"):
-        packed_examples._pack(batch, Packer())
+def test_an_input_mask_with_holes_is_refused(shards, tmp_path):
+    (record,) = tf.data.TFRecordDataset(shards[0].path).take(1)
+    values = {name: x[0].numpy() for name, x in parse(FEATURES, [record]).items()}
+    values["input_mask"][1] = 0
+    with tf.io.TFRecordWriter(str(tmp_path / "b.tfrecord")) as writer:
+        for _ in range(BATCH):
+            writer.write(serialize(FEATURES, values))
+    with_holes = find(tmp_path / "b.tfrecord", length=LENGTH, predictions=PREDICTIONS)
+    message = r"^b has an input_mask with a 0 before the last 1. Pass --pad_to_max_seq_length.$"
+    with pytest.raises(InputError, match=message), explain_data(lambda: "b"):
+        batches(with_holes, Packer())
