@@ -12,7 +12,7 @@ from bert_tf.config import DTYPES
 from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import heads, layers
-from bert_tf.optimization import OptimizerConfig
+from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.settings import Shapes, TrainingConfig
 from bert_tf.training.trainer import Trainer
@@ -63,7 +63,8 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, jit_compile
             gradient_checkpointing=settings.gradient_checkpointing,
             jit_compile=jit_compile,
         )
-        return Trainer(model, settings, strategy)
+        optimizer = build_optimizer(settings.optimizer, model.trained_variables)
+        return Trainer(model, optimizer, settings, strategy)
 
 
 @contextlib.contextmanager

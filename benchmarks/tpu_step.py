@@ -13,7 +13,7 @@ from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 import bert_tf
 from bert_tf.config import DTYPES, BertConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
-from bert_tf.optimization import OptimizerConfig
+from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.text import packed_rows
 from bert_tf.text.packed_rows import Layout, Tokens
@@ -125,7 +125,8 @@ def trace_step(
             model = ClassifierModel(config, 3, **options)
         else:
             model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
-        trainer = Trainer(model, training, strategy)
+        optimizer = build_optimizer(training.optimizer, model.trained_variables)
+        trainer = Trainer(model, optimizer, training, strategy)
     padded = make_batch(task, batch_size, length)
     batch = make_packed_batch(task, batch_size, length, packer) if packer else padded
     parts = training.gradient_accumulation_steps

@@ -37,7 +37,7 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import hardware, strategies
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.optimization import OptimizerConfig
+from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.runtime import files, reporting
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.text import Tokenizer
@@ -99,7 +99,8 @@ def finetuning_run(config, batch_size, dtype, freeze_layers):
 def finetuning_steps(run):
     """Returns a function that runs fine-tuning steps."""
     with run.strategy.scope():
-        trainer = Trainer(run.model, run.training_config, run.strategy)
+        optimizer = build_optimizer(run.training_config.optimizer, run.model.trained_variables)
+        trainer = Trainer(run.model, optimizer, run.training_config, run.strategy)
     data = run.training_data(run.data.features("train"))
     batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
     return steps_of(trainer, batches, data.shapes)

@@ -219,6 +219,15 @@ def with_large_head(model):
     return model
 
 
+def trainer_of(model, config, strategy):
+    """Returns the trainer of a model, in the strategy's scope."""
+    from bert_tf.optimization import build_optimizer
+    from bert_tf.training.trainer import Trainer
+
+    with strategy.scope():
+        return Trainer(model, build_optimizer(config.optimizer, model.trained_variables), config, strategy)
+
+
 def train_steps(trainer, batches, count):
     """Runs some training steps and returns the mean metrics."""
     assert sum(trainer.steps(batches, count)) == count

@@ -9,7 +9,6 @@ also written as MLIR.
 
 import argparse
 import collections
-import inspect
 import json
 import os
 import pathlib
@@ -165,8 +164,7 @@ def trace_only(graphs: pathlib.Path, export: bool) -> None:
                 module = pywrap_mlir.import_function(concrete, "", False)
                 graphs.with_name(f"{graphs.stem}-{len(described)}.mlir").write_text(module)
         if self.python_function.__name__ == "many_steps":
-            one_step = inspect.getclosurevars(self.python_function).nonlocals["one_step"]
-            step = inspect.getclosurevars(one_step.python_function).nonlocals["self"].optimizer.global_step
+            step = self.python_function.__self__.optimizer.global_step
             step.assign_add(tf.cast(arguments[1], step.dtype))
         return tf.nest.map_structure(
             lambda x: x if x is None else tf.zeros(x.shape, x.dtype),

@@ -13,8 +13,16 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
-from tests.conftest import assert_close, golden_json, golden_names, golden_path, int32, restored, train_steps
+from tests.conftest import (
+    assert_close,
+    golden_json,
+    golden_names,
+    golden_path,
+    int32,
+    restored,
+    train_steps,
+    trainer_of,
+)
 
 
 @pytest.mark.golden
@@ -46,9 +54,7 @@ def test_training_steps_equal_the_original_code(name):
     schedule = (run[key] for key in ("init_lr", "num_train_steps", "num_warmup_steps"))
     numbers = {key: run[key] for key in ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm")}
     config = TrainingConfig("", OptimizerConfig(*schedule, **numbers), train_batch_size=1)
-    strategy = build_strategy(DistributionConfig())
-    with strategy.scope():
-        trainer = Trainer(model, config, strategy)
+    trainer = trainer_of(model, config, build_strategy(DistributionConfig()))
     arrays = int32(np.load(golden_path(f"optimizer/{kind}_batches.npz")))
     batches = iter(tf.data.Dataset.from_tensor_slices(arrays))
     norm_name = "global_norm_if_all_gradients_dense" if run["variables_with_IndexedSlices_gradient"] else "global_norm"

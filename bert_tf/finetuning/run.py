@@ -1,7 +1,7 @@
-"""A fine-tuning run: train, restore and predict, in the same way for every task."""
+"""A fine-tuning run: its records, its batches and its predictions, in the same way for every task."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.text_packer import document_means
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import resume
-from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainingData
+from bert_tf.training.row_packing import packer_for
 from bert_tf.training.run import Run
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.settings import Shapes
 
 # The smallest product of steps, tokens in a step and hidden size for which faster graphs save time. The time to prepare
 # graphs and the time saved per step are both proportional to the number of blocks.
@@ -48,10 +48,7 @@ class FinetuningRun(Run):
 
     model: FinetuningModel
     settings: FinetuningConfig
-    training_config: TrainingConfig
-    config: BertConfig
     tokenizer: Tokenizer
-    vocab_file: str
     rules: Mapping[str, bool]
     split: str
     # The split and the step of the last evaluation, and the model's outputs.
@@ -73,7 +70,7 @@ class FinetuningRun(Run):
         settings.check_model(self.config)
         self.config.check_vocabulary(len(self.tokenizer.vocab), self.vocab_file)
         if settings.distribution.tpu_name not in (None, "local"):
-            self.strategy  # noqa: B018 (refuses remote TPUs before the data is tokenized)
+            self.connect()  # refuses remote TPUs before the data is tokenized
 
     @property
     def output_weights(self) -> str:
@@ -216,7 +213,7 @@ class FinetuningRun(Run):
         if self._packs:
             width = self.config.hidden_size if shapes is Shapes.ANY else None
             steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
-            packer = self.packer(config, steps, longest, hidden_size=width)
+            packer = packer_for(self, config, steps, longest, hidden_size=width)
         end = config.num_train_steps
         return TrainingData(
             lambda step, context: input_pipeline.batches(sampler, packer, step, end, shapes, context),
@@ -226,14 +223,11 @@ class FinetuningRun(Run):
             is_short=self.is_short,
         )
 
-    def train(self, hooks: Sequence[Hook] = ()) -> dict[str, float]:
-        """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""
-        features = self.data.features(self.split)
-        data = self.training_data(features)
+    def announce(self, features: FeatureSet) -> None:
+        """Prints the size of the training set, and a warning if the encoder starts from random weights."""
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
         reports.announce_training(self.training_config, len(self.data.examples(self.split)), len(features))
-        return self.train_on(data, hooks)
 
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
         """Returns the model's outputs for a dev split; see `predict`.

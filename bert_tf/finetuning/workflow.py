@@ -21,6 +21,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.text import Tokenizer
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.hooks import Hook, PeriodicEvaluation
+from bert_tf.training.loop import train
 
 
 def finetune(
@@ -125,7 +126,9 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
             hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
         if is_last and callbacks:
             hooks.append(Callbacks(callbacks, every))
-        stage.train(hooks)
+        data = stage.training_data(features)
+        stage.announce(features)
+        train(stage, data, hooks)
         if is_last and settings.evaluates_while_training and not settings.training.dry_run:
             reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
@@ -136,7 +139,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
     task, config = run.task, run.settings
     output_dir = config.training.output_dir
 
-    def train(candidate: FinetuningConfig) -> dict[str, float]:
+    def train_candidate(candidate: FinetuningConfig) -> dict[str, float]:
         start = time.perf_counter()
         trial = _train(run.with_settings(candidate))
         if config.training.dry_run:
@@ -157,7 +160,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
         "selection": config.selection.to_dict() | {"metric": task.selection_metric},
     }
     table = TrialTable(output_dir, task.selection_metric)
-    best = trials.run_trials(candidates, table, resume_settings, train)
+    best = trials.run_trials(candidates, table, resume_settings, train_candidate)
     return run.with_settings(config.in_directory(table.directory(best)))
 
 

@@ -6,9 +6,10 @@ It imports only lower layers. `pretraining`, `finetuning` and higher layers may 
 - `hooks`: the calls that the loop makes every few steps, and repeated evaluations.
 - `callbacks`: Keras callbacks as a hook.
 - `settings`: the training settings, which do not need TensorFlow.
-- `run`: `Run`, the base of pre-training and fine-tuning runs: model, devices and run directory.
-- `loop`: `train`, which runs the complete training.
+- `run`: `Run`, the base of pre-training and fine-tuning runs: devices, model and run directory.
+- `loop`: `train`, which trains a run.
 - `trainer`: `Trainer`, which runs the steps.
+- `row_packing`: chooses how the examples of a run are packed into rows.
 - `dry_run`: the end of a run with --dry_run.
 - `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.

@@ -1,7 +1,7 @@
 """Calls that the training loop makes every few steps: evaluations and Keras callbacks."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bert_tf.training.log import TrainingLog
@@ -83,3 +83,50 @@ class PeriodicEvaluation(Hook):
         """Evaluates the weights after a step."""
         self._log.log_evaluation(step, self.evaluate(step))
         self.should_stop = self.stops()
+
+
+class Hooks(list[Hook]):
+    """The hooks of a run, in the order in which they are called. They are called like one hook.
+
+    Args:
+      hooks: the hooks.
+      last_step: the step at which training ends if no hook ends it earlier.
+    """
+
+    def __init__(self, hooks: Iterable[Hook], last_step: int) -> None:
+        super().__init__(hooks)
+        self._last_step = last_step
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a hook has ended training."""
+        return any(hook.should_stop for hook in self)
+
+    def end(self, step: int) -> int:
+        """Returns the step at which training ends: the current step if a hook has ended training."""
+        return step if self.should_stop else self._last_step
+
+    def are_logged(self, step: int) -> bool:
+        """Returns whether the training metrics are logged because a hook is due."""
+        return any(hook.is_logged and hook.is_due(step, self.end(step)) for hook in self)
+
+    def begin(self, log: TrainingLog, metrics: MetricMeans, start: int) -> None:
+        """Begins training. See `Hook`."""
+        for hook in self:
+            hook.begin(log, metrics, start, self.end(start))
+
+    def after_steps(self, count: int) -> None:
+        """See `Hook`."""
+        for hook in self:
+            hook.after_steps(count)
+
+    def at(self, step: int) -> None:
+        """Calls the hooks that are due. Each is asked only now, because an earlier one may just have ended training."""
+        for hook in self:
+            if hook.is_due(step, self.end(step)):
+                hook.at(step, self.end(step))
+
+    def finish(self) -> None:
+        """Ends training, unless it was interrupted."""
+        for hook in self:
+            hook.finish()

@@ -4,40 +4,36 @@ import contextlib
 import functools
 from collections.abc import Sequence
 
-import tensorflow as tf
-
+from bert_tf.checkpoints import RestoreSummary
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
+from bert_tf.optimization import build_optimizer
 from bert_tf.runtime import locks, signals
 from bert_tf.runtime.messages import say
-from bert_tf.training import dry_run, resume, worker_checks
+from bert_tf.training import dry_run, evaluation, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
-from bert_tf.training.hooks import Hook
-from bert_tf.training.interface import TrainableModel, TrainingData
+from bert_tf.training.hooks import Hook, Hooks
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.log import TrainingLog, with_known_peak
+from bert_tf.training.run import Run
 from bert_tf.training.settings import TrainingConfig
 from bert_tf.training.trainer import Trainer
 
 
-def train(
-    model: TrainableModel,
-    config: TrainingConfig,
-    strategy: tf.distribute.Strategy,
-    data: TrainingData,
-    init_checkpoint: str | None = None,
-    hooks: Sequence[Hook] = (),
-    new_variables: str = "",
-) -> dict[str, float]:
-    """Trains a model to the last step. If the run directory has a checkpoint, training resumes from the newest one.
+def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str, float]:
+    """Trains a run to its last step.
+
+    1. Builds the optimizer. Restores model and optimizer from the newest checkpoint in the run directory. If there is
+       none, restores the model from `init_checkpoint`.
+    2. Compares the state with the other workers.
+    3. Runs steps until an event is due: a log line, a checkpoint, an evaluation, a new phase, or the end.
+    4. Then writes the log, starts to save the checkpoint, and evaluates, in this order. An interrupted evaluation is
+       therefore repeated, and no step is lost.
 
     Args:
-      model: the model, built in the strategy's scope.
-      config: the settings.
-      strategy: the strategy.
+      run: the run.
       data: the training data.
-      init_checkpoint: see `resume.restore_or_initialize`.
       hooks: evaluations and callbacks, in the order in which they are called.
-      new_variables: see `resume.restore_or_initialize`.
 
     Returns:
       The means of the last logged metrics; empty after a dry run.
@@ -47,85 +43,17 @@ def train(
         workers differ, or a worker is lost.
       Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
-    config = with_known_peak(config, strategy)
-    trainer = _start(model, config, strategy, init_checkpoint, hooks, new_variables)
-    if config.dry_run:
-        dry_run.report(trainer, data)
-        return {}
-    is_chief, step = strategies.is_chief(strategy), trainer.step
-
-    def hook_stops() -> bool:
-        return any(hook.should_stop for hook in hooks)
-
-    def end() -> int:
-        return trainer.step if hook_stops() else config.num_train_steps
-
-    def save() -> None:
-        if is_chief:
-            saver.begin(step, trainer.state())
-
-    with (
-        locks.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
-        TrainingLog(config, step, is_shown=is_chief) as log,
-        signals.stop_signals() as stop_signals,
-        explain_errors(data, config.output_dir, lambda: trainer.step),
-        CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
-    ):
-        for hook in hooks:
-            hook.begin(log, trainer.metrics, step, end())
-        batches, is_stopped = None, False
-        while step < end() and not is_stopped:
-            if batches is None or step in data.boundaries:
-                batches = strategies.batches(strategy, functools.partial(data.from_step, step))
-                trainer.optimizer.begin_phase(step)
-            log.profile(step)
-            due = _steps_until_due(step, end(), config, data, hooks)
-            for count in trainer.steps(batches, due, data.shapes, data.is_short):
-                log.advance(count)
-                is_stopped = trainer.should_stop(bool(stop_signals))
-                for hook in hooks:
-                    hook.after_steps(count)
-                if is_stopped or hook_stops():
-                    break
-            step = trainer.step
-            for bad_step in trainer.nonfinite.take(data.describe):
-                log.report_skipped(bad_step, data.describe(bad_step))
-            due_hooks = [hook for hook in hooks if hook.is_due(step, end())]
-            log.log_training(step, trainer.take_means(), step == end() or any(hook.is_logged for hook in due_hooks))
-            saver.check()
-            if is_stopped or step % config.save_checkpoints_steps == 0 or step == end():
-                save()
-            if not is_stopped:
-                for hook in hooks:
-                    if hook.is_due(step, end()):  # an earlier hook may just have ended training
-                        hook.at(step, end())
-                if hook_stops():
-                    save()
-        if not is_stopped:
-            for hook in hooks:
-                hook.finish()
-        saver.wait()
-        # Until the checkpoint is complete, no process may end or read it.
-        strategies.wait_for_workers(strategy)
-        if is_stopped:
-            raise Preempted(step, stop_signals)
-    if all(hook.prints_table for hook in hooks):
-        log.print_table()
-    return log.last
-
-
-def _start(
-    model: TrainableModel,
-    config: TrainingConfig,
-    strategy: tf.distribute.Strategy,
-    init_checkpoint: str | None,
-    hooks: Sequence[Hook],
-    new_variables: str,
-) -> Trainer:
-    """Returns a trainer with the restored state, after comparing it between the workers. See `train`."""
+    # Build the optimizer, and restore the starting point.
+    model, strategy = run.model, run.strategy
+    config, is_chief = with_known_peak(run.training_config, strategy), strategies.is_chief(strategy)
+    hooks = Hooks(hooks, config.num_train_steps)
     with strategy.scope():
-        trainer = Trainer(model, config, strategy)
-    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, new_variables)
+        optimizer = build_optimizer(config.optimizer, model.trained_variables)
+        trainer = Trainer(model, optimizer, config, strategy)
+    start = (config.output_dir, run.init_checkpoint, run.new_variables)
+    summary = resume.restore_or_initialize(model, trainer.state, *start)
+
+    # Workers with different weights or settings would not train one model.
     worker_checks.require(
         strategy,
         lambda: {
@@ -135,21 +63,85 @@ def _start(
             "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
         },
     )
-    if strategies.is_chief(strategy):
-        say(str(summary) if summary else "Starting from randomly initialised weights.")
-        decayed = sum(trainer.optimizer.decayed)
-        say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
-        say("Parameters: {:,} ({:,} trained).".format(*model.parameter_counts))
-        if config.dtype == "bfloat16" and (gpu := hardware.gpu_without_bfloat16()):
-            say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
-        if trainer.step >= config.num_train_steps:
-            end = config.num_train_steps
-            say(f"The run in {config.output_dir} is already complete (step {trainer.step} of {end}).")
-    return trainer
+    if is_chief:
+        _announce(run, trainer, summary)
+    if config.dry_run:
+        dry_run.report(trainer, data)
+        return {}
+    if is_chief:
+        evaluation.remove_stale_best(config.output_dir)
+
+    step, batches, is_stopped = trainer.step, None, False
+    with (
+        locks.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
+        TrainingLog(config, step, is_shown=is_chief) as log,
+        signals.stop_signals() as stop_signals,
+        explain_errors(data, config.output_dir, lambda: trainer.step),
+        CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
+    ):
+        hooks.begin(log, trainer.metrics, step)
+        while step < hooks.end(step) and not is_stopped:
+            # At the start and in the first step of a phase, get the batches.
+            if batches is None or step in data.boundaries:
+                batches = strategies.batches(strategy, functools.partial(data.from_step, step))
+                optimizer.begin_phase(step)
+
+            # Run the steps to the next event. A signal or a hook can end training after any of them.
+            log.profile(step)
+            count_due = _steps_until_due(step, config, data, hooks)
+            for count in trainer.steps(batches, count_due, data.shapes, data.is_short):
+                log.advance(count)
+                is_stopped = trainer.should_stop(bool(stop_signals))
+                hooks.after_steps(count)
+                if is_stopped or hooks.should_stop:
+                    break
+            step = trainer.step
+
+            # Log the steps. Too many non-finite steps end the run here, before they are saved.
+            for bad_step in trainer.nonfinite.take(data.describe):
+                log.report_skipped(bad_step, data.describe(bad_step))
+            log.log_training(step, trainer.take_means(), step == hooks.end(step) or hooks.are_logged(step))
+
+            # Save in the background. An earlier save must have ended without an error.
+            saver.check()
+            if is_chief and (is_stopped or step % config.save_checkpoints_steps == 0 or step == hooks.end(step)):
+                saver.begin(step, trainer.state())
+
+            # Evaluate, and call the callbacks.
+            if not is_stopped:
+                hooks.at(step)
+                if is_chief and hooks.should_stop:
+                    saver.begin(step, trainer.state())
+
+        # Until the checkpoint is complete, no process may end or read it.
+        if not is_stopped:
+            hooks.finish()
+        saver.wait()
+        strategies.wait_for_workers(strategy)
+        if is_stopped:
+            raise Preempted(step, stop_signals)
+    if all(hook.prints_table for hook in hooks):
+        log.print_table()
+    return log.last
 
 
-def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, hooks: Sequence[Hook]) -> int:
+def _announce(run: Run, trainer: Trainer, summary: RestoreSummary | None) -> None:
+    """Prints the starting point and the size of the run."""
+    config, decayed = trainer.config, trainer.optimizer.decayed
+    if run.jit_compile:
+        say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={config.jit_compile}).")
+    say(str(summary) if summary else "Starting from randomly initialised weights.")
+    say(f"Trained variables: {sum(decayed)} with weight decay, {len(decayed) - sum(decayed)} without.")
+    say("Parameters: {:,} ({:,} trained).".format(*run.model.parameter_counts))
+    if config.dtype == "bfloat16" and (gpu := hardware.gpu_without_bfloat16()):
+        say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
+    if trainer.step >= config.num_train_steps:
+        end = config.num_train_steps
+        say(f"The run in {config.output_dir} is already complete (step {trainer.step} of {end}).")
+
+
+def _steps_until_due(step: int, config: TrainingConfig, data: TrainingData, hooks: Hooks) -> int:
     """Returns the number of steps until the next event: log, save, call a hook, change the data, or end."""
     periods = [config.save_checkpoints_steps, config.log_steps, *(hook.every for hook in hooks)]
-    ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [end]
+    ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [hooks.end(step)]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)

@@ -2,10 +2,9 @@
 
 import abc
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
@@ -13,21 +12,16 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import hardware, strategies
 from bert_tf.model.base_layers import initial_values_from
 from bert_tf.runtime import files
-from bert_tf.runtime.messages import say
-from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import evaluation, loop, resume, worker_checks
-from bert_tf.training.hooks import Hook
-from bert_tf.training.interface import TrainableModel, TrainingData
-from bert_tf.training.settings import SecondBatch, Shapes, TrainingConfig
-
-# The shape of packed rows is chosen from about this number of examples.
-_EXAMPLES_OF_SHAPE = 4096
+from bert_tf.training import resume, worker_checks
+from bert_tf.training.evaluation import BatchEvaluator
+from bert_tf.training.interface import TrainableModel
+from bert_tf.training.settings import Shapes, TrainingConfig
 
 
 class Run(abc.ABC):
-    """A training run. Its methods train, restore the trained weights, and record the run in its directory.
+    """A training run: its devices, its model and its directory. `loop.train` trains it.
 
-    Devices are initialised when `strategy` is first used.
+    Devices are initialised by `connect`, or when `strategy` is first used.
 
     Attributes:
       settings: the settings of the program: a `PretrainingConfig` or a `FinetuningConfig`.
@@ -38,6 +32,7 @@ class Run(abc.ABC):
       new_variables: a pattern of the variables that are not restored from `init_checkpoint`; "" if there are none.
       output_weights: the name of the weights that only a fine-tuned model has; "" for pre-training.
       is_short: see `TrainingData`.
+      several_hosts: see `strategies.build_strategy`.
     """
 
     settings: Any
@@ -48,11 +43,17 @@ class Run(abc.ABC):
     new_variables = ""
     output_weights = ""
     is_short = False
+    several_hosts = False
 
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
         """The distribution strategy; its first use initialises the devices."""
-        return strategies.build_strategy(self.settings.distribution, dry_run=self.settings.training.dry_run)
+        is_dry_run = self.settings.training.dry_run
+        return strategies.build_strategy(self.settings.distribution, self.several_hosts, is_dry_run)
+
+    def connect(self) -> tf.distribute.Strategy:
+        """Initialises the devices and connects the workers. Several workers must connect before TensorFlow is used."""
+        return self.strategy
 
     @property
     def init_checkpoint(self) -> str | None:
@@ -109,8 +110,8 @@ class Run(abc.ABC):
         """
 
         def compared() -> dict[str, Any]:
-            found = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
-            return found | {"init_checkpoint": None} | others
+            settings = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
+            return settings | {"init_checkpoint": None} | others
 
         worker_checks.require(self.strategy, compared)
 
@@ -141,45 +142,10 @@ class Run(abc.ABC):
         with self.strategy.scope():
             return Shapes.FEW if hardware.compiles_parts() and not self.is_short else Shapes.ANY
 
-    def packer(
-        self,
-        batch: TrainingConfig | SecondBatch,
-        first_steps: Callable[[int], Iterable[Sizes]],
-        length: int,
-        most_predictions: int = 0,
-        hidden_size: int | None = None,
-    ) -> Packer:
-        """Returns the packer of the examples of each input pipeline.
-
-        Args:
-          batch: the sizes of a batch.
-          first_steps: takes a number of steps and returns the sizes of the examples of each step. Called only for
-            `Shapes.ONE`, so the shape depends only on the data and the settings.
-          length: the length of a row (L) if there is only one shape.
-          most_predictions: the largest number of predictions of an example.
-          hidden_size: see `Packer`.
-        """
-        pipelines = strategies.input_pipelines(self.strategy)
-        found = Packer(
-            self.strategy.num_replicas_in_sync // pipelines,
-            batch.gradient_accumulation_steps,
-            hidden_size=hidden_size,
-            shares=self.training_config.optimizer.clip_gradients != "per_replica",
-        )
-        if self.shapes is not Shapes.ONE:
-            return found
-        steps = first_steps(-(-_EXAMPLES_OF_SHAPE // batch.train_batch_size))
-        samples = (Sizes(*own) for step in steps for own in zip(*(np.split(x, pipelines) for x in step), strict=True))
-        return found.with_shape(samples, length, most_predictions)
-
-    def train_on(self, data: TrainingData, hooks: Sequence[Hook]) -> dict[str, float]:
-        """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
-        if self.jit_compile:
-            say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={self.training_config.jit_compile}).")
-        if strategies.is_chief(self.strategy) and not self.training_config.dry_run:
-            evaluation.remove_stale_best(self.training_config.output_dir)
-        start = (self.init_checkpoint, hooks, self.new_variables)
-        return loop.train(self.model, self.training_config, self.strategy, data, *start)
+    @functools.cached_property
+    def evaluator(self) -> BatchEvaluator:
+        """The evaluator, which is compiled once for all evaluations of the run."""
+        return BatchEvaluator(self.model, self.strategy)
 
     def restore(self) -> int:
         """Loads the weights for evaluation and prediction into the model, and returns their global step.

@@ -1,20 +1,20 @@
 """The training step, on one or several devices.
 
-Each replica does the following in each step:
-
     its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
+
+`Trainer.steps` runs some steps. Each of them is `replica_step` on every replica, and `replica_step` calls `_update`.
 """
 
 import contextlib
 import functools
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.distribution import hardware, strategies
 from bert_tf.model.dropout import fold_in
-from bert_tf.optimization import LossScale, Optimizer, build_optimizer, learning_rate
+from bert_tf.optimization import LossScale, Optimizer, learning_rate
 from bert_tf.training import micro_batches
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel
 from bert_tf.training.metric_means import MetricMeans
@@ -26,12 +26,13 @@ _STEPS_PER_STOP_CHECK = 10
 
 
 class Trainer:
-    """A model with its optimizer, and the training step.
+    """The training step of a model and its optimizer.
 
     Construct it in the strategy's scope.
 
     Args:
       model: the model.
+      optimizer: the optimizer of the model's trained variables.
       config: the settings.
       strategy: the strategy.
     """
@@ -39,11 +40,11 @@ class Trainer:
     stop_request: tf.Variable
     stop_requests: tf.Variable
 
-    def __init__(self, model: TrainableModel, config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
-        self.model = model
-        self.config = config
-        self.strategy = strategy
-        self.optimizer: Optimizer = build_optimizer(config.optimizer, model.trained_variables)
+    def __init__(
+        self, model: TrainableModel, optimizer: Optimizer, config: TrainingConfig, strategy: tf.distribute.Strategy
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.config, self.strategy = config, strategy
         self.loss_scale: LossScale = LossScale(enabled=config.dtype == "float16")
         self.metrics: MetricMeans = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
         self.nonfinite: NonfiniteSteps = NonfiniteSteps(config.max_nonfinite_steps)
@@ -52,23 +53,10 @@ class Trainer:
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
         self.steps_since_stop_check: int = 0
-        # The code below has no Python control flow on tensors, so AutoGraph is not needed.
-        compiled = functools.partial(tf.function, autograph=False)
-
-        @compiled
-        def one_step(source: tf.data.Iterator | Batch, parts: int) -> None:
-            batch = source if isinstance(source, Mapping) else next(source)
-            self.strategy.run(functools.partial(self.replica_step, parts=parts), args=(batch,))
-
-        @compiled
-        def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:
-            def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
-                one_step(batches, parts)
-                return (i + 1,)
-
-            tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
-
-        self._one_step, self._many_steps = one_step, many_steps
+        # The methods have no Python control flow on tensors, so AutoGraph is not needed.
+        self._one_step, self._many_steps = (
+            tf.function(method, autograph=False) for method in (self.one_step, self.many_steps)
+        )
 
     @property
     def step(self) -> int:
@@ -98,23 +86,25 @@ class Trainer:
           shapes: see `TrainingData`.
           is_short: see `TrainingData`.
         """
-        parts = self.config.batch_at(self.step).gradient_accumulation_steps
+        num_micro_batches = self.config.batch_at(self.step).gradient_accumulation_steps
         if hardware.is_tpu(self.strategy):
-            self._many_steps(batches, tf.constant(count), parts)
+            self._many_steps(batches, tf.constant(count), num_micro_batches)
             yield count
         else:
             for _ in range(count):
                 with hardware.without_graph_optimizer() if is_short else contextlib.nullcontext():
                     # A graph traced for a batch has fixed shapes. A graph with an iterator has unknown shapes.
-                    self._one_step(next(batches) if shapes is Shapes.FEW else batches, parts)
+                    self._one_step(next(batches) if shapes is Shapes.FEW else batches, num_micro_batches)
                 yield 1
 
-    def trace(self, batches: tf.data.Iterator, batch: Batch, parts: int, shapes: Shapes = Shapes.ANY) -> None:
+    def trace(
+        self, batches: tf.data.Iterator, batch: Batch, num_micro_batches: int, shapes: Shapes = Shapes.ANY
+    ) -> None:
         """Traces a step without running it. See `steps`; `batch` is one of the batches."""
         if hardware.is_tpu(self.strategy):
-            self._many_steps.get_concrete_function(batches, tf.constant(1), parts)
+            self._many_steps.get_concrete_function(batches, tf.constant(1), num_micro_batches)
         else:
-            self._one_step.get_concrete_function(batch if shapes is Shapes.FEW else batches, parts)
+            self._one_step.get_concrete_function(batch if shapes is Shapes.FEW else batches, num_micro_batches)
 
     def take_means(self) -> dict[str, float]:
         """Returns the means of the metrics since the last call, and resets them."""
@@ -138,74 +128,111 @@ class Trainer:
         self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
         return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
-    def replica_step(self, batch: Batch, parts: int) -> None:
-        """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches.
+    def one_step(self, source: tf.data.Iterator | Batch, num_micro_batches: int) -> None:
+        """Runs a step on all replicas. `source` is a batch, or an iterator of batches; see `replica_step`."""
+        batch = source if isinstance(source, Mapping) else next(source)
+        self.strategy.run(functools.partial(self.replica_step, num_micro_batches=num_micro_batches), args=(batch,))
+
+    def many_steps(self, batches: tf.data.Iterator, count: tf.Tensor, num_micro_batches: int) -> None:
+        """Runs `count` steps in a loop on the device."""
+
+        def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
+            self._one_step(batches, num_micro_batches)
+            return (i + 1,)
+
+        tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
+
+    def replica_step(self, batch: Batch, num_micro_batches: int) -> None:
+        """Runs one step on one replica. Its part of the batch is split into `num_micro_batches` micro-batches.
+
+        1. The totals, such as the number of predicted tokens, are summed over the replicas, because the loss is a mean
+           over the complete batch.
+        2. `_update` computes the gradients, sums them over the replicas, and updates the weights.
 
         On a TPU, steps without spill micro-batches use a separate branch. A loop over gradients, even without
         iterations, would prevent the compiler from fusing the backward pass with the update.
         """
-        replica = tf.distribute.get_replica_context()
-        own_totals = micro_batches.totals(self.model, batch)
-        totals = own_totals | micro_batches.spills(batch)
-        if strategies.is_multi_worker(self.strategy):
-            totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
-            tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
-        else:
-            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        replica_totals = micro_batches.totals(self.model, batch)
+        totals = self._summed(replica_totals | micro_batches.spills(batch))
         spills = totals.pop("spills", None)
-        update = functools.partial(self._update, batch, parts, totals, own_totals)
+        update = functools.partial(self._update, batch, num_micro_batches, totals, replica_totals)
         if spills is None or not hardware.computes_on_tpu():
             update(has_spills=spills is not None)
         else:
             tf.cond(spills > 0, lambda: update(has_spills=True), lambda: update(has_spills=False))
 
+    def _summed(self, totals: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the sums of totals over the replicas. Several workers exchange their stop requests with them."""
+        replica = tf.distribute.get_replica_context()
+        if not strategies.is_multi_worker(self.strategy):
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
+        tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
+        return totals
+
     def _update(
         self,
         batch: Batch,
-        parts: int,
+        num_micro_batches: int,
         totals: Mapping[str, tf.Tensor],
-        own_totals: Mapping[str, tf.Tensor],
+        replica_totals: Mapping[str, tf.Tensor],
         has_spills: bool,
     ) -> None:
-        """Runs a step with known totals."""
-        replica = tf.distribute.get_replica_context()
-        global_step = self.optimizer.global_step
-        step = tf.identity(global_step)
+        """Runs a step with known totals. Assignments to variables are executed in the order of the calls below."""
+        step = tf.identity(self.optimizer.global_step)
         seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
-        seed = fold_in(seed, replica.replica_id_in_sync_group)
-
-        clips_own, sum_dtype = self.config.optimizer.clip_gradients == "per_replica", self.config.gradient_sum_dtype
-        used_totals = own_totals if clips_own else totals
+        seed = fold_in(seed, tf.distribute.get_replica_context().replica_id_in_sync_group)
+        divisors = replica_totals if self._clips_per_replica else totals
 
         def gradients_of(micro_batch: Batch, number: int | tf.Tensor | None) -> tuple:
-            own_seed = seed if number is None else fold_in(seed, number)
-            return self._gradients(micro_batch, used_totals, own_seed)
+            return self._gradients(micro_batch, divisors, seed if number is None else fold_in(seed, number))
 
-        loss, metrics, gradients = micro_batches.sums(gradients_of, batch, parts, has_spills)
+        loss, metrics, gradients = micro_batches.sums(gradients_of, batch, num_micro_batches, has_spills)
+        loss, norm, gradients = self._combined(loss, gradients)
+        is_finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        # A non-finite step changes no weights.
+        self.optimizer.apply(gradients, None if self._clips_per_replica else norm, is_finite)
+        self._count(step, loss, is_finite)
+        self._record(batch, metrics, loss, norm, is_finite)
+
+    @property
+    def _clips_per_replica(self) -> bool:
+        return self.config.optimizer.clip_gradients == "per_replica"
+
+    def _combined(
+        self, loss: tf.Tensor, gradients: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
+        """Returns loss, gradient norm and gradients of the complete batch. "per_replica" clips before the sum."""
         if self.loss_scale.enabled:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
-        if clips_own:
-            norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
-            gradients = [g * tf.minimum(clip_norm / norm, 1.0) for g in gradients]
-            # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
-            means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
-            (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
-        else:
+        sum_dtype = self.config.gradient_sum_dtype
+        if not self._clips_per_replica:
             loss, gradients = strategies.sum_over_replicas(loss, gradients, sum_dtype)
-            norm = tf.linalg.global_norm(gradients)
-        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        # A non-finite step changes no weights. It counts as bad, unless a smaller loss scale can help.
-        self.optimizer.apply(gradients, None if clips_own else norm, finite)
-        is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
-        self.loss_scale.update(finite)
+            return loss, tf.linalg.global_norm(gradients), gradients
+        norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
+        gradients = [gradient * tf.minimum(clip_norm / norm, 1.0) for gradient in gradients]
+        # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
+        means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
+        (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
+        return loss, norm, gradients
+
+    def _count(self, step: tf.Tensor, loss: tf.Tensor, is_finite: tf.Tensor) -> None:
+        """Updates the loss scale, and counts the step."""
+        # A non-finite step is bad, unless a smaller loss scale can help.
+        is_bad = ~is_finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
+        self.loss_scale.update(is_finite)
         self.nonfinite.add(step, is_bad)
-        skipped_steps = self.optimizer.skipped_steps
+        global_step, skipped_steps = self.optimizer.global_step, self.optimizer.skipped_steps
         tf.raw_ops.AssignVariableOp(
-            resource=skipped_steps.handle, value=tf.identity(skipped_steps) + tf.cast(~finite, tf.int64)
+            resource=skipped_steps.handle, value=tf.identity(skipped_steps) + tf.cast(~is_finite, tf.int64)
         )
         tf.raw_ops.AssignVariableOp(resource=global_step.handle, value=step + 1)
 
-        weight = tf.where(finite, 1.0, 0.0)
+    def _record(
+        self, batch: Batch, metrics: MetricSums, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor
+    ) -> None:
+        """Adds the step to the means of the metrics."""
+        weight = tf.where(is_finite, 1.0, 0.0)
         metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
         share = 1.0 / self.strategy.num_replicas_in_sync
         tokens, flops = micro_batches.tokens_and_flops(self.model, batch)
@@ -213,8 +240,8 @@ class Trainer:
             {
                 **metrics,
                 # Loss and norm are the same on all replicas, so averaging does not change them.
-                "loss": (tf.where(finite, loss, 0.0), weight),
-                "gradient_norm": (tf.where(finite, norm, 0.0), weight),
+                "loss": (tf.where(is_finite, loss, 0.0), weight),
+                "gradient_norm": (tf.where(is_finite, norm, 0.0), weight),
                 # The weight turns the mean over the replicas into their sum.
                 "tokens": (tokens, share),
                 "teraflops": (flops * 1e-12, share),

@@ -16,8 +16,7 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.text.placement import Packer, Shape
 from bert_tf.training.settings import Shapes, TrainingConfig
-from bert_tf.training.trainer import Trainer
-from tests.conftest import assert_close, eagerly, tiny_config, train_steps, without_dropout
+from tests.conftest import assert_close, eagerly, tiny_config, train_steps, trainer_of, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20
 # Too few rows for most batches, so several spill micro-batches are needed.
@@ -58,7 +57,7 @@ def losses_and_weights(
             dtype=DTYPES[dtype],
             gradient_checkpointing=recompute,
         )
-        trainer = Trainer(model, config, strategy)
+    trainer = trainer_of(model, config, strategy)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
     packer = None
     if packs:

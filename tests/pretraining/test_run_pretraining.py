@@ -11,16 +11,18 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.pretraining import input_pipeline
+from bert_tf.pretraining import evaluation, input_pipeline
 from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData, SecondPhase
 from bert_tf.pretraining.run import PretrainingRun, pretrain
+from bert_tf.pretraining.training_batches import training_data
 from bert_tf.runtime.files import InputError
 from bert_tf.text.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import log, worker_checks
 from bert_tf.training.errors import explain_errors
-from bert_tf.training.evaluation import remove_stale_best
+from bert_tf.training.evaluation import BatchEvaluator, remove_stale_best
 from bert_tf.training.interface import TrainingData
+from bert_tf.training.loop import train
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import assert_refused, tensors_of
@@ -121,6 +123,18 @@ def make_run(files, directory, config=None, data=None, second=None, train_batch_
     return PretrainingRun(settings, config or BertConfig.from_json_file(files[0]), vocab_file)
 
 
+def trained(run, hooks=()):
+    return train(run, training_data(run, run.phases), hooks)
+
+
+def evaluated(run, steps=2):
+    return evaluation.evaluate(run, run.phases[-1].examples, 8, steps)
+
+
+def held_out_evaluation(run):
+    return evaluation.while_training(run, run.finder.find(run.settings.held_out_data))
+
+
 def test_epochs_give_the_number_of_steps(files, tmp_path):
     """45% of 80 examples in batches of 8 are 4.5 steps. All of them are used."""
     run = make_run(files, tmp_path / "out", num_train_epochs=0.45)
@@ -130,19 +144,19 @@ def test_epochs_give_the_number_of_steps(files, tmp_path):
 @pytest.mark.parametrize("objective", ["mlm", "ltr"])
 def test_ablations_train_and_evaluate(files, tmp_path, objective):
     run = make_run(files, tmp_path / "out", objective=objective)
-    means = run.train()
+    means = trained(run)
     assert "next_sentence_loss" not in means
     # An untrained model gives every token about the same probability in all positions.
     assert means["masked_lm_loss"] == pytest.approx(math.log(run.model.encoder.config.vocab_size), rel=0.02)
-    evaluated = run.evaluate(8, 2)
-    assert evaluated["global_step"] == 4
-    assert evaluated["masked_lm_loss"] == pytest.approx(means["masked_lm_loss"], rel=0.02)
+    results = evaluated(run)
+    assert results["global_step"] == 4
+    assert results["masked_lm_loss"] == pytest.approx(means["masked_lm_loss"], rel=0.02)
 
 
 def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
     run = make_run(files, tmp_path / "out")
     run.record()
-    run.train()
+    trained(run)
     config = BertConfig.from_json_file(files[0])
     for changes, objective, message in (
         ({"hidden_dropout_prob": 0.0, "initializer_range": 0.5}, "mlm_nsp", ""),
@@ -152,7 +166,7 @@ def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
     ):
         changed = config.replace(**changes)
         with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
-            assert make_run(files, tmp_path / "out", changed, objective=objective).evaluate(8, 1)["global_step"] == 4
+            assert evaluated(make_run(files, tmp_path / "out", changed, objective=objective), 1)["global_step"] == 4
 
 
 def test_workers_compare_settings_and_restored_state_before_they_train_and_evaluate(files, tmp_path, monkeypatch):
@@ -175,12 +189,10 @@ def test_the_data_of_the_last_phase_are_evaluated(files, tmp_path, monkeypatch):
         PretrainingData(path, LENGTH, PREDICTIONS, name) for path, name in zip(files[2].split(","), names, strict=True)
     ]
     for given in (data[:1], data):
-        run = make_run(files, tmp_path / "out", None, *given)
-        saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, checkpoints.named_variables(run.model.variables))
-        evaluated = []
-        monkeypatch.setattr(run, "_evaluate", lambda examples, *_, found=evaluated: found.append(examples) or {})
-        run.evaluate(8, 2)
-        assert [examples.flag_name for examples in evaluated] == [given[-1].flag_name]
+        run, found = make_run(files, tmp_path / "out", None, *given), []
+        monkeypatch.setattr(evaluation, "evaluate", lambda run, examples, *_, found=found: found.append(examples))
+        pretrain(run.settings.replace(do_eval=True), run.config)
+        assert [examples.flag_name for examples in found] == [given[-1].flag_name]
 
 
 def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tmp_path, monkeypatch):
@@ -189,17 +201,18 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
     losses = {2: 3.0, 4: 2.0, 6: 2.5}
     for steps in ([2, 4], [6]):  # the second time in another process
         run = make_run(files, out, do_train=True, held_out=held_out)
-        evaluation = run.held_out_evaluation()
+        hook = held_out_evaluation(run)
         for step in steps:
-            monkeypatch.setattr(run, "_evaluate", lambda *_, loss=losses[step]: {"loss": loss, "masked_lm_loss": 1.0})
+            means = {"loss": losses[step], "masked_lm_loss": 1.0}
+            monkeypatch.setattr(BatchEvaluator, "evaluate", lambda *_, means=means: dict(means))
             run.model.variables[0].assign(tf.fill(run.model.variables[0].shape, float(step)))
-            log.MetricsLog(str(out), step).write("eval", step, evaluation.evaluate(step))
+            log.MetricsLog(str(out), step).write("eval", step, hook.evaluate(step))
         saver.CheckpointSaver(str(out), 1).save(step, checkpoints.named_variables(run.model.variables))
     assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
     scores = json.loads((out / "best" / "scores.json").read_text())
-    assert scores.pop("data")["files"] == evaluation.settings["files"]
+    assert scores.pop("data")["files"] == hook.settings["files"]
     assert scores == {"step": 4, "loss": 2.0, "masked_lm_loss": 1.0, "perplexity": math.e}
-    assert run.evaluate(8, 2)["global_step"] == 4
+    assert evaluated(run)["global_step"] == 4
     assert (run.model.variables[0].numpy() == 4).all()
     assert checkpoints.open_checkpoint(str(out)).read(run.model.variables[0].path).max() == 4  # to export, for example
 
@@ -213,7 +226,7 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
 def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeypatch, capsys):
     run = make_run(files, tmp_path / "out")
     loss = {}
-    monkeypatch.setattr(run, "_evaluate", lambda *_: {"loss": loss["now"], "masked_lm_loss": 1.0})
+    monkeypatch.setattr(BatchEvaluator, "evaluate", lambda *_: {"loss": loss["now"], "masked_lm_loss": 1.0})
     first, second = files[2].split(",")
     for data, max_steps, step, loss["now"], best, is_said in (
         (first, 2, 2, math.nan, None, False),
@@ -226,7 +239,7 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
     ):
         held_out = HeldOutConfig(data, batch_size=8, max_steps=max_steps, use_best_checkpoint=True)
         run.settings = run.settings.replace(do_train=True, held_out=held_out)
-        run.held_out_evaluation().evaluate(step)
+        held_out_evaluation(run).evaluate(step)
         kept = tmp_path / "out" / "best" / "scores.json"
         assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
         assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
@@ -293,11 +306,11 @@ def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path,
         file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
         file.write(b"\xff" * 4)
     message = r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Regenerate"
-    assert_refused(message, make_run((*files[:2], damaged), tmp_path / "out").train)
+    assert_refused(message, trained, make_run((*files[:2], damaged), tmp_path / "out"))
     held_out = HeldOutConfig(damaged, batch_size=2, steps=1)
     run = make_run((*files[:2], whole), tmp_path / "held out", do_train=True, held_out=held_out)
-    evaluation = run.held_out_evaluation()
-    for failing in (lambda: evaluation.evaluate(0), lambda: run.train([evaluation])):
+    hook = held_out_evaluation(run)
+    for failing in (lambda: hook.evaluate(0), lambda: trained(run, [hook])):
         assert_refused(rf"^--eval_input_file: one of {damaged} is damaged: corrupted record", failing)
 
 

@@ -10,7 +10,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
+from tests import conftest
 from tests.conftest import assert_refused, loss_and_gradients, needed_operations, tiny_config, train_steps
 
 LAYERS = 2
@@ -34,7 +34,7 @@ def trainer_of(model_class=ClassifierModel, **settings):
     outputs = () if model_class is PretrainingModel else (2,)
     model = model_class(tiny_config(num_hidden_layers=LAYERS), *outputs, **options)
     config.freeze(model.encoder)
-    return Trainer(model, config, tf.distribute.get_strategy())
+    return conftest.trainer_of(model, config, tf.distribute.get_strategy())
 
 
 def is_frozen(path, freezing):

@@ -15,7 +15,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.training.trainer import Trainer
+from tests import conftest
 from tests.conftest import assert_close, loss_and_gradients, tiny_config, without_dropout
 from tests.training.test_training import batch_of, config_for, with_nan_at
 
@@ -26,7 +26,7 @@ def trainer_of(strategy, config):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), dtype=DTYPES[config.dtype])
-        return Trainer(model, config, strategy)
+    return conftest.trainer_of(model, config, strategy)
 
 
 def values_of(trainer):

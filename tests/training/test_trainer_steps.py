@@ -15,8 +15,7 @@ from bert_tf.optimization import OptimizerConfig, SecondSchedule
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.interface import TrainableModel
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
-from tests import programs
+from tests import conftest, programs
 from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 
@@ -85,7 +84,7 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     ]
     strategy = build_strategy(DistributionConfig("mirrored"))
     with strategy.scope():
-        trainer = Trainer(WeightedRegression(start), config, strategy)
+        trainer = conftest.trainer_of(WeightedRegression(start), config, strategy)
 
     def rows_of_replicas(context):
         size = context.get_per_replica_batch_size(ROWS)
@@ -116,7 +115,7 @@ def repeated_batch():
 def trainer_of(config, model_class=WeightedRegression):
     strategy = build_strategy(DistributionConfig())
     with strategy.scope():
-        return Trainer(model_class(np.ones(WIDTH, np.float32)), config, strategy)
+        return conftest.trainer_of(model_class(np.ones(WIDTH, np.float32)), config, strategy)
 
 
 @pytest.mark.parametrize(("graph_per_shape", "is_short"), [(True, True), (False, True), (False, False)])
@@ -184,7 +183,7 @@ def losses(replicas, dtype):
     tf.keras.utils.set_random_seed(1)
     with strategy.scope():
         model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), dtype=DTYPES[dtype])
-        trainer = Trainer(model, config_for("unused", CURVE_STEPS, dtype=dtype), strategy)
+        trainer = conftest.trainer_of(model, config_for("unused", CURVE_STEPS, dtype=dtype), strategy)
     batches = iter(
         strategy.distribute_datasets_from_function(
             lambda context: dataset_from_step(0, context, steps=CURVE_STEPS, change=learnable)

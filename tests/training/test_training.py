@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import types
 
 import keras
 import numpy as np
@@ -29,7 +30,6 @@ from bert_tf.training.hooks import PeriodicEvaluation
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
 from tests.conftest import (
     assert_close,
     assert_refused,
@@ -38,6 +38,7 @@ from tests.conftest import (
     needed_operations,
     tiny_config,
     train_steps,
+    trainer_of,
     without_dropout,
 )
 
@@ -85,7 +86,7 @@ def model_for(config, bert_config=None, strategy=None):
 
 
 def trainer_for(config):
-    return Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+    return trainer_of(model_for(config), config, build_strategy(DistributionConfig()))
 
 
 def gradients_of(options):
@@ -116,7 +117,9 @@ def values_of(model):
 def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, hooks=()):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
-    result = loop.train(model, config, strategy, TrainingData(data, describe=describe), hooks=hooks)
+    start = {"init_checkpoint": None, "new_variables": "", "jit_compile": config.jit_compile == "yes"}
+    run = types.SimpleNamespace(model=model, training_config=config, strategy=strategy, **start)
+    result = loop.train(run, TrainingData(data, describe=describe), hooks)
     return values_of(model), result
 
 
