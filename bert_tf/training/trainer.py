@@ -7,8 +7,10 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import checkpoints
@@ -21,8 +23,9 @@ from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps
 from bert_tf.training.settings import Shapes, TrainingConfig
 
-# Several processes check after this number of steps whether one of them was asked to stop.
-_STEPS_PER_STOP_CHECK = 10
+# Several processes check whether one of them was asked to stop: after about this number of seconds, and at the latest
+# after this number of steps.
+_SECONDS_PER_STOP_CHECK, _STEPS_PER_STOP_CHECK = 5.0, 10
 
 
 class Trainer:
@@ -48,11 +51,13 @@ class Trainer:
         self.loss_scale: LossScale = LossScale(enabled=config.dtype == "float16")
         self.metrics: MetricMeans = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
         self.nonfinite: NonfiniteSteps = NonfiniteSteps(config.max_nonfinite_steps)
-        # Whether this process was asked to stop, and how many processes had been asked before the last step.
+        # Whether this process was asked to stop, and the duration of its steps; the sums of both over all replicas.
+        start, aggregation = [0.0, _SECONDS_PER_STOP_CHECK], tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.stop_request, self.stop_requests = (
-            tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
+            tf.Variable(start, trainable=False, aggregation=aggregation) for _ in range(2)
         )
-        self.steps_since_stop_check: int = 0
+        self._steps_to_check, self._checked_steps = 1, 1
+        self._checked_at, self._seconds = time.perf_counter(), _SECONDS_PER_STOP_CHECK
         # The methods have no Python control flow on tensors, so AutoGraph is not needed.
         self._one_step, self._many_steps = (
             tf.function(method, autograph=False) for method in (self.one_step, self.many_steps)
@@ -117,16 +122,24 @@ class Trainer:
     def should_stop(self, requested: bool) -> bool:
         """Returns whether to stop now. The result is the same in all processes after the same step.
 
-        Several processes exchange requests only every few steps, because reading them waits for the device.
+        Several processes read the sum of their requests only every few steps, because reading waits for the device. All
+        of them choose the same step for the next check, because they also read the sum of their durations of a step.
 
         Args:
           requested: whether this process was asked to stop.
         """
         if not strategies.is_multi_worker(self.strategy):
             return requested
-        self.stop_request.assign(float(requested))
-        self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
-        return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
+        self.stop_request.assign([float(requested), self._seconds])
+        self._steps_to_check -= 1
+        if self._steps_to_check:
+            return False
+        requests, seconds = self.stop_requests.numpy() / self.strategy.num_replicas_in_sync
+        now = time.perf_counter()
+        self._seconds, self._checked_at = (now - self._checked_at) / self._checked_steps, now
+        self._checked_steps = int(np.clip(_SECONDS_PER_STOP_CHECK / seconds, 1, _STEPS_PER_STOP_CHECK))
+        self._steps_to_check = self._checked_steps
+        return requests > 0
 
     def one_step(self, source: tf.data.Iterator | Batch, num_micro_batches: int) -> None:
         """Runs a step on all replicas. `source` is a batch, or an iterator of batches; see `replica_step`."""

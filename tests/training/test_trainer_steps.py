@@ -1,6 +1,7 @@
 """Tests steps of a tiny model: clipping with two replicas compared with NumPy, two phases, and loss curves."""
 
 import json
+import time
 
 import keras
 import numpy as np
@@ -132,6 +133,21 @@ def test_only_steps_of_short_runs_are_without_the_graph_optimizer(graph_per_shap
     for _ in trainer.steps(repeated_batch(), 2, graph_per_shape, is_short):
         assert trainer.model.was_off == is_short
         assert not is_off()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stops"), [(0.01, [2, 3, 13]), (1.0, [2, 3, 8, 13, 18]), (9.0, [*range(2, 20)])], ids=str
+)
+def test_workers_look_for_requests_to_stop_more_often_if_steps_are_slow(seconds, stops, monkeypatch):
+    monkeypatch.setattr(strategies, "is_multi_worker", lambda strategy: True)
+    now, found = 0.0, []
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    trainer = trainer_of(TrainingConfig("", OptimizerConfig(0.1, 10), ROWS))
+    for step in range(1, 20):
+        now += seconds
+        trainer.stop_requests.assign(trainer.stop_request)  # as in a step with one replica
+        found += [step] if trainer.should_stop(True) else []
+    assert found == stops
 
 
 @pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
