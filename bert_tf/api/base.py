@@ -18,7 +18,7 @@ from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask, Task
+from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.finetuning.workflow import finetune
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
@@ -30,7 +30,7 @@ from bert_tf.tasks.registry import build_task
 from bert_tf.text import Tokenizer
 
 # The model's task, the examples, their features, and the model's outputs.
-Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
+Outputs = tuple[Task, list[Any], FeatureSet, ModelOutputs]
 
 
 class Estimator(RecordedRun, abc.ABC):
@@ -285,7 +285,7 @@ class Estimator(RecordedRun, abc.ABC):
           y: see `evaluate`.
         """
         scores = self.evaluate(x, y)
-        return scores[self._predicting.task.selection_metric]
+        return scores[self._predicting.task.metric_that_selects]
 
     @abc.abstractmethod
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Any]:
@@ -295,7 +295,7 @@ class Estimator(RecordedRun, abc.ABC):
         """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
         raise NotImplementedError
 
-    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> ReportingTask:
+    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> Task:
         """Returns the task. `examples` maps splits to examples, and `data` has other settings of `DataConfig`."""
         config = self._data_config(examples).replace(**data)
         if not (does_train or config.labels or self._trained_checkpoint):
@@ -322,7 +322,7 @@ class Estimator(RecordedRun, abc.ABC):
         if not given:
             raise InputError("x has no examples. Give some.", "x")
         task = self._task({split: given}, does_train=False)
-        examples = task.examples(split)
+        examples = task.split(split)
         # Rebuild the model only if the classes have changed.
         if self._predicting is None or task.labels != self._predicting.task.labels:
             self._predicting = self._run(task)

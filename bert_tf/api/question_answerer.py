@@ -9,8 +9,9 @@ from bert_tf.api import in_memory
 from bert_tf.api.arguments import PathLike
 from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import QuestionAnswererSettings
+from bert_tf.finetuning import dev_split
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import dev_split, hf_names
+from bert_tf.tasks import hf_names
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
@@ -132,7 +133,7 @@ class QuestionAnswerer(Estimator):
             raise InputError("x has no examples. Give some.", "x")
         task = SquadTask(self._squad_config, predict_file=examples)
         packer = TextPacker(self.tokenizer, self._settings.max_seq_length)
-        windows = task.featurize(task.examples(PREDICT_SPLIT), packer)
+        windows = task.featurize(task.split(PREDICT_SPLIT), packer)
         return self._predictor.answer(examples, windows, shown=False)
 
     @property

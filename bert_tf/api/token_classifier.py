@@ -13,9 +13,10 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import TAGGING, DataConfig, TagScheme
+from bert_tf.tasks.data_config import DataConfig, TagScheme
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
+from bert_tf.tasks.task_names import TAGGING
 
 
 class TaggedEntity(NamedTuple):

@@ -160,7 +160,7 @@ class FinetuningRun(Run):
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
-        examples = self.data.examples(self.split)
+        examples = self.task.split(self.split)
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
@@ -232,7 +232,7 @@ class FinetuningRun(Run):
         data = self.training_data(features)
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
-        reports.announce_training(self.training_config, len(self.data.examples(self.split)), len(features))
+        reports.announce_training(self.training_config, len(self.task.split(self.split)), len(features))
         return self.train_on(data, hooks)
 
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ def prepare(run: FinetuningRun) -> None:
     if config.do_predict:
         splits += task.test_splits
     # All files are read first, so errors in any file are reported before tokenizing starts.
-    examples = {split: run.data.examples(split) for split in splits}
+    examples = {split: run.task.split(split) for split in splits}
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
     for split in splits:
@@ -110,7 +110,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
             else settings.starting_from(directories[number - 2], directory)
         )
         features = run.data.features(split)
-        num_examples = len(run.data.examples(split) if task.counts_examples else features)
+        num_examples = len(run.task.split(split) if task.counts_examples else features)
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
         stage.check_workers()
         stage.record()
@@ -127,7 +127,9 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
             hooks.append(Callbacks(callbacks, every))
         stage.train(hooks)
         if is_last and settings.evaluates_while_training and not settings.training.dry_run:
-            reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
+            reports.report_training(
+                directory, num_examples / settings.training.train_batch_size, task.metric_that_selects
+            )
     return stage
 
 
@@ -154,9 +156,9 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
         "num_train_steps": config.num_train_steps,
-        "selection": config.selection.to_dict() | {"metric": task.selection_metric},
+        "selection": config.selection.to_dict() | {"metric": task.metric_that_selects},
     }
-    table = TrialTable(output_dir, task.selection_metric)
+    table = TrialTable(output_dir, task.metric_that_selects)
     best = trials.run_trials(candidates, table, resume_settings, train)
     return run.with_settings(config.in_directory(table.directory(best)))
 

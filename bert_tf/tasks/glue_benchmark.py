@@ -126,7 +126,7 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
     """
     if not files.exists(wnli.reader.sources["train"]):
         return {}
-    labels = [example.label for example in wnli.examples("train")]
+    labels = [example.label for example in wnli.split("train")]
     majority = max(sorted(set(labels)), key=labels.count)
     return {SUBMISSION["wnli", "test"]: [(index, majority) for index in wnli.reader.test_indices("test")]}
 

@@ -341,7 +341,7 @@ def test_invalid_settings_are_refused(make, message):
 )
 def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, patience, scores, stops):
     settings = FinetuningConfig(selection=SelectionConfig(early_stopping_patience=patience))
-    run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"), settings=settings)
+    run = types.SimpleNamespace(task=types.SimpleNamespace(metric_that_selects="f1"), settings=settings)
     selection = DevSelection(run)
     monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
     assert selection.stops() == stops

@@ -148,7 +148,7 @@ def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, caps
 
     task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
     features = run.data.features(split)
-    assert len(run.data.examples(split)) == len(rows)
+    assert len(run.task.split(split)) == len(rows)
     outputs = outputs_for_any_padding(run, features)
     answers = served(directory, inputs, rows)
     if "answer" in answers:

@@ -3,7 +3,6 @@
 See `run_squad.py` for the output files.
 """
 
-import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import class_names, run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.models import SpanModel
@@ -26,6 +25,7 @@ from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read
 from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
+from bert_tf.tasks.task_names import SQUAD
 from bert_tf.text.text_packer import TextPacker
 
 PREDICTIONS_FILE = "predictions.json"
@@ -50,7 +50,8 @@ class SquadTask(Task):
       InputError: if a question may leave no room for text.
     """
 
-    name = "squad"
+    name = SQUAD
+    architecture = class_names.SPAN
     output_weights = "cls/squad/output_weights"
     counts_examples = True
     dev_splits: Sequence[str] = (PREDICT_SPLIT,)
@@ -70,7 +71,6 @@ class SquadTask(Task):
         self._sources[PREDICT_SPLIT] = predict_file
         self.answer_config = answer_config
         self.uses_model_of_run: bool = not answer_config.ensemble_dirs
-        self.examples = functools.cache(self.examples)
 
     @property
     def selection_metric(self) -> str:
@@ -78,7 +78,7 @@ class SquadTask(Task):
         return "best_f1" if self.config.version_2_with_negative else "f1"
 
     def examples(self, split: str) -> list[SquadExample]:
-        """Returns the questions of a training file, or of the file to answer."""
+        """Reads the questions of a training file, or of the file to answer."""
         is_training = split != PREDICT_SPLIT
         data = read_squad(self._sources[split], is_training, self.config)
         for line in data.report():
@@ -112,7 +112,7 @@ class SquadTask(Task):
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """Returns the scores of the best answers. SQuAD 2.0: scores with threshold 0, and with the best threshold."""
-        examples = self.examples(PREDICT_SPLIT)
+        examples = self.split(PREDICT_SPLIT)
         predictions = decode(examples, features, outputs["start_logits"], outputs["end_logits"], self.config)
         return evaluate(examples, predictions, self.config.version_2_with_negative)
 
@@ -209,7 +209,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     Returns:
       The scores; empty if the right answers are unknown.
     """
-    examples = run.data.examples(PREDICT_SPLIT)
+    examples = run.task.split(PREDICT_SPLIT)
     is_dry_run = run.settings.training.dry_run
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
@@ -244,7 +244,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
 def evaluate_file(task: SquadTask, path: str, output_dir: str | None) -> dict[str, float]:
     """Evaluates a `predictions.json` of any system. If `output_dir` is None, the scores are only returned."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
-    results = judge(task.examples(PREDICT_SPLIT), read_answers(path))
+    results = judge(task.split(PREDICT_SPLIT), read_answers(path))
     if output_dir is not None:
         reports.report_evaluation(output_dir, "", results, None)
     return results
@@ -260,7 +260,7 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     n_best = [read_n_best(os.path.join(directory, N_BEST_FILE)) for directory in config.ensemble_dirs]
     odds_files = [os.path.join(directory, NULL_ODDS_FILE) for directory in config.ensemble_dirs if is_version_2]
     odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
-    asked = {example.qas_id for example in run.data.examples(PREDICT_SPLIT)}
+    asked = {example.qas_id for example in run.task.split(PREDICT_SPLIT)}
     for directory, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(

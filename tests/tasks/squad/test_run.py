@@ -124,7 +124,7 @@ def test_a_trained_model_answers_with_other_windows(directory, tmp_path, capsys)
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(directory, tmp_path):
     run = run_on(directory, tmp_path, "dev1.json", init="run", pad_to_max_seq_length=True)
     AnswerPredictor(run, AnswerConfig())  # loads the weights
-    examples, windows = run.data.examples(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
+    examples, windows = run.task.split(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
