@@ -104,6 +104,10 @@ class Task(abc.ABC):
     def build_model(self, config: BertConfig, **options: Any) -> FinetuningModel:
         """Returns the encoder with the task's output layer. See `models.EncoderModel` for the options."""
 
+    def decode(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> Any:
+        """Returns the predictions for the examples, as NumPy or Python values. By default, these are the outputs."""
+        return outputs
+
     @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and "loss"."""
@@ -227,20 +231,27 @@ class TaskData:
         return features
 
 
-class TrainedRun(Protocol):
-    """The parts of a `FinetuningRun` that `Task.finish` reads."""
+class LoadedModel(Protocol):
+    """A model in memory, such as a `FinetuningRun`, or several models that answer questions together."""
 
+    task: Task
     settings: FinetuningConfig
     data: TaskData
+
+    def predict(
+        self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
+    ) -> ModelOutputs:
+        """Returns the outputs for all examples, in their order. `description` is the label of the progress bar."""
+
+
+class TrainedRun(LoadedModel, Protocol):
+    """A `FinetuningRun`, as `Task.finish` uses it."""
 
     def restore(self) -> int:
         """Loads the weights to use into the model, and returns their global step."""
 
     def evaluate(self, split: str, step: int) -> ModelOutputs:
         """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
-
-    def predict(self, features: FeatureSet, batch_size: int, description: str) -> ModelOutputs:
-        """Returns the model's outputs for all examples; the progress bar has the label `description`."""
 
 
 class SplitOutputs(NamedTuple):

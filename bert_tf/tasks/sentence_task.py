@@ -132,6 +132,10 @@ class SentenceTask(Task):
             return (outputs["probabilities"] >= self.label_threshold).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
+    def decode(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> np.ndarray:
+        """Returns the predictions of the examples; see `predictions`."""
+        return self.predictions(outputs)
+
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores and the mean loss."""
         predictions, labels = self.predictions(outputs), features.document_values("label_ids")

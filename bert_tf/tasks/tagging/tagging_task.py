@@ -256,6 +256,14 @@ class TaggingTask(Task):
         """Returns a model with one class per tag for each token."""
         return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
+    def decode(
+        self, examples: Sequence[Sentence], features: TaggingFeatures, outputs: ModelOutputs
+    ) -> list[tuple[list[str], np.ndarray]]:
+        """Returns for each sentence the tags of its words, and the probabilities of all tags [words, C]."""
+        tags = features.by_sentence(np.array(self.tags)[features.at_words(outputs["tags"])])
+        probabilities = features.by_sentence(features.at_words(outputs["tag_probabilities"]))
+        return [(list(map(str, words)), rows) for words, rows in zip(tags, probabilities, strict=True)]
+
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Returns precision, recall and F1 of all entities and of each type, the accuracy of tags, and the mean loss.
 
@@ -290,14 +298,13 @@ class TaggingTask(Task):
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the test file with the predicted tags. See `conll.write_predictions`."""
-        tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
         line_tags: dict[int, list[str]] = {}
-        for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
-            written = predicted
+        predictions = self.decode(split.examples, split.features, split.outputs)
+        for sentence, (tags, _) in zip(split.examples, predictions, strict=True):
             if not self.is_plain:
-                entities = schemes.entities_of(predicted, is_plain=False)
-                written = schemes.tags_of(entities, len(sentence.words), self.scheme)
-            for line, tag in zip(sentence.lines, written, strict=True):
+                entities = schemes.entities_of(tags, is_plain=False)
+                tags = schemes.tags_of(entities, len(sentence.words), self.scheme)
+            for line, tag in zip(sentence.lines, tags, strict=True):
                 line_tags.setdefault(line, []).append(tag)
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
         conll.write_predictions(path, self.sources[split.name], line_tags)
