@@ -58,8 +58,8 @@ def main() -> None:
     export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     from bert_tf.checkpoints import pretrained, run_directory
     from bert_tf.export import export_run
+    from bert_tf.finetuning.finetune import finetune
     from bert_tf.finetuning.run import FinetuningRun
-    from bert_tf.finetuning.workflow import finetune
     from bert_tf.tasks.squad import typed_questions
     from bert_tf.tasks.squad.answerer import Answerer
     from bert_tf.tasks.squad.squad_task import SquadTask, evaluate_file

@@ -16,10 +16,10 @@ from bert_tf.api.setting_types import EstimatorSettings, FitSettings
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import LoadedModel, ModelOutputs, Task
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import Settings

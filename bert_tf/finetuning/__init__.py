@@ -10,9 +10,9 @@
     run                 one task, one model and one run directory: train, restore, predict
     selection           evaluation during training: the best weights, and early stopping
     trials              several runs with different hyperparameters; the best run is used
-    workflow            all steps from the data to the results, as selected by a program's flags
+    finetune            all steps from the data to the results, as selected by a program's flags
     reports             tables, curves and result files of a run
 
 `serving`, `tasks`, `api` and the programs import this package. It imports `training` and lower layers.
-A task implements `task.Task`, and an estimator calls `workflow.finetune`.
+A task implements `task.Task`, and an estimator calls `finetune.finetune`.
 """

@@ -14,7 +14,7 @@ from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, run as finetuning_run, workflow
+from bert_tf.finetuning import feature_sets, finetune as steps, run as finetuning_run
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -61,7 +61,7 @@ def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
 
 
 def finetune(run):
-    return workflow.finetune(run.task, run.settings, run=run)
+    return steps.finetune(run.task, run.settings, run=run)
 
 
 def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):

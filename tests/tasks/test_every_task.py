@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert_tf import export
 from bert_tf.checkpoints import run_directory
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import json_files
 from bert_tf.serving.export_config import ExportConfig

@@ -10,10 +10,10 @@ import tensorflow as tf
 from bert_tf import export
 from bert_tf.config import ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.multi_head_model import MultiHeadModel
 from bert_tf.finetuning.task import ReportingTask, Task
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig

@@ -12,9 +12,9 @@ import pytest
 
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original_api
