@@ -69,7 +69,7 @@ class Task(abc.ABC):
 
     @classmethod
     def build(cls, setup: Any) -> Self:
-        """Returns the task of `run_classifier.py` with some settings, a `bert_tf.tasks.data_config.Setup`."""
+        """Returns the task of `run_classifier.py` with some settings, a `bert_tf.tasks.setup.Setup`."""
         return cls()
 
     @abc.abstractmethod
@@ -169,20 +169,20 @@ class Task(abc.ABC):
         if settings.training.dry_run:
             return {"eval": results, "predict": outputs}
 
-        def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
+        def report(split: str, suffix: str, values: ModelOutputs, batch_size: int) -> None:
             features = run.data.features(split)
-            results[split] = {"global_step": global_step, **task.results(found, features, batch_size)}
-            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(found, features))
+            results[split] = {"global_step": global_step, **task.results(values, features, batch_size)}
+            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(values, features))
 
         for split in self.dev_splits if settings.do_eval else ():
-            found = run.evaluate(split, global_step)
+            values = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
-                tuned = self.tune(found, run.data.features(split))
+                tuned = self.tune(values, run.data.features(split))
                 for directory in {output_dir, settings.training.output_dir}:
                     files.write_json(os.path.join(directory, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
                 task = self.replace(**tuned)
-            report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
+            report(split, "" if split == self.dev_splits[0] else f"_{split}", values, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = self.split(split), run.data.features(split)
             outputs[split] = run.predict(features, settings.predict_batch_size, split)

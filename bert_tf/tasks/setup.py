@@ -1,4 +1,4 @@
-"""What the built-in tasks of `run_classifier.py` are built from: settings, data, and a trained model."""
+"""The settings, the data and the trained model from which `registry` builds a task."""
 
 import os
 from collections.abc import Mapping, Sequence
