@@ -43,6 +43,7 @@ from absl import app, flags
 from benchmarks import machine, sentence_vectors
 from benchmarks.common import CODAH_DIRECTORY, PEERS, QNLI_DIRECTORY, WNUT_DIRECTORY, answer, finetune, write_split
 from bert_tf.config import BertConfig
+from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
@@ -139,7 +140,7 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     tokenizer = Tokenizer(os.path.join(model, "vocab.txt"), do_lower_case=True)
     task = registry.build_task(DataConfig(job.task_name, data), training.output_dir, True)
     run = FinetuningRun(task, settings, (config, tokenizer))
-    sampler = run.batch_sampler(run.data.features("train"))
+    sampler = training_batches.batch_sampler(run, run.data.features("train"))
     steps = len(run.task.split("train")) * job.epochs // job.batch
     names = () if job.kind == "choices" else task.labels
     if job.kind == "tags":  # the peer has no use for labels of parts of words and padding

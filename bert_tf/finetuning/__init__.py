@@ -6,8 +6,8 @@
     multi_head_model    the encoder with several output layers, each with its own classes
     task                the interface that every task implements, and a task's examples and features
     dev_split           a dev set drawn from the training set
-    input_pipeline      the training loop's input pipeline
-    run                 one task, one model and one run directory: train, restore, predict
+    run                 one task, one model and one run directory: records, checks, predictions
+    training_batches    the examples of each training step, packed into rows or padded
     selection           evaluation during training: the best weights, and early stopping
     trials              several runs with different hyperparameters; the best run is used
     finetune            all steps from the data to the results, as selected by a program's flags

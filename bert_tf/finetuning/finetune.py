@@ -10,7 +10,7 @@ from keras.callbacks import Callback
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution import devices
-from bert_tf.finetuning import reports, trials
+from bert_tf.finetuning import reports, training_batches, trials
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
@@ -113,7 +113,9 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
             hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
         if is_last and callbacks:
             hooks.append(Callbacks(callbacks, every))
-        stage_run.train(hooks)
+        data = training_batches.training_data(stage_run)
+        stage_run.announce()
+        stage_run.train_on(data, hooks)
         if is_last and settings.evaluates_while_training and not settings.training.dry_run:
             epoch = num_examples / settings.training.train_batch_size
             reports.report_training(output_dir, epoch, task.metric_that_selects)

@@ -14,7 +14,7 @@ from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, finetune as steps, run as finetuning_run
+from bert_tf.finetuning import feature_sets, finetune as steps, run as finetuning_run, training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -70,7 +70,7 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
 
     def groups(batches):
         sequences = [([1, 2], [0, 0])] * (batches * batch_size)
-        return run.batch_sampler(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
+        return training_batches.batch_sampler(run, feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
 
     assert groups(enough)
     assert not groups(enough - 1)
