@@ -31,7 +31,7 @@ def main() -> None:
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
         from bert_tf.checkpoints import pretrained, run_directory
-        from bert_tf.finetuning.workflow import finetune
+        from bert_tf.finetuning.finetune import finetune
         from bert_tf.tasks import glue_benchmark, registry
 
         model = pretrained.read_model(config.model, output_dir)

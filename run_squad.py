@@ -58,10 +58,11 @@ def main() -> None:
     export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
     from bert_tf.checkpoints import pretrained, run_directory
     from bert_tf.export import export_run
+    from bert_tf.finetuning.finetune import finetune
     from bert_tf.finetuning.run import FinetuningRun
-    from bert_tf.finetuning.workflow import finetune
     from bert_tf.tasks.squad import typed_questions
-    from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask, evaluate_file
+    from bert_tf.tasks.squad.answerer import Answerer
+    from bert_tf.tasks.squad.squad_task import SquadTask, evaluate_file
 
     output_dir, is_dry_run = config.training.output_dir, config.training.dry_run
     needs_training = is_dry_run and config.do_train
@@ -78,9 +79,9 @@ def main() -> None:
     if config.do_train or config.do_predict:
         finetune(task, config, model)
     if step.interactive and not needs_training:
-        predictor = AnswerPredictor(FinetuningRun(task, config, model), answer_config)
+        answerer = Answerer(FinetuningRun(task, config, model), answer_config)
         if not is_dry_run:
-            typed_questions.interact(predictor)
+            typed_questions.interact(answerer)
     if export_config is not None and not needs_training:
         export_run(output_dir, _EXPORT.export_dir, export_config, is_dry_run)
 

@@ -43,6 +43,7 @@ from absl import app, flags
 from benchmarks import machine, sentence_vectors
 from benchmarks.common import CODAH_DIRECTORY, PEERS, QNLI_DIRECTORY, WNUT_DIRECTORY, answer, finetune, write_split
 from bert_tf.config import BertConfig
+from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
@@ -139,11 +140,11 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     tokenizer = Tokenizer(os.path.join(model, "vocab.txt"), do_lower_case=True)
     task = registry.build_task(DataConfig(job.task_name, data), training.output_dir, True)
     run = FinetuningRun(task, settings, (config, tokenizer))
-    sampler = run.batch_sampler(run.data.features("train"))
-    steps = len(run.data.examples("train")) * job.epochs // job.batch
+    sampler = training_batches.batch_sampler(run, run.data.features("train"))
+    steps = len(run.task.split("train")) * job.epochs // job.batch
     names = () if job.kind == "choices" else task.labels
     if job.kind == "tags":  # the peer has no use for labels of parts of words and padding
-        names = sorted({tag for split in ("train", "dev") for row in run.data.examples(split) for tag in row.tags})
+        names = sorted({tag for split in ("train", "dev") for row in run.task.split(split) for tag in row.tags})
     labels = {label: number for number, label in enumerate(names)}
 
     def example(row: Any) -> dict[str, Any]:
@@ -153,15 +154,15 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
             return {"first": row.prompt, "second": row.endings, "label": int(row.label)}
         return {"first": row.text_a, "second": row.text_b, "label": labels[row.label]}
 
-    if len(run.data.features("train")) != len(run.data.examples("train")):
+    if len(run.data.features("train")) != len(run.task.split("train")):
         raise SystemExit(f"{data}: some examples are longer than --max_seq_length. Set a larger one.")
     return {
         "kind": job.kind,
         "model": model,
         "has_weights": has_weights,
         "classes": len(labels),
-        "train": [example(row) for row in run.data.examples("train")],
-        "dev": [example(row) for row in run.data.examples("dev")],
+        "train": [example(row) for row in run.task.split("train")],
+        "dev": [example(row) for row in run.task.split("dev")],
         "batches": [sampler.examples(step).tolist() for step in range(steps)],
         "grouped": sampler.group_by_length,
         "length": _LENGTH.value,

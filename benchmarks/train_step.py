@@ -35,6 +35,7 @@ from benchmarks.pretraining_step import make_batch, our_step, steps_of, without_
 from benchmarks.released_graph import ReleasedGraph
 from bert_tf.config import BertConfig
 from bert_tf.distribution import hardware, strategies
+from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig, build_optimizer
@@ -101,7 +102,7 @@ def finetuning_steps(run):
     with run.strategy.scope():
         optimizer = build_optimizer(run.training_config.optimizer, run.model.trained_variables)
         trainer = Trainer(run.model, optimizer, run.training_config, run.strategy)
-    data = run.training_data(run.data.features("train"))
+    data = training_batches.training_data(run)
     batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
     return steps_of(trainer, batches, data.shapes)
 

@@ -9,6 +9,7 @@ method `signatures` of the served model describes the inputs and outputs; see `t
 """
 
 import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -23,7 +24,8 @@ from bert_tf.serving.answering import Predictor
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
-    from bert_tf.serving.exportable import Exportable
+    from bert_tf.finetuning.task import Task
+    from bert_tf.serving.exportable import Exportable, FinishedRun
     from bert_tf.serving.saved_model import ExportedModel as ExportedModel
 else:
     __getattr__, *_ = lazy_imports.when_used(__name__)
@@ -101,19 +103,55 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     """Returns the model that `export_run` writes.
 
     Raises:
-      InputError: if there is no model in `model_dir`.
+      InputError: if there is no model in `model_dir`, its task is unknown, or it can't be converted.
     """
     from bert_tf.checkpoints import download, run_directory
     from bert_tf.serving import pretrained_encoder
     from bert_tf.serving.exportable import FinishedRun
-    from bert_tf.tasks import registry
 
     model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no directory {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.directory_of_model(model_dir)):
-        return registry.exportable(FinishedRun.read(model_dir, config))
+        run = FinishedRun.read(model_dir, config)
+        return _builder(run)(run)
     return pretrained_encoder.exportable_encoder(model_dir, config)
+
+
+def exportables() -> "Mapping[type[Task], Callable[[FinishedRun], Exportable]]":
+    """Maps the classes of built-in tasks to functions that return the exportable model of a run."""
+    from bert_tf.tasks import graph_classifier
+    from bert_tf.tasks.glue import GlueTask
+    from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+    from bert_tf.tasks.squad import graph_predictor
+    from bert_tf.tasks.squad.squad_task import SquadTask
+    from bert_tf.tasks.tagging import graph_tagger
+    from bert_tf.tasks.tagging.tagging_task import TaggingTask
+    from bert_tf.tasks.text import TextTask
+
+    return {
+        GlueTask: graph_classifier.exportable_classifier,
+        TextTask: graph_classifier.exportable_classifier,
+        MultipleChoiceTask: graph_classifier.exportable_chooser,
+        TaggingTask: graph_tagger.exportable_tagger,
+        SquadTask: graph_predictor.exportable_predictor,
+    }
+
+
+def _builder(run: "FinishedRun") -> "Callable[[FinishedRun], Exportable]":
+    from bert_tf.tasks import graph_heads, own_tasks
+    from bert_tf.tasks.registry import TASKS
+
+    name, functions = run.settings["task"], exportables()
+    if own := own_tasks.find(name):
+        return own.export or graph_heads.exportable
+    if TASKS.get(name) not in functions:
+        known = ", ".join(task for task in TASKS if TASKS[task] in functions)
+        raise InputError(
+            f"--model_dir: {run.directory}/run.json has the unknown task {name!r}. Known tasks: {known}. Export a task "
+            "of your own with its program and --do_export."
+        )
+    return functions[TASKS[name]]
 
 
 def cli() -> None:

@@ -36,7 +36,7 @@ WITHOUT_TENSORFLOW = {
     "pretraining": "pretraining_config recipes",
     "finetuning": "feature_sets finetuning_config",
     "serving": "answering export_config line_predictions lite_model",
-    "tasks": "tables metrics examples data_config",
+    "tasks": "tables metrics examples data_config own_tasks task_names",
     "tasks.tagging": "conll",
     "tasks.squad": "rules",
 }

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model import estimates
@@ -273,7 +273,7 @@ def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):
 
     def run(**more):
         config = FinetuningConfig.from_flags(flags | more)
-        workflow.finetune(registry.build_task(DataConfig("text", str(files / "table")), "", True), config)
+        finetune(registry.build_task(DataConfig("text", str(files / "table")), "", True), config)
 
     def batches(*arguments):
         for batch in make(*arguments):

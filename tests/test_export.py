@@ -30,8 +30,8 @@ from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
+from bert_tf.tasks.squad.answerer import describe_model
 from bert_tf.tasks.squad.graph_predictor import ServedPredictor
-from bert_tf.tasks.squad.squad_task import describe_model
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs

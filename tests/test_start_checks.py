@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, TrialsConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import TaskData
@@ -160,7 +160,7 @@ def prepare(tmp_path, monkeypatch):
         flags |= {"max_seq_length": 12, "do_train": True, "do_eval": True, "do_predict": True} | settings
         task = registry.build_task(DataConfig("text", str(tmp_path)), "", flags["do_train"])
         made = FinetuningRun(task, FinetuningConfig.from_flags(flags))
-        workflow.finetune(task, made.settings, run=made)
+        finetune(task, made.settings, run=made)
 
     return prepare
 

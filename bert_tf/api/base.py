@@ -16,10 +16,10 @@ from bert_tf.api.setting_types import EstimatorSettings, FitSettings
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask, Task
-from bert_tf.finetuning.workflow import finetune
+from bert_tf.finetuning.task import LoadedModel, ModelOutputs, Task
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import Settings
@@ -30,7 +30,7 @@ from bert_tf.tasks.registry import build_task
 from bert_tf.text import Tokenizer
 
 # The model's task, the examples, their features, and the model's outputs.
-Outputs = tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]
+Outputs = tuple[Task, list[Any], FeatureSet, ModelOutputs]
 
 
 class Estimator(RecordedRun, abc.ABC):
@@ -64,7 +64,9 @@ class Estimator(RecordedRun, abc.ABC):
     _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # label columns of tables
     _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # prefixes of probability columns, in training tables
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
-    _predicting: Any = None  # the model that predicts, once loaded
+    _TEST: ClassVar[str] = "test"  # the split of examples to predict
+    _model: Any = None  # the model that predicts, a `LoadedModel`, once loaded
+    _loaded_for: Any = None  # the settings, the classes and the directory of `_model`
 
     def __init__(
         self,
@@ -247,6 +249,7 @@ class Estimator(RecordedRun, abc.ABC):
                 raise InputError(f"sample_weight: {type(self).__name__} does not support weights. Omit it.")
             weighted = zip(examples["train"], weights, strict=True)
             examples["train"] = [WeightedExample(**vars(example), weight=weight) for example, weight in weighted]
+        self._model = self._loaded_for = None  # frees memory
         with self._next_run(verbose, callbacks) as (directory, checked):
             data = {"dev_fraction": validation_split, "selection_metric": selection_metric}
             task = self._task(examples, does_train=True, **data)
@@ -256,7 +259,6 @@ class Estimator(RecordedRun, abc.ABC):
             flags = self._options.to_dict() | self._learned_settings(labels)
             config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
-        self._predicting = None
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
@@ -285,7 +287,7 @@ class Estimator(RecordedRun, abc.ABC):
           y: see `evaluate`.
         """
         scores = self.evaluate(x, y)
-        return scores[self._predicting.task.selection_metric]
+        return scores[self._model.task.metric_that_selects]
 
     @abc.abstractmethod
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Any]:
@@ -295,7 +297,7 @@ class Estimator(RecordedRun, abc.ABC):
         """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
         raise NotImplementedError
 
-    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> ReportingTask:
+    def _task(self, examples: Mapping[str, Sequence[Any]], does_train: bool, **data: Any) -> Task:
         """Returns the task. `examples` maps splits to examples, and `data` has other settings of `DataConfig`."""
         config = self._data_config(examples).replace(**data)
         if not (does_train or config.labels or self._trained_checkpoint):
@@ -317,22 +319,34 @@ class Estimator(RecordedRun, abc.ABC):
         return (run_directory.recorded_labels(self._directory) or self._labels) if trained else self._labels_before()
 
     def _outputs(self, split: str, given: Sequence[Any], batch_size: int) -> Outputs:
-        """Predicts examples of a split. Loads the model if necessary."""
+        """Predicts examples of a split."""
         self._check_usable()
         if not given:
             raise InputError("x has no examples. Give some.", "x")
         task = self._task({split: given}, does_train=False)
-        examples = task.examples(split)
-        # Rebuild the model only if the classes have changed.
-        if self._predicting is None or task.labels != self._predicting.task.labels:
-            self._predicting = self._run(task)
-            self._predicting.restore()
-        features = self._predicting.data.featurize(examples)
+        model, examples = self._loaded(task), task.split(split)
+        features = model.data.featurize(examples)
         report_truncation(features.num_truncated, len(features), "x", self._settings.max_seq_length)
-        return task, examples, features, self._predicting.predict(features, batch_size, shown=False)
+        return model.task, examples, features, model.predict(features, batch_size, shown=False)
 
     def _predicted(self, x: Any, batch_size: int) -> Outputs:
-        return self._outputs("test", self._examples(in_memory.as_list(x, "x", self._RANK), None), batch_size)
+        return self._outputs(self._TEST, self._examples(in_memory.as_list(x, "x", self._RANK), None), batch_size)
+
+    def _decoded(self, x: Any, batch_size: int) -> Any:
+        task, *predicted = self._predicted(x, batch_size)
+        return task.decode(*predicted)
+
+    def _loaded(self, task: Task) -> LoadedModel:
+        """Returns the model. It is loaded again only if settings, classes or the directory have changed."""
+        loaded_for = self._settings, self._options, task.labels, self._directory
+        if self._loaded_for != loaded_for:
+            self._model, self._loaded_for = self._load(task), loaded_for
+        return self._model
+
+    def _load(self, task: Task) -> LoadedModel:
+        run = self._run(task)
+        run.restore()
+        return run
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:

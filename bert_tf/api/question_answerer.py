@@ -9,14 +9,16 @@ from bert_tf.api import in_memory
 from bert_tf.api.arguments import PathLike
 from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import QuestionAnswererSettings
+from bert_tf.finetuning import dev_split
+from bert_tf.finetuning.task import Task
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import dev_split, hf_names
+from bert_tf.tasks import hf_names
+from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.questions import Answer, SquadExample, make_example
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
-from bert_tf.text.text_packer import TextPacker
+from bert_tf.tasks.squad.squad_task import SquadTask
 
 
 class QuestionAnswerer(Estimator):
@@ -48,6 +50,7 @@ class QuestionAnswerer(Estimator):
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _OPTIONS = SquadConfig
     _LABEL_COLUMNS = ("answers",)
+    _TEST = PREDICT_SPLIT
 
     if TYPE_CHECKING:
 
@@ -60,6 +63,8 @@ class QuestionAnswerer(Estimator):
         self._squad_config.check_lengths()
 
     def _task(self, examples: Mapping[str, Sequence[SquadExample]], does_train: bool, **data: Any) -> SquadTask:
+        if not does_train:
+            return SquadTask(self._squad_config, predict_file=examples[PREDICT_SPLIT])
         if data["selection_metric"]:
             raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
         train, dev = examples["train"], examples.get("dev")
@@ -107,7 +112,8 @@ class QuestionAnswerer(Estimator):
           InputError: if there is no trained model, or an example or an answer can't be used.
         """
         examples = self._examples(*in_memory.labelled(x, y, "x", columns=self._LABEL_COLUMNS)[:2])
-        return evaluate(examples, self._answers(examples), self._options.version_2_with_negative)
+        task, *predicted = self._outputs(self._TEST, examples, self._settings.predict_batch_size)
+        return evaluate(examples, task.decode(*predicted), self._options.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
         """Returns the F1 score of `evaluate`, for comparing models.
@@ -119,26 +125,15 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._examples(in_memory.as_list(x, "x"), None))
+        predictions = self._decoded(x, self._settings.predict_batch_size)
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # may have a placeholder, which the original format needs
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
-    def _answers(self, examples: list[SquadExample]) -> SquadPredictions:
-        self._check_usable()
-        if not examples:
-            raise InputError("x has no examples. Give some.", "x")
-        task = SquadTask(self._squad_config, predict_file=examples)
-        packer = TextPacker(self.tokenizer, self._settings.max_seq_length)
-        windows = task.featurize(task.examples(PREDICT_SPLIT), packer)
-        return self._predictor.answer(examples, windows, shown=False)
-
-    @property
-    def _predictor(self) -> AnswerPredictor:
-        self._predicting = self._predicting or AnswerPredictor(self._run(SquadTask(self._squad_config)), AnswerConfig())
-        return self._predicting
+    def _load(self, task: Task) -> Answerer:
+        return Answerer(self._run(task), AnswerConfig())
 
     @property
     def _squad_config(self) -> SquadConfig:

@@ -13,10 +13,11 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import TEXT, DataConfig
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import InputExample, whole_number
 from bert_tf.tasks.multiple_choice import ChoiceExample
 from bert_tf.tasks.soft_labels import PREFIX
+from bert_tf.tasks.task_names import TEXT
 from bert_tf.text.text_packer import LongDocuments
 
 _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
@@ -240,11 +241,10 @@ class Classifier(Estimator):
         Raises:
           InputError: if there is no trained model, or an example can't be used.
         """
-        task, *_, outputs = self._predicted(x, batch_size)
-        found, labels = task.predictions(outputs), self.labels
+        predictions, labels = self._decoded(x, batch_size), self.labels
         if self._options.multi_label:
-            return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in found]
-        return [labels[number] for number in found]
+            return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in predictions]
+        return [labels[number] for number in predictions]
 
 
 class Regressor(Estimator):
@@ -288,7 +288,7 @@ class Regressor(Estimator):
         Raises:
           InputError: if there is no trained model, or an example can't be used.
         """
-        return self._predicted(x, batch_size)[-1]["score"]
+        return self._decoded(x, batch_size)
 
 
 class MultipleChoice(Estimator):
@@ -349,4 +349,4 @@ class MultipleChoice(Estimator):
         Raises:
           InputError: if there is no trained model, or an example can't be used.
         """
-        return np.argmax(self.predict_proba(x, batch_size=batch_size), axis=-1).tolist()
+        return self._decoded(x, batch_size).tolist()

@@ -13,9 +13,10 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import TAGGING, DataConfig, TagScheme
+from bert_tf.tasks.data_config import DataConfig, TagScheme
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
+from bert_tf.tasks.task_names import TAGGING
 
 
 class TaggedEntity(NamedTuple):
@@ -147,7 +148,7 @@ class TokenClassifier(Estimator):
         Raises:
           InputError: if there is no trained model, or a sentence can't be used.
         """
-        return [probabilities for _, _, probabilities in self._tagged(x, batch_size)]
+        return [probabilities for _, probabilities in self._decoded(x, batch_size)]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """Returns the tags of each sentence's words. Entity tags are in the IOB2 scheme.
@@ -159,7 +160,7 @@ class TokenClassifier(Estimator):
         Raises:
           InputError: if there is no trained model, or a sentence can't be used.
         """
-        return [tags for _, tags, _ in self._tagged(x, batch_size)]
+        return [tags for tags, _ in self._decoded(x, batch_size)]
 
     def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
         """Returns the entities of each sentence, in the order of the text.
@@ -174,27 +175,20 @@ class TokenClassifier(Estimator):
         Raises:
           InputError: if there is no trained model, or a sentence can't be used.
         """
+        task, sentences, *predicted = self._predicted(x, batch_size)
         return [
             [
                 TaggedEntity(
-                    kind, " ".join(words[first : last + 1]), first, last + 1, float(best[first : last + 1].min())
+                    kind,
+                    " ".join(sentence.words[first : last + 1]),
+                    first,
+                    last + 1,
+                    float(best[first : last + 1].min()),
                 )
                 for kind, first, last in schemes.entities_of(tags, self._scheme == schemes.PLAIN)
             ]
-            for words, tags, probabilities in self._tagged(x, batch_size)
+            for sentence, (tags, probabilities) in zip(sentences, task.decode(sentences, *predicted), strict=True)
             for best in [probabilities.max(axis=-1)]
-        ]
-
-    def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
-        """Returns each sentence's words, their tags, and all tag probabilities, [num_words, num_tags]."""
-        task, sentences, features, outputs = self._predicted(x, batch_size)
-        tags = np.array(task.tags)[features.at_words(outputs["tags"])]
-        probabilities = features.at_words(outputs["tag_probabilities"])
-        return [
-            (sentence.words, list(map(str, sentence_tags)), sentence_probabilities)
-            for sentence, sentence_tags, sentence_probabilities in zip(
-                sentences, features.by_sentence(tags), features.by_sentence(probabilities), strict=True
-            )
         ]
 
 

@@ -25,6 +25,11 @@ HF_CONFIG_FILE = "config.json"
 # The name of the tagging task in run.json. The labels of this task are entity types.
 TAGGING = "ner"
 
+# Hugging Face's names of the models with an output layer.
+SEQUENCE, TOKENS, CHOICE, SPAN = (
+    f"BertFor{task}"
+    for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
+)
 # Hugging Face's names for unnamed classes.
 _GENERIC_NAME = r"LABEL_\d+"
 

@@ -5,13 +5,14 @@
     models              the encoder with an output layer: classes, tags or answer spans
     multi_head_model    the encoder with several output layers, each with its own classes
     task                the interface that every task implements, and a task's examples and features
-    input_pipeline      the training loop's input pipeline
-    run                 one task, one model and one run directory: train, restore, predict
+    dev_split           a dev set drawn from the training set
+    run                 one task, one model and one run directory: records, checks, predictions
+    training_batches    the examples of each training step, packed into rows or padded
     selection           evaluation during training: the best weights, and early stopping
     trials              several runs with different hyperparameters; the best run is used
-    workflow            all steps from the data to the results, as selected by a program's flags
+    finetune            all steps from the data to the results, as selected by a program's flags
     reports             tables, curves and result files of a run
 
 `serving`, `tasks`, `api` and the programs import this package. It imports `training` and lower layers.
-A task implements `task.Task` or `task.ReportingTask`, and an estimator calls `workflow.finetune`.
+A task implements `task.Task`, and an estimator calls `finetune.finetune`.
 """

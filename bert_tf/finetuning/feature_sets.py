@@ -216,8 +216,8 @@ class BatchSampler:
         self.seed = seed
         self.buckets: np.ndarray = np.asarray(buckets)
         self.group_by_length = group_by_length
-        self._epoch = functools.lru_cache(maxsize=2)(self._epoch)
-        self._window = functools.lru_cache(maxsize=2)(self._window)
+        self._epochs = functools.lru_cache(maxsize=2)(self._shuffled_epoch)
+        self._windows = functools.lru_cache(maxsize=2)(self._grouped_window)
 
     def examples(self, step: int) -> np.ndarray:
         """Returns the indices of a step's examples [B]."""
@@ -229,7 +229,7 @@ class BatchSampler:
             return self._shuffled(step, 1)
         window, number = divmod(step - first, WINDOW_BATCHES)
         begin = first + window * WINDOW_BATCHES
-        return self._window(begin, min(WINDOW_BATCHES, end - begin))[number]
+        return self._windows(begin, min(WINDOW_BATCHES, end - begin))[number]
 
     def sizes(self, step: int) -> Sizes:
         """Returns the sizes of a step's examples."""
@@ -239,16 +239,16 @@ class BatchSampler:
         """Returns the smallest length in `buckets` that fits these examples."""
         return int(self.buckets[np.searchsorted(self.buckets, self.features.longest[examples].max())])
 
-    def _epoch(self, epoch: int) -> np.ndarray:
+    def _shuffled_epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
 
     def _shuffled(self, step: int, steps: int) -> np.ndarray:
         """Returns the examples of `steps` steps starting at `step`, in the random order of their epochs [steps * B]."""
         positions = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
         epochs, offsets = np.divmod(positions, len(self.features))
-        return np.concatenate([self._epoch(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
+        return np.concatenate([self._epochs(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
 
-    def _window(self, begin: int, steps: int) -> np.ndarray:
+    def _grouped_window(self, begin: int, steps: int) -> np.ndarray:
         """Returns the examples of `steps` steps starting at `begin`, grouped by length [steps, B]."""
         shuffled = self._shuffled(begin, steps)
         by_length = shuffled[np.argsort(self.features.longest[shuffled], kind="stable")]

@@ -1,4 +1,4 @@
-"""A fine-tuning run: its records, its batches and its predictions, in the same way for every task."""
+"""A fine-tuning run: its records, its checks and its predictions, in the same way for every task."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -9,8 +9,8 @@ import numpy as np
 from bert_tf.checkpoints import class_names, pretrained, run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, hardware, strategies
-from bert_tf.finetuning import feature_sets, input_pipeline, reports
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
+from bert_tf.finetuning import feature_sets, reports
+from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
@@ -20,8 +20,6 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.text_packer import document_means
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import resume
-from bert_tf.training.interface import TrainingData
-from bert_tf.training.row_packing import packer_for
 from bert_tf.training.run import Run
 from bert_tf.training.settings import Shapes
 
@@ -157,7 +155,7 @@ class FinetuningRun(Run):
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
-        examples = self.data.examples(self.split)
+        examples = self.task.split(self.split)
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
@@ -185,49 +183,21 @@ class FinetuningRun(Run):
         return self.training_config.pad_to_max_seq_length or hardware.is_tpu(self.strategy)
 
     @property
-    def _packs(self) -> bool:
+    def packs(self) -> bool:
         """Whether sequences are packed into rows in training and, on a TPU, in evaluation."""
         return isinstance(self.model, EncoderModel) and not self.training_config.pad_to_max_seq_length
 
-    def _buckets(self, features: FeatureSet, shapes: Shapes) -> list[int]:
+    def buckets(self, features: FeatureSet, shapes: Shapes) -> list[int]:
         """Returns the lengths of rows or padded sequences; see `feature_sets.bucket_lengths`."""
         longest = max(self.settings.max_seq_length, features.max_length)
         return [longest] if self._has_one_length else feature_sets.bucket_lengths(longest, shapes)
 
-    def batch_sampler(self, features: FeatureSet) -> BatchSampler:
-        """Returns the object that chooses the examples of each step."""
-        config, shapes, group_by_length = self.training_config, self.shapes, self.settings.group_by_length
-        buckets = self._buckets(features, shapes)
-        if group_by_length is None:
-            is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * config.train_batch_size
-            group_by_length = is_large and len(buckets) > 1 and shapes is not Shapes.ONE
-        if shapes is Shapes.ONE or (shapes is Shapes.FEW and not group_by_length):
-            # All batches have the same length, so there are few graphs.
-            buckets = [next(length for length in buckets if length >= features.max_length)]
-        return BatchSampler(features, config.train_batch_size, config.seed, buckets, group_by_length)
-
-    def training_data(self, features: FeatureSet) -> TrainingData:
-        """Returns the training loop's input."""
-        config, shapes, sampler, packer = self.training_config, self.shapes, self.batch_sampler(features), None
-        config.check_batch(self.strategy)
-        if self._packs:
-            width = self.config.hidden_size if shapes is Shapes.ANY else None
-            steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
-            packer = packer_for(self, config, steps, longest, hidden_size=width)
-        end = config.num_train_steps
-        return TrainingData(
-            lambda step, context: input_pipeline.batches(sampler, packer, step, end, shapes, context),
-            describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
-            size=lambda step: (len(features), features.choices * self.settings.max_seq_length),
-            shapes=shapes,
-            is_short=self.is_short,
-        )
-
-    def announce(self, features: FeatureSet) -> None:
+    def announce(self) -> None:
         """Prints the size of the training set, and a warning if the encoder starts from random weights."""
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
-        reports.announce_training(self.training_config, len(self.data.examples(self.split)), len(features))
+        num_features = len(self.data.features(self.split))
+        reports.announce_training(self.training_config, len(self.task.split(self.split)), num_features)
 
     def evaluate(self, split: str, step: int) -> dict[str, np.ndarray]:
         """Returns the model's outputs for a dev split; see `predict`.
@@ -271,8 +241,8 @@ class FinetuningRun(Run):
         order: list[np.ndarray] = []
         rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
         replicas = self.strategy.num_replicas_in_sync
-        buckets = self._buckets(features, Shapes.ANY)
-        if self._packs and hardware.is_tpu(self.strategy):
+        buckets = self.buckets(features, Shapes.ANY)
+        if self.packs and hardware.is_tpu(self.strategy):
             batches = feature_sets.packed_batches(features, rows, replicas, buckets[-1])
         else:
             multiple = None if self._has_one_length else replicas

@@ -27,7 +27,7 @@ class DevSelection:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
-        run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
+        run, name, split = self.run, self.run.task.metric_that_selects, self.run.task.dev_splits[0]
         scores = run.task.scores(run.evaluate(split, step), run.data.features(split))
         earlier = [line[name] for line in self.history() if line["step"] < step]
         is_best = not earlier or scores[name] > max(earlier)
@@ -42,11 +42,11 @@ class DevSelection:
 
     def stops(self) -> bool:
         """Returns True if the last `early_stopping_patience` evaluations were no better than an earlier evaluation."""
-        scores = [line[self.run.task.selection_metric] for line in self.history()]
+        scores = [line[self.run.task.metric_that_selects] for line in self.history()]
         count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
         stops = 0 < self.config.early_stopping_patience <= count
         if stops:
-            say(f"Stopping early: no better {self.run.task.selection_metric} in the last {count} evaluations.")
+            say(f"Stopping early: no better {self.run.task.metric_that_selects} in the last {count} evaluations.")
         return stops
 
     def history(self) -> list[dict[str, Any]]:
@@ -57,5 +57,5 @@ class DevSelection:
         """Returns the evaluation of the weights to use: the best weights if they were saved, or else the last."""
         history, output_dir = self.history(), self.run.training_config.output_dir
         if run_directory.evaluated_directory(output_dir) != output_dir:
-            return max(history, key=lambda line: line[self.run.task.selection_metric])
+            return max(history, key=lambda line: line[self.run.task.metric_that_selects])
         return history[-1]

@@ -2,16 +2,17 @@
 
 import abc
 import copy
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import reports
+from bert_tf.finetuning import dev_split, reports
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import FinetuningModel
@@ -24,11 +25,19 @@ ModelOutputs = Mapping[str, np.ndarray]
 
 
 class Task(abc.ABC):
-    """A task for `finetune`.
+    """A task for `finetune`: its dev splits are evaluated, and its test splits are predicted.
+
+    A task does not change after it is built, except that splits are read on first use.
 
     Attributes:
       name: the task's name, as in --task_name.
-      selection_metric: the score that selects models; higher is better.
+      architecture: Hugging Face's name of the model.
+      metric_names: the scores that can select models. The task always computes them; higher is better.
+      selection_metric: the score that selects models by default.
+      chosen_metric: the score that selects models, if it is not the default.
+      held_out: the fraction of the training examples that is the dev split; 0 if the dev split has its own file.
+      holds_out_by_class: whether the labels of examples are classes; False for numbers. See `dev_split.divide`.
+      output_names: maps splits to the names used in file names, where they differ.
       output_weights: the name of the output layer's weights.
       uses_model_of_run: if False, the task predicts with other models, and the run directory needs no model.
       counts_examples: if True, an epoch is counted in examples instead of features.
@@ -37,11 +46,17 @@ class Task(abc.ABC):
       dev_splits: the splits for evaluation. The first one selects models.
       test_splits: the splits for prediction.
       documents: how texts are read that are longer than a sequence.
-      tunes: whether prediction settings are tuned on the dev set; see `ReportingTask.tune`.
+      tunes: whether prediction settings are tuned on the dev set; see `tune`.
     """
 
     name: str
+    architecture = class_names.SEQUENCE
+    metric_names: Sequence[str]
     selection_metric: str
+    chosen_metric: str | None = None
+    held_out = 0.0
+    holds_out_by_class = True
+    output_names: Mapping[str, str] = {}
     output_weights = "output_weights"
     uses_model_of_run = True
     counts_examples = False
@@ -52,9 +67,34 @@ class Task(abc.ABC):
     documents: LongDocuments = TRUNCATED
     tunes = False
 
+    @classmethod
+    def build(cls, setup: Any) -> Self:
+        """Returns the task of `run_classifier.py` with some settings, a `bert_tf.tasks.setup.Setup`."""
+        return cls()
+
     @abc.abstractmethod
     def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split."""
+        """Reads the examples of a split. Use `split` to get them."""
+
+    def split(self, name: str) -> list[Any]:
+        """Returns the examples of a split, which are read once. With `held_out`, "dev" is a part of "train"."""
+        return self._splits(name)
+
+    @functools.cached_property
+    def _splits(self) -> Callable[[str], list[Any]]:
+        return dev_split.with_held_out_dev(functools.cache(self.examples), self.held_out, self.holds_out_by_class)
+
+    @property
+    def metric_that_selects(self) -> str:
+        """The score that selects models; higher is better."""
+        return self.chosen_metric or self.selection_metric
+
+    def replace(self, **attributes: Any) -> Self:
+        """Returns a copy with other values of some attributes. If an attribute is a property, it is not changed."""
+        task = copy.copy(self)
+        vars(task).pop("_splits", None)
+        vars(task).update(attributes)
+        return task
 
     @abc.abstractmethod
     def featurize(self, examples: Sequence[Any], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
@@ -63,6 +103,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def build_model(self, config: BertConfig, **options: Any) -> FinetuningModel:
         """Returns the encoder with the task's output layer. See `models.EncoderModel` for the options."""
+
+    def decode(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> Any:
+        """Returns the predictions for the examples, as NumPy or Python values. By default, these are the outputs."""
+        return outputs
 
     @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
@@ -78,98 +122,6 @@ class Task(abc.ABC):
 
     def check_training_set(self, examples: Sequence[Any]) -> None:  # noqa: B027 (a task may have nothing to check)
         """Raises an InputError if nothing can be learned from the training set."""
-
-    @abc.abstractmethod
-    def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict[str, Any]]:
-        """Evaluates and predicts, as selected by the run's settings. A dry run only loads the model.
-
-        Args:
-          run: the run with the model.
-          output_dir: the directory for the results.
-
-        Returns:
-          "eval": maps splits to results; "predict": maps splits to the model's outputs.
-        """
-
-
-class TaskData:
-    """The examples of a task and their features, by split. Runs of the same task share them.
-
-    Args:
-      task: the task.
-      config: the encoder's config.
-      tokenizer: the tokenizer.
-      settings: the settings of the first run.
-
-    Attributes:
-      packer: makes the input sequences of texts.
-    """
-
-    def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
-        self._task, self._config, self._num_workers = task, config, settings.num_workers
-        self.packer = TextPacker(tokenizer, settings.max_seq_length, task.documents)
-        self._examples: dict[str, list[Any]] = {}
-        self._features: dict[str, FeatureSet] = {}
-
-    def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split, which are read once."""
-        if split not in self._examples:
-            self._examples[split] = self._task.examples(split)
-        return self._examples[split]
-
-    def features(self, split: str) -> FeatureSet:
-        """Returns the features of a split. The split is tokenized once.
-
-        Call this first for all splits, because worker processes can't be started once TensorFlow has run an operation.
-        """
-        if split not in self._features:
-            examples = self.examples(split)
-            features = self._features[split] = self.featurize(examples)
-            reporting.report_truncation(features.num_truncated, len(examples), split, self.packer.max_seq_length)
-        return self._features[split]
-
-    def featurize(self, examples: Sequence[Any]) -> FeatureSet:
-        """Returns the features of some examples."""
-        features = self._task.featurize(examples, self.packer, self._num_workers)
-        self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
-        return features
-
-
-class TrainedRun(Protocol):
-    """The parts of a `FinetuningRun` that `Task.finish` reads."""
-
-    settings: FinetuningConfig
-    data: TaskData
-
-    def restore(self) -> int:
-        """Loads the weights to use into the model, and returns their global step."""
-
-    def evaluate(self, split: str, step: int) -> ModelOutputs:
-        """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
-
-    def predict(self, features: FeatureSet, batch_size: int, description: str) -> ModelOutputs:
-        """Returns the model's outputs for all examples; the progress bar has the label `description`."""
-
-
-class SplitOutputs(NamedTuple):
-    """The model's outputs for the examples of a split."""
-
-    name: str
-    examples: Sequence[Any]
-    outputs: ModelOutputs
-    features: FeatureSet
-
-
-class ReportingTask(Task):
-    """A task whose dev splits are evaluated and whose test splits are predicted.
-
-    Attributes:
-      output_names: maps splits to the names used in file names, where they differ.
-      metric_names: the scores that can select models. The task always computes them; higher is better.
-    """
-
-    output_names: Mapping[str, str] = {}
-    metric_names: Sequence[str]
 
     def has_labels(self, examples: Sequence[Any]) -> bool:
         """Returns whether the examples of a test split have labels, so their predictions can be scored."""
@@ -187,7 +139,7 @@ class ReportingTask(Task):
         """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
         return None
 
-    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
+    def write_predictions(self, output_dir: str, split: "SplitOutputs", original_format: bool = False) -> list[str]:
         """Writes the predictions of a split, and returns the file names.
 
         By default, the file is SPLIT_results.jsonl. Each line contains the model's outputs for one example.
@@ -199,31 +151,40 @@ class ReportingTask(Task):
                 writer.write(json.dumps(line) + "\n")
         return [path]
 
-    def finish(self, run: TrainedRun, output_dir: str) -> dict[str, dict[str, Any]]:
-        """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
+    def finish(self, run: "TrainedRun", output_dir: str) -> dict[str, dict[str, Any]]:
+        """Evaluates and predicts, as selected by the run's settings. A dry run only loads the model.
+
+        The results of the first dev split are in eval_results.txt, as in the original.
+
+        Args:
+          run: the run with the model.
+          output_dir: the directory for the results.
+
+        Returns:
+          "eval": maps splits to results; "predict": maps splits to the model's outputs.
+        """
         task, settings, global_step = self, run.settings, run.restore()
         results: dict[str, dict[str, Any]] = {}
         outputs: dict[str, ModelOutputs] = {}
         if settings.training.dry_run:
             return {"eval": results, "predict": outputs}
 
-        def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
+        def report(split: str, suffix: str, values: ModelOutputs, batch_size: int) -> None:
             features = run.data.features(split)
-            results[split] = {"global_step": global_step, **task.results(found, features, batch_size)}
-            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(found, features))
+            results[split] = {"global_step": global_step, **task.results(values, features, batch_size)}
+            reports.report_evaluation(output_dir, suffix, results[split], task.confusion(values, features))
 
         for split in self.dev_splits if settings.do_eval else ():
-            found = run.evaluate(split, global_step)
+            values = run.evaluate(split, global_step)
             if self.tunes and split == self.dev_splits[0]:
-                tuned = self.tune(found, run.data.features(split))
+                tuned = self.tune(values, run.data.features(split))
                 for directory in {output_dir, settings.training.output_dir}:
                     files.write_json(os.path.join(directory, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
-                task = copy.copy(self)
-                vars(task).update(tuned)
-            report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
+                task = self.replace(**tuned)
+            report(split, "" if split == self.dev_splits[0] else f"_{split}", values, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
-            examples, features = run.data.examples(split), run.data.features(split)
+            examples, features = self.split(split), run.data.features(split)
             outputs[split] = run.predict(features, settings.predict_batch_size, split)
             predicted = SplitOutputs(split, examples, outputs[split], features)
             for path in task.write_predictions(output_dir, predicted, settings.original_format):
@@ -232,3 +193,74 @@ class ReportingTask(Task):
                 name = self.output_names.get(split, split)
                 report(split, f"_{name}", outputs[split], settings.predict_batch_size)
         return {"eval": results, "predict": outputs}
+
+
+class TaskData:
+    """The features of a task's examples, by split. Runs of the same task share them.
+
+    Args:
+      task: the task.
+      config: the encoder's config.
+      tokenizer: the tokenizer.
+      settings: the settings of the first run.
+
+    Attributes:
+      packer: makes the input sequences of texts.
+    """
+
+    def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
+        self._task, self._config, self._num_workers = task, config, settings.num_workers
+        self.packer = TextPacker(tokenizer, settings.max_seq_length, task.documents)
+        self._features: dict[str, FeatureSet] = {}
+
+    def features(self, split: str) -> FeatureSet:
+        """Returns the features of a split. The split is tokenized once.
+
+        Call this first for all splits, because worker processes can't be started once TensorFlow has run an operation.
+        """
+        if split not in self._features:
+            examples = self._task.split(split)
+            features = self._features[split] = self.featurize(examples)
+            reporting.report_truncation(features.num_truncated, len(examples), split, self.packer.max_seq_length)
+        return self._features[split]
+
+    def featurize(self, examples: Sequence[Any]) -> FeatureSet:
+        """Returns the features of some examples."""
+        features = self._task.featurize(examples, self.packer, self._num_workers)
+        self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
+        return features
+
+
+class LoadedModel(Protocol):
+    """A model in memory, such as a `FinetuningRun`, or several models that answer questions together."""
+
+    task: Task
+    settings: FinetuningConfig
+    data: TaskData
+
+    def predict(
+        self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
+    ) -> ModelOutputs:
+        """Returns the outputs for all examples, in their order. `description` is the label of the progress bar."""
+
+
+class TrainedRun(LoadedModel, Protocol):
+    """A `FinetuningRun`, as `Task.finish` uses it."""
+
+    def restore(self) -> int:
+        """Loads the weights to use into the model, and returns their global step."""
+
+    def evaluate(self, split: str, step: int) -> ModelOutputs:
+        """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
+
+
+class SplitOutputs(NamedTuple):
+    """The model's outputs for the examples of a split."""
+
+    name: str
+    examples: Sequence[Any]
+    outputs: ModelOutputs
+    features: FeatureSet
+
+
+ReportingTask = Task  # the earlier name of the class

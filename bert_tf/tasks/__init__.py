@@ -1,6 +1,8 @@
 """The tasks: reading data, features, scores, prediction files, and served models.
 
-    registry             maps names of --task_name to tasks, and tasks to exportable models
+    registry             the tasks by the names of --task_name
+    task_names           the names of the built-in tasks
+    setup                the settings, data and trained model that a built-in task is built from
     own_tasks            tasks that other programs add
     glue                 GLUE's nine tasks and XNLI
     glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
@@ -10,7 +12,6 @@
     squad                SQuAD 1.1 and 2.0 (a directory)
     tagging              named entities and other tags of words (a directory)
     data_config          the settings of the tasks and their data
-    dev_split            a dev set drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     examples             examples of sentence tasks, and the base class of readers
     soft_labels          probabilities as labels, for distillation

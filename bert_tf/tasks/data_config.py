@@ -6,14 +6,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
+from bert_tf.tasks.task_names import ALL, GLUE_TASKS, TABLE_1_TASKS, TASK_NAMES
 from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
-# The tasks of the paper's Table 1, in the same order, for --task_name=all. Table 1 omits WNLI.
-TABLE_1_TASKS = ("mnli", "qqp", "qnli", "sst-2", "cola", "sts-b", "mrpc", "rte")
-GLUE_TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
-TEXT, TAGGING = "text", "ner"
-# For GLUE, "all" and several names separated by commas are also accepted.
-TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 # The scores of all tasks that can select models; see `metrics`.
 MetricName = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman", "precision", "recall"
@@ -170,7 +165,7 @@ def parse(task_name: str) -> list[str]:
     Raises:
       InputError: if there is no such task, or if there are several names and one of them is not a GLUE task.
     """
-    if task_name.lower() == "all":
+    if task_name.lower() == ALL:
         return list(TABLE_1_TASKS)
     names = [check_name(name.strip()) for name in task_name.split(",")]
     for name in names if len(names) > 1 else ():

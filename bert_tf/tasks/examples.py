@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.tasks import tables
@@ -235,8 +236,3 @@ def _check_new_class(label: str, where: str, problem: str) -> None:
         raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
     if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
         raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
-
-
-def as_tuple(label: Any) -> tuple[Any, ...]:
-    """Returns the labels of an example as a tuple. `label` may be a tuple, a single label or None."""
-    return label if isinstance(label, tuple) else () if label is None else (label,)

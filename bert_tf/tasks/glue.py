@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -14,6 +15,7 @@ from bert_tf.runtime.messages import say
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.examples import ExampleReader, InputExample, check_label, check_texts
 from bert_tf.tasks.sentence_task import Metric, SentenceTask
+from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.tables import Row, SkippedRow
 
 BINARY = ("0", "1")
@@ -217,7 +219,6 @@ class GlueTask(SentenceTask):
     Args:
       name: a key of `DEFINITIONS`, in upper or lower case.
       data_dir: see `GlueReader`.
-      selection_metric: the score that selects models; None for the score in the paper's Table 1.
       reading: other arguments of `GlueReader`.
 
     Attributes:
@@ -232,7 +233,7 @@ class GlueTask(SentenceTask):
     dev_splits: list[str]
     test_splits: list[str]
 
-    def __init__(self, name: str, data_dir: str, selection_metric: str | None = None, **reading: str) -> None:
+    def __init__(self, name: str, data_dir: str, **reading: str) -> None:
         key = name.lower()
         if key not in DEFINITIONS:
             raise InputError(f"--task_name is {name!r}. Use one of {', '.join(DEFINITIONS)}.")
@@ -240,8 +241,19 @@ class GlueTask(SentenceTask):
         self.reader: GlueReader = GlueReader(key, data_dir, **reading)
         self.dev_splits, self.test_splits = map(self.reader.splits, ("dev", "test"))
         problem = "classification" if definition.labels else "regression"
-        scores = definition.metric, selection_metric or definition.selection_metric
-        super().__init__(key, self.reader.examples, definition.labels, problem, *scores)
+        super().__init__(key, definition.labels, problem, definition.metric, definition.selection_metric)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        config = setup.config
+        if not config.data_dir:
+            raise InputError("--data_dir is required. Pass the directory of the task's files.")
+        return cls(config.task_name, config.data_dir, on_bad_row=config.on_bad_row, language=config.xnli_language)
+
+    def examples(self, split: str) -> list[InputExample]:
+        """Reads the examples of a split."""
+        return self.reader.examples(split)
 
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
         """Returns True if a test split has labels. Only XNLI has. In other tasks, all labels are the first class."""

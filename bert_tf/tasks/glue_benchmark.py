@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetune import finetune, prepare
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
@@ -83,11 +83,11 @@ def finetune_tasks(
     submission = majority_predictions(GlueTask("wnli", task_directory(root, "wnli"))) if config.do_predict else {}
     runs = [FinetuningRun(task, config.in_directory(task_directory(output_dir, task.name)), model) for task in tasks]
     for run in runs:  # tokenizer processes can be started only before TensorFlow trains
-        workflow.prepare(run)
+        prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for task, run in zip(tasks, runs, strict=True):
         say(f"***** {task.name} *****")
-        task_results = workflow.finetune(task, run.settings, run=run)
+        task_results = finetune(task, run.settings, run=run)
         results[task.name] = task_results["eval"]
         if task.name != "wnli":
             submission |= server_predictions(task, task_results["predict"])
@@ -126,7 +126,7 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
     """
     if not files.exists(wnli.reader.sources["train"]):
         return {}
-    labels = [example.label for example in wnli.examples("train")]
+    labels = [example.label for example in wnli.split("train")]
     majority = max(sorted(set(labels)), key=labels.count)
     return {SUBMISSION["wnli", "test"]: [(index, majority) for index in wnli.reader.test_indices("test")]}
 

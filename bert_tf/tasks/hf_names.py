@@ -4,16 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints.class_names import CHOICE, SEQUENCE, SPAN, TOKENS
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import multiple_choice
-from bert_tf.tasks.data_config import TAGGING
 from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.registry import TASKS
 
-SEQUENCE, TOKENS, CHOICE, SPAN = (
-    f"BertFor{task}"
-    for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
-)
 # The Python classes for these architectures. For regression, the class is `Regressor`.
 _NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer")
 CLASSES = dict(zip((SEQUENCE, TOKENS, CHOICE, SPAN), _NAMES, strict=True))
@@ -23,8 +19,6 @@ PROBLEM_TYPES = {
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
-# The task name in run.json of run_squad.py, which has no --task_name.
-SQUAD = "squad"
 _HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
 
 
@@ -35,15 +29,10 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
       task: the recorded name of the task.
       problem: the value of --problem for the task "text"; None for other tasks.
     """
-    if task == SQUAD:
-        return SPAN, None
-    if task in multiple_choice.FILE_NAMES:
-        return CHOICE, None
-    if task == TAGGING:
-        return TOKENS, None
     if task in DEFINITIONS:
         problem = "classification" if DEFINITIONS[task].labels else "regression"
-    return SEQUENCE, problem
+    architecture = TASKS[task].architecture if task in TASKS else SEQUENCE
+    return architecture, problem if architecture == SEQUENCE else None
 
 
 def hf_settings(source: CheckpointSource) -> dict[str, Any]:

@@ -10,16 +10,18 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import dev_split, tables
+from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentence_task import SentenceTask
+from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.tables import Row, Source
 from bert_tf.text.packing import Packed
 from bert_tf.text.text_packer import TextPacker
@@ -154,19 +156,23 @@ class MultipleChoiceTask(SentenceTask):
       name: "swag", "codah" or "multiple_choice".
       config: the settings.
       sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
-      output_names: see `ReportingTask`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: DataConfig,
-        sources: Mapping[str, Source],
-        output_names: Mapping[str, str] | None = None,
-    ) -> None:
+    architecture = class_names.CHOICE
+
+    def __init__(self, name: str, config: DataConfig, sources: Mapping[str, Source]) -> None:
         self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)
-        read = dev_split.with_held_out_dev(self._reader.examples, config.dev_fraction)
-        super().__init__(name, read, None, output_names=output_names)
+        super().__init__(name, None)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        name = setup.config.task_name
+        return cls(name, setup.config, setup.sources(FILE_NAMES[name]))
+
+    def examples(self, split: str) -> list[ChoiceExample]:
+        """Reads the examples of a split. See `ChoiceReader`."""
+        return self._reader.examples(split)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:

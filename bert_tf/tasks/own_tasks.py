@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bert_tf.runtime.errors import InputError
+from bert_tf.tasks.task_names import ALL, SQUAD, TASK_NAMES
 
 
 class OwnTask(NamedTuple):
@@ -12,7 +13,7 @@ class OwnTask(NamedTuple):
 
     Attributes:
       build: takes the `DataConfig` with the values of the flags, and returns the task, a
-        `bert_tf.finetuning.task.ReportingTask`.
+        `bert_tf.finetuning.task.Task`.
       export: takes a `bert_tf.serving.exportable.FinishedRun`, and returns a
         `bert_tf.serving.exportable.Exportable`; None for `bert_tf.tasks.graph_heads.exportable`.
     """
@@ -33,11 +34,11 @@ def register(name: str, build: Callable[[Any], Any], export: Callable[[Any], Any
       export: see `OwnTask`.
 
     Raises:
-      InputError: if the name has invalid characters or is already registered.
+      InputError: if the name has invalid characters or is taken.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise InputError(f"register: {name!r} is not a name. Use lower-case letters, digits, '_' and '-'.")
-    if name in _tasks:
+    if name in (*_tasks, *TASK_NAMES, ALL, SQUAD):
         raise InputError(f"register: there is already a task {name!r}. Choose another name.")
     _tasks[name] = OwnTask(build, export)
 

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say_once
@@ -25,17 +25,15 @@ from bert_tf.text.text_packer import TextPacker
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
-class SentenceTask(ReportingTask):
+class SentenceTask(Task):
     """Base class of tasks that classify or score sentences or sentence pairs.
 
     Args:
       name: the name of the task.
-      read: returns the examples of a split.
       labels: the classes in the order of their ids; None for regression.
       problem: "classification", "regression" or "multi_label".
       metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that selects models; higher is better.
-      output_names: see `ReportingTask`.
     """
 
     choices = 1  # the number of sequences in an example
@@ -44,19 +42,17 @@ class SentenceTask(ReportingTask):
     def __init__(
         self,
         name: str,
-        read: Callable[[str], list[Any]],
         labels: tuple[str, ...] | None,
         problem: str = "classification",
         metric: Metric = metrics.accuracy,
         selection_metric: str = "accuracy",
-        output_names: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self._read, self._labels = read, labels
+        self._labels = labels
         self.problem = problem
+        self.holds_out_by_class = problem != "regression"
         self.metric = metric
         self.selection_metric = selection_metric
-        self.output_names: Mapping[str, str] = output_names or {}
 
     @property
     def metric_names(self) -> list[str]:
@@ -72,10 +68,6 @@ class SentenceTask(ReportingTask):
     def labels(self) -> tuple[str, ...] | None:
         """The classes in the order of their ids; None for regression."""
         return self._labels
-
-    def examples(self, split: str) -> list[Any]:
-        """Returns the examples of a split. Test examples have labels only if all labels are valid."""
-        return self._read(split)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
@@ -139,6 +131,10 @@ class SentenceTask(ReportingTask):
         if self.problem == "multi_label":
             return (outputs["probabilities"] >= self.label_threshold).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
+
+    def decode(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> np.ndarray:
+        """Returns the predictions of the examples; see `predictions`."""
+        return self.predictions(outputs)
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores and the mean loss."""

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import dev_split, metrics, soft_labels, tables
-from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
+from bert_tf.tasks import metrics, soft_labels, tables
+from bert_tf.tasks.data_config import Columns, DataConfig
 from bert_tf.tasks.examples import NAME_THE_COLUMNS, InputExample, WeightedExample, class_of, classes_of, is_number
 from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.sentence_task import SentenceTask
+from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.soft_labels import SoftExample
 from bert_tf.tasks.tables import Source
+from bert_tf.tasks.task_names import TEXT
 from bert_tf.tasks.text_reader import TextReader, flag_columns
 from bert_tf.text.text_packer import LongDocuments, TextPacker
 
@@ -45,7 +47,6 @@ class TextTask(SentenceTask):
       sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
       labels: the classes; None to use the classes in the training set.
       trained_in: the run directory of the model; None to train.
-      output_names: see `ReportingTask`.
 
     Raises:
       InputError: if the settings contradict each other.
@@ -57,7 +58,6 @@ class TextTask(SentenceTask):
         sources: Mapping[str, Source],
         labels: Sequence[str] | None = None,
         trained_in: str | None = None,
-        output_names: Mapping[str, str] | None = None,
     ) -> None:
         problem, does_train = config.problem, trained_in is None
         first = next(iter(sources.values()), "")
@@ -69,16 +69,7 @@ class TextTask(SentenceTask):
         run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
         if run and not isinstance(first, str):
             _check_pairs(config, run)
-        given = tuple(labels or flag_columns(config)) or None
-
-        def known(split: str) -> tuple[str, ...] | None:
-            return given if split == "train" else self.labels
-
-        read = functools.cache(TextReader(sources, config, known).examples)
-        read = dev_split.with_held_out_dev(read, config.dev_fraction, has_classes=problem != "regression")
-        metric, selection_metric = _METRICS[problem]
-        selection_metric = config.selection_metric or selection_metric
-        super().__init__(TEXT, read, given, problem, metric, selection_metric, output_names)
+        super().__init__(TEXT, tuple(labels or flag_columns(config)) or None, problem, *_METRICS[problem])
         self.config = config
         self.sources = sources
         self.documents: LongDocuments = config.documents
@@ -90,6 +81,18 @@ class TextTask(SentenceTask):
         self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
         self._recorded_scale = None if does_train else class_names.recorded_scale(run)
 
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        return cls(setup.config, setup.sources(tables.FILE_NAMES), setup.labels(), setup.trained_in)
+
+    def examples(self, split: str) -> list[InputExample]:
+        """Reads the examples of a split. See `TextReader`."""
+        return TextReader(self.sources, self.config, self._known).examples(split)
+
+    def _known(self, split: str) -> tuple[str, ...] | None:
+        return self._labels if split == "train" else self.labels
+
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
         """The given classes, or the sorted classes of the training set (numbers by value); None for regression.
@@ -100,7 +103,7 @@ class TextTask(SentenceTask):
         if self.problem == "regression":
             return None
         if self._labels is None:
-            return classes_of(self.problem, self.examples("train"), tables.name_of(self.sources["train"]))
+            return classes_of(self.problem, self.split("train"), tables.name_of(self.sources["train"]))
         if len(self._labels) < 2 and self.problem == "classification":
             raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
         return self._labels
@@ -164,7 +167,7 @@ class TextTask(SentenceTask):
         """Mean and standard deviation of the training scores. The model is trained on standardised scores."""
         if self._recorded_scale:
             return self._recorded_scale
-        scores = [float(example.label) for example in self.examples("train")]
+        scores = [float(example.label) for example in self.split("train")]
         return float(np.mean(scores)), float(np.std(scores)) or 1.0
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
@@ -181,7 +184,7 @@ class TextTask(SentenceTask):
         if not self._class_weights:
             return None
         if self._class_weights == BALANCED:
-            labels = [example.label for example in self.examples("train")]
+            labels = [example.label for example in self.split("train")]
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
         for label, weight in self._class_weights.items():

@@ -131,7 +131,7 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     assert_refused("the labels have the types int and str", classifier.fit, TEXTS[:2], [1, "1"])
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
-    splits = [[[row.label for row in task.examples(split)] for split in ("train", "dev")] for task in tasks]
+    splits = [[[row.label for row in task.split(split)] for split in ("train", "dev")] for task in tasks]
     assert splits[0] == splits[1]
     assert [collections.Counter(labels) for labels in splits[0]] == [
         {"pos": 9, "neg": 9, "rare": 1},
@@ -143,7 +143,7 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
         TEXTS[:4], numbers.tolist()
     )
     regressor.fit(TEXTS, np.arange(24.0), validation_split=0.25)
-    assert [len(tasks[-1].examples(split)) for split in ("train", "dev")] == [18, 6]
+    assert [len(tasks[-1].split(split)) for split in ("train", "dev")] == [18, 6]
 
 
 def test_classes_may_have_commas_in_their_names(read):
@@ -151,5 +151,5 @@ def test_classes_may_have_commas_in_their_names(read):
     weights = {"good, very": 2.0, "bad": 0.5}
     assert read(bert_tf.Classifier, TEXTS[:2], names, labels=names, class_weights=weights).weights() == [2.0, 0.5]
     several = read(bert_tf.Classifier, TEXTS, [[names[label == "neg"]] for label in LABELS], multi_label=True)
-    several.check_training_set(several.examples("train"))
+    several.check_training_set(several.split("train"))
     assert several.labels == ("bad", "good, very")

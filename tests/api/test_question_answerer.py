@@ -62,7 +62,8 @@ def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_o
     example = ("fine words", "a fine day")
     answerer.fit([example], [["gone", "day", ("fine", 2)]])
     assert tasks[0].examples("train_1")[0].orig_answer_text == "day"
-    answerer._answers = lambda examples: types.SimpleNamespace(answers={"0": "fine"})
+    decoded = types.SimpleNamespace(answers={"0": "fine"})
+    answerer._outputs = lambda *_: [types.SimpleNamespace(decode=lambda: decoded)]
     assert answerer.evaluate([example], [["gone", ("fine", 2)]]) == {"exact_match": 100.0, "f1": 100.0}
     assert answerer.evaluate([example], ["gone"])["f1"] == 0.0
 
@@ -80,5 +81,9 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     assert scores["best_f1"] == max(looked_at)
     answerer.save(str(tmp_path / "saved"))
     loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
-    assert loaded._predictor.null_score_diff_threshold == scores["best_f1_thresh"]
+    assert len(loaded.predict_n_best(questions[:1])[0]) > 2
+    assert len(loaded.set_params(n_best_size=1).predict_n_best(questions[:1])[0]) == 2  # one, and no answer
+    loaded.set_params(max_seq_length=15).predict(questions[:1])
+    assert loaded._model.settings.max_seq_length == 15
+    assert loaded._model.task.null_score_diff_threshold == scores["best_f1_thresh"]
     assert_refused("need validation data", answerer.fit, questions, answers, early_stopping_patience=1)

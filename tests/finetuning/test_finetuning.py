@@ -14,7 +14,7 @@ from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, run as finetuning_run, workflow
+from bert_tf.finetuning import feature_sets, finetune as steps, run as finetuning_run, training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -61,7 +61,7 @@ def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
 
 
 def finetune(run):
-    return workflow.finetune(run.task, run.settings, run=run)
+    return steps.finetune(run.task, run.settings, run=run)
 
 
 def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):
@@ -70,7 +70,7 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
 
     def groups(batches):
         sequences = [([1, 2], [0, 0])] * (batches * batch_size)
-        return run.batch_sampler(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
+        return training_batches.batch_sampler(run, feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
 
     assert groups(enough)
     assert not groups(enough - 1)
@@ -341,7 +341,7 @@ def test_invalid_settings_are_refused(make, message):
 )
 def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, patience, scores, stops):
     settings = FinetuningConfig(selection=SelectionConfig(early_stopping_patience=patience))
-    run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"), settings=settings)
+    run = types.SimpleNamespace(task=types.SimpleNamespace(metric_that_selects="f1"), settings=settings)
     selection = DevSelection(run)
     monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
     assert selection.stops() == stops

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.config import DTYPES
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.finetuning import input_pipeline
+from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
@@ -65,7 +65,7 @@ def losses_and_weights(
         width = 12 if varies else None
         packer = Packer(replicas // pipelines, parts, shape, hidden_size=width, shares=clips == "all")
     shapes = Shapes.ONE if narrow else Shapes.ANY
-    pipeline = functools.partial(input_pipeline.batches, sampler, packer, 0, STEPS, shapes)
+    pipeline = functools.partial(training_batches.batches, sampler, packer, 0, STEPS, shapes)
     batches = strategies.batches(strategy, pipeline)
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding

@@ -1,9 +1,10 @@
-"""Every task is read, trained, resumed, predicted and exported.
+"""Every task is read, trained, resumed, predicted and exported. The exported model gives the answers of Python.
 
 The test module of a task contains only what is special about the task.
 """
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -11,14 +12,15 @@ import tensorflow as tf
 
 from bert_tf import export
 from bert_tf.checkpoints import run_directory
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import json_files
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig
-from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.registry import TASKS as CLASSES, build_task
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.squad_task import N_BEST_FILE, PREDICTIONS_FILE, SquadTask
 from bert_tf.training.settings import TrainingConfig
@@ -60,9 +62,11 @@ ROWS = [
 QUESTIONS, VERSION_2 = SquadConfig(LENGTH, 4, 4, answer_text="offsets"), {"version_2_with_negative": True}
 PARTS_OF_SPEECH = [row | {"tags": ["DET" if tag == "O" else "NOUN" for tag in row["tags"]]} for row in ROWS]
 CHOICES = [{"prompt": row["prompt"], "endings": row["endings"], "label": row["choice"]} for row in ROWS]
+SENTENCES = [{"index": row["id"], "sentence": row["text"], "label": str(len(row["text"]) % 2)} for row in ROWS]
 # Name -> the task's settings, the rows, and the inputs of the exported model.
 TASKS = {
     "classes": (DataConfig("text"), ROWS, ["text"]),
+    "GLUE": (DataConfig("sst-2"), SENTENCES, ["sentence"]),
     "pairs": (DataConfig("text", columns=Columns(text_b="other")), ROWS, ["text", "other"]),
     "several labels": (DataConfig("text", columns=Columns(label="several"), problem="multi_label"), ROWS, ["text"]),
     "numbers": (DataConfig("text", columns=Columns(label="number"), problem="regression"), ROWS, ["text"]),
@@ -77,6 +81,8 @@ TASKS = {
 def task_of(config, path):
     if isinstance(config, SquadConfig):
         return SquadTask(config, [path], path)
+    if config.task_name in DEFINITIONS:
+        return build_task(config.replace(data_dir=os.path.dirname(path)), "", do_train=True)
     return build_task(config.replace(train_file=path, dev_file=path, test_file=path), "", do_train=True)
 
 
@@ -85,6 +91,9 @@ def run_of(write, tmp_path, tokenizer):
     """Returns a function that makes a run of two steps."""
 
     def make(config, rows, **options):
+        lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
+        for split in ("train", "dev", "test"):  # the names and the format of GLUE's files
+            write(f"{split}.tsv", "\n".join(lines) + "\n")
         task = task_of(config, write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
         training = TrainingConfig(str(tmp_path / "run"), OptimizerConfig(2e-2), 4, seed=1)
         settings = FinetuningConfig(max_seq_length=LENGTH, num_train_steps=2, training=training, **options)
@@ -137,6 +146,11 @@ def check_answers(answers, directory):
         assert set(answers["null_threshold"]) == {np.float32(tuned)}
 
 
+def test_every_exportable_task_is_compared_with_its_exported_model():
+    names = {"squad" if isinstance(config, SquadConfig) else config.task_name for config, *_ in TASKS.values()}
+    assert {CLASSES[name] for name in names} == export.exportables().keys()
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, capsys, name):
     config, rows, inputs = TASKS[name]
@@ -148,21 +162,23 @@ def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, caps
 
     task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
     features = run.data.features(split)
-    assert len(run.data.examples(split)) == len(rows)
+    assert len(task.split(split)) == len(rows)
     outputs = outputs_for_any_padding(run, features)
+    decoded = task.decode(task.split(split), features, outputs)
     answers = served(directory, inputs, rows)
     if "answer" in answers:
         assert ("null_threshold" in answers) == config.version_2_with_negative
         check_answers(answers, directory)
     elif "tags" in answers:
-        tags = features.by_sentence([task.tags[i] for i in features.at_words(outputs["tags"])])
-        assert [[tag.decode() for tag in row if tag] for row in answers["tags"]] == tags
-        scores = np.concatenate([row[: len(words)] for row, words in zip(answers["scores"], tags, strict=True)])
-        assert_close(scores, features.at_words(outputs["tag_probabilities"]).max(axis=-1), 1e-4)
+        assert [[tag.decode() for tag in row if tag] for row in answers["tags"]] == [tags for tags, _ in decoded]
+        for scores, (tags, probabilities) in zip(answers["scores"], decoded, strict=True):
+            assert_close(scores[: len(tags)], probabilities.max(axis=-1), 1e-4)
     else:
         assert answers.keys() & {"score", "probabilities"} <= outputs.keys()
         for key in answers.keys() & outputs.keys():
             assert_close(answers[key], outputs[key], 1e-5, key)
+        if "label" in answers:
+            assert [label.decode() for label in answers["label"]] == [task.labels[number] for number in decoded]
 
 
 @pytest.mark.parametrize("name", ["choices", "entities"])

@@ -6,9 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_tf.tasks import data_config, glue_benchmark, multiple_choice
+from bert_tf.tasks import data_config, glue_benchmark, task_names
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
-from bert_tf.tasks.tagging.tagging_task import TaggingTask
+from bert_tf.tasks.registry import TASKS
 from tests.conftest import GOLDEN, assert_refused, data_path, golden_json
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
@@ -116,10 +116,9 @@ def test_names_of_tasks():
 def test_every_name_is_a_task():
     names = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "XNLI")
     assert {definition.directory for definition in DEFINITIONS.values()} == set(names)
-    found = {*DEFINITIONS, *multiple_choice.FILE_NAMES, data_config.TEXT, TaggingTask.name}
-    assert found == set(data_config.TASK_NAMES)
-    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(data_config.GLUE_TASKS)
-    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == data_config.TABLE_1_TASKS
+    assert TASKS.keys() == {*task_names.TASK_NAMES, task_names.SQUAD}
+    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(task_names.GLUE_TASKS)
+    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == task_names.TABLE_1_TASKS
 
 
 def test_the_average_is_that_of_the_paper():

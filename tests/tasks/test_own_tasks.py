@@ -10,10 +10,10 @@ import tensorflow as tf
 from bert_tf import export
 from bert_tf.config import ModelFiles
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.multi_head_model import MultiHeadModel
-from bert_tf.finetuning.task import ReportingTask
-from bert_tf.finetuning.workflow import finetune
+from bert_tf.finetuning.task import ReportingTask, Task
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig
@@ -36,13 +36,13 @@ class Example:
     size: str
 
 
-class TwoLabels(ReportingTask):
+class TwoLabels(Task):
     """Predicts the first letter of a text, and whether the text is long."""
 
     name = "two_labels"
     output_weights = "heads/letter/output_weights"
-    metric_names = ("letter_accuracy",)
-    selection_metric = "letter_accuracy"
+    metric_names = ("letter_accuracy", "f1")
+    selection_metric = property(lambda self: "letter_accuracy")
 
     def examples(self, split):
         return [Example(text, text[0], "long" if len(text) > 3 else "short") for text in TEXTS]
@@ -85,6 +85,7 @@ def model(tokenizer):
 
 
 def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tmp_path):
+    assert ReportingTask is Task  # the earlier name
     own_tasks.register("two_labels", lambda data: TwoLabels())
     task = registry.build_task(DataConfig("two_labels"), "", do_train=True)
     results = finetune(task, config.replace(do_eval=True), model)
@@ -103,9 +104,14 @@ def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tm
 
 
 def test_examples_without_a_label_can_be_held_out():
-    own_tasks.register("two_labels", lambda data: TwoLabels())
-    task = registry.build_task(DataConfig("two_labels", dev_fraction=0.25), "", do_train=True)
-    train, dev = task.examples("train"), task.examples("dev")
+    shared = TwoLabels()
+    own_tasks.register("two_labels", lambda data: shared)
+    config = DataConfig("two_labels", dev_fraction=0.25, selection_metric="f1")
+    tasks = [registry.build_task(config, "", do_train=True) for _ in range(2)]
+    assert (tasks[0].metric_that_selects, shared.metric_that_selects) == ("f1", "letter_accuracy")
+    assert vars(shared) == {}  # the task of the program is not changed
+    (train, dev), again = ([task.split(name) for name in ("train", "dev")] for task in tasks)
+    assert [train, dev] == again
     assert len(dev) == 2
     assert sorted(map(repr, train + dev)) == sorted(map(repr, TwoLabels().examples("train")))
 
@@ -127,6 +133,8 @@ def test_wrong_names_are_refused(model):
         for _ in range(2):
             own_tasks.register("x", lambda data: TwoLabels())
     assert check_name("x") == "x"
+    for name in ("mnli", "text", "squad", "all"):
+        assert_refused(f"there is already a task '{name}'", own_tasks.register, name, lambda data: TwoLabels())
     assert_refused("'Two Labels' is not a name", own_tasks.register, "Two Labels", lambda data: TwoLabels())
     assert_refused("'a b' is not a name", MultiHeadModel, model[0], {"a b": ["x", "y"]})
 

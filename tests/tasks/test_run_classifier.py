@@ -120,7 +120,7 @@ def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
 @pytest.mark.parametrize(("name", "metric"), [("text", "macro_f1"), ("mrpc", "f1"), ("ner", "f1")])
 def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
     write("train.tsv", "a\tB-x\n" if name == "ner" else "text\tlabel\na\tx\nb\ty\n")
-    assert build_task(DataConfig(name, str(tmp_path), selection_metric=metric), "", True).selection_metric == metric
+    assert build_task(DataConfig(name, str(tmp_path), selection_metric=metric), "", True).metric_that_selects == metric
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ def task_of(write, text, name="train.csv", **options):
 
 
 def targets(task, tokenizer):
-    return task.featurize(task.examples("train"), TextPacker(tokenizer, 8)).per_example
+    return task.featurize(task.split("train"), TextPacker(tokenizer, 8)).per_example
 
 
 def test_columns_of_probabilities_are_matched_by_name(write, tokenizer, capsys):
     task = task_of(write, TABLE)
-    assert [x.label for x in task.examples("train")] == ["x", "z", "z"]
+    assert [x.label for x in task.split("train")] == ["x", "z", "z"]
     assert "train.csv: training on the probabilities in probability_z, probability_x, prob" in capsys.readouterr().err
     assert task.labels == ("x", "y", "z")
     found = targets(task, tokenizer)
@@ -62,18 +62,18 @@ def test_probabilities_in_other_files_and_with_weights(write, tokenizer):
 def test_other_splits_have_labels_or_the_most_probable_class(write):
     files = {"dev_file": write("dev.csv", TABLE.replace("1,a,x", "1,a,y")), "test_file": write("test.csv", TABLE)}
     task = task_of(write, TABLE, **files)
-    assert [x.label for x in task.examples("dev")] == ["y", "z", "z"]
-    assert [x.label for x in task.examples("test")] == ["x", "z", "z"]
+    assert [x.label for x in task.split("dev")] == ["y", "z", "z"]
+    assert [x.label for x in task.split("test")] == ["x", "z", "z"]
     without = task_of(write, TABLE, dev_file=write("no.csv", SEVERAL))
     assert_refused(r"no\.csv, line 1: the column 'label' is missing", without.examples, "dev")
     rows = "".join(f"{i},a,x,0.2,0.7,0.1\n{i}0,b,x,0.2,0.1,0.7\n" for i in range(4, 9))
     drawn = task_of(write, TABLE + rows, dev_fraction=0.5)
-    assert {x.label for x in drawn.examples("dev")} == {"x", "y", "z"}
+    assert {x.label for x in drawn.split("dev")} == {"x", "y", "z"}
 
 
 def test_probabilities_of_several_labels(write, tokenizer):
     task = task_of(write, SEVERAL, problem="multi_label", distillation_temperature=2.0)
-    assert [x.label for x in task.examples("train")] == [("x", "y"), ("y",), ()]
+    assert [x.label for x in task.split("train")] == [("x", "y"), ("y",), ()]
     p = np.array([[0.9, 0.6], [0.2, 1], [0.25, 0]])
     assert_close(targets(task, tokenizer)["soft_labels"], np.sqrt(p) / (np.sqrt(p) + np.sqrt(1 - p)), 1e-6)
 
@@ -108,12 +108,12 @@ def test_rows_of_json_with_other_classes_are_reported(write):
 def test_a_temperature_needs_probabilities_and_is_recorded(write):
     hard = task_of(write, "text,label\na,x\nb,y\n", distillation_temperature=2.0)
     with pytest.raises(InputError, match=r"--distillation_temperature: there are no probabilities in .*train\.csv"):
-        hard.check_training_set(hard.examples("train"))
+        hard.check_training_set(hard.split("train"))
     plain, soft = task_of(write, TABLE), task_of(write, TABLE, distillation_temperature=2.0)
-    soft.check_training_set(soft.examples("train")[1:])  # z is the most probable class of both
+    soft.check_training_set(soft.split("train")[1:])  # z is the most probable class of both
     assert soft.resume_settings() == plain.resume_settings() | {"distillation_temperature": 2.0}
     other = task_of(write, TABLE.replace("0.7,0.2", "0.8,0.1"))
-    assert digest_of_rows(plain.examples("train")) != digest_of_rows(other.examples("train"))
+    assert digest_of_rows(plain.split("train")) != digest_of_rows(other.split("train"))
 
 
 def log_softmax(logits):

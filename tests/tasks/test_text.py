@@ -28,7 +28,7 @@ def predicted(task, directory, outputs, **options):
     """Returns the names and contents of the files with predictions for the test set."""
     outputs = {name: np.array(values) for name, values in outputs.items()}
     assert task.labels is None or len(task.labels) > 1
-    test = SplitOutputs("test", task.examples("test"), outputs, None)
+    test = SplitOutputs("test", task.split("test"), outputs, None)
     return {os.path.basename(path): open(path).read() for path in task.write_predictions(directory, test, **options)}
 
 
@@ -39,10 +39,10 @@ def test_columns_are_found_by_name_and_classes_in_the_training_file(write):
     columns = Columns(text="q", text_b="a", label="verdict", id="key")
     text = "verdict\tkey\ta\tq\n10\tk1\tb b\ta\n9\tk2\td\tc\n"
     task = task_of(write, text, columns=columns, others={"test": "q\ta\tkey\ne\tf\tk3\n"})
-    first = task.examples("train")[0]
+    first = task.split("train")[0]
     assert (first.guid, first.text_a, first.text_b, first.label) == ("k1", "a", "b b", "10")
     assert task.labels == ("9", "10")  # as numbers
-    assert task.examples("test")[0].label is None
+    assert task.split("test")[0].label is None
 
 
 def test_test_sets_have_labels_only_if_all_are_valid(write, capsys):
@@ -50,7 +50,7 @@ def test_test_sets_have_labels_only_if_all_are_valid(write, capsys):
 
     def labels_of_test(text):
         task = task_of(write, train, others={"test": text})
-        examples = task.examples("test")
+        examples = task.split("test")
         assert task.has_labels(examples) == (examples[0].label is not None)
         return [example.label for example in examples]
 
@@ -86,9 +86,9 @@ def test_classes_that_are_numbers_are_ordered_and_matched_by_value(write):
     train = "text,label\n" + "".join(f"a,{label}\n" for label in ("10", "-1.0", "2", "-1", "x", "+3"))
     task = task_of(write, train, name="train.csv", others={"dev": "text,label\na,2.0\nb,-1\nc,10.00\n"})
     assert task.labels == ("-1", "2", "+3", "10", "x")
-    assert [example.label for example in task.examples("dev")] == ["2", "-1", "10"]
+    assert [example.label for example in task.split("dev")] == ["2", "-1", "10"]
     task = task_of(write, "text\tlabel\na\t1\nb\t2.0\n", labels=["2", "1.0"], class_weights="1=3,2.0=4")
-    assert [example.label for example in task.examples("train")] == ["1.0", "2"]
+    assert [example.label for example in task.split("train")] == ["1.0", "2"]
     assert (task.labels, task.weights()) == (("2", "1.0"), [4.0, 3.0])  # in the given order
     task = task_of(write, "text\tlabel\na\t1.0,2\nb\t3\n", problem="multi_label")
     assert task.labels == ("1", "2", "3")
@@ -110,7 +110,7 @@ def test_another_separator_of_labels_is_found(write):
     def check(*cells, **options):
         text = "text\tlabel\n" + "".join(f"a\t{cell}\n" for cell in cells)
         task = task_of(write, text, problem="multi_label", **options)
-        task.check_training_set(task.examples("train"))
+        task.check_training_set(task.split("train"))
 
     assert_refused(r"'x;y' may be several labels.*--label_separator", check, "x;y", "z", "")
     check("x;y", "z, x")
@@ -123,7 +123,7 @@ def test_several_labels(write, tokenizer):
     text = "".join(json.dumps(line) + "\n" for line in lines)
     task = task_of(write, text, name="train.jsonl", problem="multi_label")
     assert task.labels == ("x", "y", "z")
-    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 8))
+    features = task.featurize(task.split("train"), TextPacker(tokenizer, 8))
     assert features.per_example["label_ids"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 0]]
     outputs = {"probabilities": np.array([[0.9, 0.1, 0.5], [0.2, 0.2, 0.2], [0.9, 0.9, 0.1]])}
     scores = task.scores(outputs | {"per_example_loss": np.zeros(3)}, features)
@@ -134,7 +134,7 @@ def test_columns_of_0_and_1_are_labels(write, tokenizer):
     text = "text,x,y\na,1,0\nb,0.0,1.0\nc,False,False\n"
     task = task_of(write, text, name="train.csv", columns=Columns(label="y,x"), problem="multi_label")
     assert task.labels == ("y", "x")
-    features = task.featurize(task.examples("train"), TextPacker(tokenizer, 8))
+    features = task.featurize(task.split("train"), TextPacker(tokenizer, 8))
     assert features.per_example["label_ids"].tolist() == [[0, 1], [1, 0], [0, 0]]
     bad = task_of(write, "text,x,y\na,1,2\n", name="bad.csv", columns=Columns(label="y,x"), problem="multi_label")
     assert_refused(r"bad.csv, line 2: the label \('y'\) is '2'. Use 0 or 1", bad.examples, "train")
@@ -188,11 +188,11 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
     train, dev = "text\tlabel\tw\na\tx\t0.5\nb\ty\t2\n", "text\tlabel\na\tx\n"
     task = task_of(write, train, columns=columns, others={"dev": dev})
     plain = task_of(write, train, name="plain.tsv")
-    weighted, even = task.examples("train"), plain.examples("train")
+    weighted, even = task.split("train"), plain.split("train")
     packer = TextPacker(tokenizer, 8)
     found = task.featurize(weighted, packer).per_example
     assert found["sample_weights"].tolist() == [0.5, 2.0]
-    for features in (task.featurize(task.examples("dev"), packer), plain.featurize(even, packer)):
+    for features in (task.featurize(task.split("dev"), packer), plain.featurize(even, packer)):
         assert features.per_example.keys() == {"label_ids"}
     assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
     assert digest_of_rows(weighted) != digest_of_rows(even)
@@ -233,14 +233,14 @@ WITH_NUMBERS = "text\tlabel\tn\na\tx\t1\nb\ty\t1\n"
 def test_bad_rows_are_reported(write, text, options, message):
     task = task_of(write, text, **options)
     with pytest.raises(InputError, match=message):
-        examples = task.examples("train")
+        examples = task.split("train")
         assert len(task.labels) > 1
         task.check_training_set(examples)
 
 
 def test_labels_of_dev_must_be_known_from_training(write):
     task = task_of(write, "text\tlabel\na\tx\nb\ty\n", others={"dev": "text\tlabel\na\tz\nb\ty\n"}, on_bad_row="skip")
-    assert [example.label for example in task.examples("dev")] == ["y"]
+    assert [example.label for example in task.split("dev")] == ["y"]
 
 
 def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):

@@ -10,7 +10,8 @@ answers -> `evaluate`.
     predictions      the answers to the questions of a file, and prediction files
     graph_predictor  windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation       scores, and the no-answer threshold
-    squad_task       the task for fine-tuning, the models that answer, and the output files
+    answerer         one or several models in memory that answer questions
+    squad_task       the task for fine-tuning, and the output files
     typed_questions  answers to typed questions
 """
 

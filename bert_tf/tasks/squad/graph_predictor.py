@@ -15,6 +15,7 @@ from bert_tf.finetuning.models import SpanModel
 from bert_tf.serving.exportable import Exportable, FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, in_parts
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, read_ids, signature
+from bert_tf.tasks.squad.answerer import describe_model, find_null_threshold
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
     first_text_position,
@@ -23,7 +24,6 @@ from bert_tf.tasks.squad.rules import (
     shows_most_context,
     text_room,
 )
-from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.text import Tokenizer
 from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8

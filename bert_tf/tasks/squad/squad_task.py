@@ -1,17 +1,14 @@
-"""The question-answering task: training, the models that answer, and the output files.
+"""The question-answering task, and its output files.
 
 See `run_squad.py` for the output files.
 """
 
-import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import class_names, run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.models import SpanModel
@@ -20,18 +17,19 @@ from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.tasks.squad.decoding import average_distributions, decode
+from bert_tf.tasks.squad.answerer import THRESHOLD_KEY, Answerer, find_null_threshold
+from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
 from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read_answers, read_n_best
 from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
+from bert_tf.tasks.task_names import SQUAD
 from bert_tf.text.text_packer import TextPacker
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-THRESHOLD_KEY = "null_score_diff_threshold"
 
 # A file of questions, or examples.
 Source = str | Sequence[SquadExample]
@@ -50,9 +48,11 @@ class SquadTask(Task):
       InputError: if a question may leave no room for text.
     """
 
-    name = "squad"
+    name = SQUAD
+    architecture = class_names.SPAN
     output_weights = "cls/squad/output_weights"
     counts_examples = True
+    null_score_diff_threshold = 0.0  # with SQuAD 2.0, a larger score of no answer means that there is no answer
     dev_splits: Sequence[str] = (PREDICT_SPLIT,)
     test_splits: Sequence[str] = dev_splits
 
@@ -70,7 +70,6 @@ class SquadTask(Task):
         self._sources[PREDICT_SPLIT] = predict_file
         self.answer_config = answer_config
         self.uses_model_of_run: bool = not answer_config.ensemble_dirs
-        self.examples = functools.cache(self.examples)
 
     @property
     def selection_metric(self) -> str:
@@ -78,7 +77,7 @@ class SquadTask(Task):
         return "best_f1" if self.config.version_2_with_negative else "f1"
 
     def examples(self, split: str) -> list[SquadExample]:
-        """Returns the questions of a training file, or of the file to answer."""
+        """Reads the questions of a training file, or of the file to answer."""
         is_training = split != PREDICT_SPLIT
         data = read_squad(self._sources[split], is_training, self.config)
         for line in data.report():
@@ -110,92 +109,23 @@ class SquadTask(Task):
         of_answers = {name: getattr(self.config, name) for name in ("answer_text", "fix_answer_offsets")}
         return self.input_settings() | of_answers
 
+    def decode(
+        self, examples: Sequence[SquadExample], features: SquadWindows, outputs: ModelOutputs
+    ) -> SquadPredictions:
+        """Returns the answers."""
+        logits = outputs["start_logits"], outputs["end_logits"]
+        return decode(examples, features, *logits, self.config, self.null_score_diff_threshold)
+
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """Returns the scores of the best answers. SQuAD 2.0: scores with threshold 0, and with the best threshold."""
-        examples = self.examples(PREDICT_SPLIT)
-        predictions = decode(examples, features, outputs["start_logits"], outputs["end_logits"], self.config)
-        return evaluate(examples, predictions, self.config.version_2_with_negative)
+        examples = self.split(PREDICT_SPLIT)
+        return evaluate(examples, self.decode(examples, features, outputs), self.config.version_2_with_negative)
 
     def finish(self, run: FinetuningRun, output_dir: str) -> dict[str, dict[str, Any]]:
         """Answers the file of questions. See `answer_file`."""
         settings = run.settings
         is_answered = settings.do_predict or settings.do_eval
         return {"eval": {PREDICT_SPLIT: answer_file(run, self.answer_config, output_dir)}} if is_answered else {}
-
-
-class AnswerPredictor:
-    """One or several loaded models that answer questions.
-
-    The distributions of several models over the tokens of a window are averaged, as in the paper's ensembles (section
-    4.2).
-
-    Args:
-      run: the run with the task. Without an ensemble, its model answers.
-      config: the models that answer, and the no-answer threshold.
-
-    Attributes:
-      model: a description of the models.
-      null_score_diff_threshold: the no-answer threshold.
-
-    Raises:
-      InputError: if there is no such model, the vocabulary does not match the model, or `ensemble_method` is "nbest".
-    """
-
-    def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
-        if config.merges_lists:
-            raise InputError("--ensemble_method=nbest: can't answer typed questions. Use distributions.")
-        self.run = run
-        if config.ensemble_dirs and run.training_config.pad_to_max_seq_length:
-            raise InputError("--pad_to_max_seq_length: not supported by ensembles. Omit it with --ensemble_dirs.")
-        self._members = [_member(run, directory) for directory in config.ensemble_dirs] or [run]
-        directories = list(config.ensemble_dirs) or [run.model_directory]
-        for directory in directories:
-            run_directory.check_trained_with(directory, run.tokenizer_settings)
-        self.model: str = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
-        beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
-        threshold = config.null_score_diff_threshold
-        self.null_score_diff_threshold: float = (
-            find_null_threshold(beside_the_model, self.model) if threshold is None else threshold
-        )
-
-    def _outputs(self, windows: SquadWindows, shown: bool) -> ModelOutputs:
-        """Returns `start_logits` and `end_logits` [W, T]; for an ensemble, logarithms of mean probabilities."""
-        if not len(windows):
-            return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
-        each = [member.predict(windows, self.run.settings.predict_batch_size, shown=shown) for member in self._members]
-        if len(each) == 1:
-            return each[0]
-        return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
-
-    def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, shown: bool = True) -> SquadPredictions:
-        """Answers questions from their windows. If `shown` is True, a progress bar is shown."""
-        outputs = self._outputs(windows, shown)
-        logits = outputs["start_logits"], outputs["end_logits"]
-        return decode(examples, windows, *logits, self.run.task.config, self.null_score_diff_threshold)
-
-
-def _member(run: FinetuningRun, directory: str) -> FinetuningRun:
-    """Returns a run with the model in another directory. The model may have another size."""
-    config = BertConfig.from_json_file(os.path.join(directory, run_directory.CONFIG_FILE), "--ensemble_dirs")
-    return run.with_settings(run.settings.starting_from(None, directory).replace(bilstm_layers=0), config)
-
-
-def describe_model(step: int, model: SpanModel) -> str:
-    """Returns a description of a model: the step, and a digest of the output weights."""
-    digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
-    return f"step {step} ({digest[:8]})"
-
-
-def find_null_threshold(directories: Sequence[str], model: str) -> float:
-    """Returns the threshold that was tuned for a model; 0 if no run directory has one. The first directory wins."""
-    for directory in directories:
-        if THRESHOLD_KEY in (tuned := run_directory.tuned(directory)):
-            path = os.path.join(directory, run_directory.TUNED_FILE)
-            if tuned.get("model") == model:
-                say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {path}.")
-                return tuned[THRESHOLD_KEY]
-            say(f"Warning: {path} was tuned for another model ({tuned.get('model')}). Ignoring it.")
-    return 0.0
 
 
 def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> dict[str, float]:
@@ -209,16 +139,18 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     Returns:
       The scores; empty if the right answers are unknown.
     """
-    examples = run.data.examples(PREDICT_SPLIT)
+    examples = run.task.split(PREDICT_SPLIT)
     is_dry_run = run.settings.training.dry_run
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
     else:
-        predictor = AnswerPredictor(run, config)
-        model, threshold = predictor.model, predictor.null_score_diff_threshold
+        answerer = Answerer(run, config)
+        model, threshold = answerer.description, answerer.task.null_score_diff_threshold
         if is_dry_run:
             return {}
-        predictions = predictor.answer(examples, run.data.features(PREDICT_SPLIT))
+        windows = run.data.features(PREDICT_SPLIT)
+        outputs = answerer.predict(windows, run.settings.predict_batch_size)
+        predictions = answerer.task.decode(examples, windows, outputs)
     if is_dry_run:
         return {}
     for line in predictions.report():
@@ -244,7 +176,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
 def evaluate_file(task: SquadTask, path: str, output_dir: str | None) -> dict[str, float]:
     """Evaluates a `predictions.json` of any system. If `output_dir` is None, the scores are only returned."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
-    results = judge(task.examples(PREDICT_SPLIT), read_answers(path))
+    results = judge(task.split(PREDICT_SPLIT), read_answers(path))
     if output_dir is not None:
         reports.report_evaluation(output_dir, "", results, None)
     return results
@@ -260,7 +192,7 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     n_best = [read_n_best(os.path.join(directory, N_BEST_FILE)) for directory in config.ensemble_dirs]
     odds_files = [os.path.join(directory, NULL_ODDS_FILE) for directory in config.ensemble_dirs if is_version_2]
     odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
-    asked = {example.qas_id for example in run.data.examples(PREDICT_SPLIT)}
+    asked = {example.qas_id for example in run.task.split(PREDICT_SPLIT)}
     for directory, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
         if different := sorted(asked ^ values.keys()):
             raise InputError(

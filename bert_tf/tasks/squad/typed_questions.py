@@ -5,21 +5,21 @@ from collections.abc import Iterable, Iterator
 from bert_tf.runtime import reporting
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.program import typed_lines
+from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.tasks.squad.questions import make_example
-from bert_tf.tasks.squad.squad_task import AnswerPredictor
 
 # The number of answers to show for each question.
 _SHOWN_ANSWERS = 5
 
 
-def interact(predictor: AnswerPredictor, lines: Iterable[str] | None = None) -> None:
+def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
     """Reads typed paragraphs with their questions, and prints the best answers to standard output.
 
     An empty line ends a paragraph. Each following line is a question, up to the next empty line. Further empty lines
     before a paragraph are ignored.
 
     Args:
-      predictor: the models that answer.
+      answerer: the models that answer.
       lines: the lines that the user types. Default: standard input.
     """
     typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
@@ -31,7 +31,7 @@ def interact(predictor: AnswerPredictor, lines: Iterable[str] | None = None) -> 
         context = "\n".join([first, *_up_to_empty_line(typed)])
         say("Questions (enter an empty line for another paragraph):")
         for question in _up_to_empty_line(typed):
-            print("\n".join(answer_lines(predictor, context, question)), flush=True)
+            print("\n".join(answer_lines(answerer, context, question)), flush=True)
 
 
 def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
@@ -41,15 +41,15 @@ def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def answer_lines(predictor: AnswerPredictor, context: str, question: str) -> list[str]:
+def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     """Returns a table of the best answers: probability among the n best, score (sum of the two logits), text.
 
     For SQuAD 2.0, a further line contains the null odds, the threshold, and the resulting answer.
     """
-    task, run = predictor.run.task, predictor.run
-    example = make_example("typed", question, context)
-    windows = task.featurize([example], run.data.packer)
-    predictions = predictor.answer([example], windows, shown=False)
+    task, example = answerer.task, make_example("typed", question, context)
+    windows = answerer.data.featurize([example])
+    outputs = answerer.predict(windows, answerer.settings.predict_batch_size, shown=False)
+    predictions = task.decode([example], windows, outputs)
     rows = [
         {
             "probability": entry["probability"],
@@ -60,7 +60,7 @@ def answer_lines(predictor: AnswerPredictor, context: str, question: str) -> lis
     ]
     shown = [reporting.table(rows)]
     if task.config.version_2_with_negative:
-        odds, threshold = predictions.null_odds["typed"], predictor.null_score_diff_threshold
+        odds, threshold = predictions.null_odds["typed"], task.null_score_diff_threshold
         verdict = predictions.answers["typed"] or "(none)"
         shown.append(f"odds for no answer {odds:.4g}, threshold {threshold:.4g}: {verdict}")
     return shown

@@ -5,7 +5,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.schemes import Sentence
-from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
+from bert_tf.tasks.tagging.tagging_task import FILE_NAMES, TaggingFeatures, TaggingTask
 from bert_tf.text.text_packer import TextPacker
 
 # The number of windows per batch.
@@ -66,6 +67,11 @@ class FeatureTaggingTask(TaggingTask):
     def __init__(self, feature_based: FeatureBased, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.feature_based = feature_based
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        return cls(setup.feature_based, setup.config, setup.sources(FILE_NAMES), setup.labels(), setup.recorded)
 
     def resume_settings(self) -> dict[str, Any]:
         """Returns the settings of `TaggingTask`, and the path of the encoder."""

@@ -72,6 +72,11 @@ class Sentence:
         """File and line, or the index of the sentence, for messages."""
         return f"{self.path}, line {self.line}" if self.path else f"sentence {self.line}"
 
+    @property
+    def label(self) -> tuple[str, ...]:
+        """The type of each entity."""
+        return tuple(kind for kind, *_ in self.entities())
+
     def entities(self) -> list[Entity]:
         """Returns the entities of the tags, in any scheme. An entity may begin with I-."""
         return entities_of(self.tags, self.is_plain)

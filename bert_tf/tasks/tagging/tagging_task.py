@@ -9,7 +9,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
-from bert_tf.finetuning.task import ModelOutputs, ReportingTask, SplitOutputs
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.tasks import dev_split, metrics, tables
+from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import AUTO, Sentence
@@ -41,7 +42,7 @@ FILE_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-class TaggingTask(ReportingTask):
+class TaggingTask(Task):
     """Tags the words of sentences.
 
     Args:
@@ -49,10 +50,10 @@ class TaggingTask(ReportingTask):
       sources: maps splits ("train", "dev", "test") to files, or to sentences in memory; see `conll.read_sentences`.
       types: the entity types, or the plain tags; None to find them in the training file.
       recorded: the settings of the run that trained the model; empty to train.
-      output_names: see `ReportingTask`.
     """
 
     name = class_names.TAGGING
+    architecture = class_names.TOKENS
 
     def __init__(
         self,
@@ -60,25 +61,26 @@ class TaggingTask(ReportingTask):
         sources: Mapping[str, Source],
         types: Sequence[str] | None = None,
         recorded: Mapping[str, Any] = {},
-        output_names: Mapping[str, str] = {},
     ) -> None:
         self.config = config
         self.sources = sources
-        self.output_names = output_names
         self._columns = config.word_column, config.tag_column
         self._types = types and tuple(types)
         self._scheme = recorded.get("tag_scheme", AUTO) if config.tag_scheme == AUTO else config.tag_scheme
         # The classes of the model; None for the IOB2 tags of the types.
         self._classes = recorded.get("tag_classes") if recorded else config.tag_classes
-        read = functools.cache(self.examples)
-        self.examples = dev_split.with_held_out_dev(read, config.dev_fraction)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        return cls(setup.config, setup.sources(FILE_NAMES), setup.labels(), setup.recorded)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
         """The entity types, or the plain tags."""
         if self._types is not None:
             return self._types
-        sentences = self.examples("train")
+        sentences = self.split("train")
         if self.is_plain:
             return tuple(sorted({tag for sentence in sentences for tag in sentence.tags}))
         return tuple(sorted({kind for sentence in sentences for kind, *_ in sentence.entities()}))
@@ -128,10 +130,10 @@ class TaggingTask(ReportingTask):
     @functools.cached_property
     def selection_metric(self) -> str:
         """The score that selects models."""
-        return self.config.selection_metric or ("f1" if self.has_entities else "accuracy")
+        return "f1" if self.has_entities else "accuracy"
 
     def examples(self, split: str) -> list[Sentence]:
-        """Returns the sentences of a split. Test sentences have tags only if all tags are valid.
+        """Reads the sentences of a split. Test sentences have tags only if all tags are valid.
 
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
@@ -254,6 +256,14 @@ class TaggingTask(ReportingTask):
         """Returns a model with one class per tag for each token."""
         return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
+    def decode(
+        self, examples: Sequence[Sentence], features: TaggingFeatures, outputs: ModelOutputs
+    ) -> list[tuple[list[str], np.ndarray]]:
+        """Returns for each sentence the tags of its words, and the probabilities of all tags [words, C]."""
+        tags = features.by_sentence(np.array(self.tags)[features.at_words(outputs["tags"])])
+        probabilities = features.by_sentence(features.at_words(outputs["tag_probabilities"]))
+        return [(list(map(str, words)), rows) for words, rows in zip(tags, probabilities, strict=True)]
+
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Returns precision, recall and F1 of all entities and of each type, the accuracy of tags, and the mean loss.
 
@@ -288,14 +298,13 @@ class TaggingTask(ReportingTask):
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the test file with the predicted tags. See `conll.write_predictions`."""
-        tags = np.array(self.tags)[split.features.at_words(split.outputs["tags"])]
         line_tags: dict[int, list[str]] = {}
-        for sentence, predicted in zip(split.examples, split.features.by_sentence(tags), strict=True):
-            written = predicted
+        predictions = self.decode(split.examples, split.features, split.outputs)
+        for sentence, (tags, _) in zip(split.examples, predictions, strict=True):
             if not self.is_plain:
-                entities = schemes.entities_of(predicted, is_plain=False)
-                written = schemes.tags_of(entities, len(sentence.words), self.scheme)
-            for line, tag in zip(sentence.lines, written, strict=True):
+                entities = schemes.entities_of(tags, is_plain=False)
+                tags = schemes.tags_of(entities, len(sentence.words), self.scheme)
+            for line, tag in zip(sentence.lines, tags, strict=True):
                 line_tags.setdefault(line, []).append(tag)
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
         conll.write_predictions(path, self.sources[split.name], line_tags)

@@ -12,15 +12,16 @@ import pytest
 
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original_api
 from bert_tf.tasks.squad import squad_task, typed_questions
+from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.squad_task import AnswerPredictor, SquadTask
+from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.text import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
@@ -123,8 +124,8 @@ def test_a_trained_model_answers_with_other_windows(directory, tmp_path, capsys)
 
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(directory, tmp_path):
     run = run_on(directory, tmp_path, "dev1.json", init="run", pad_to_max_seq_length=True)
-    AnswerPredictor(run, AnswerConfig())  # loads the weights
-    examples, windows = run.data.examples(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
+    Answerer(run, AnswerConfig())  # loads the weights
+    examples, windows = run.task.split(PREDICT_SPLIT), run.data.features(PREDICT_SPLIT)
     outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
@@ -208,18 +209,18 @@ def test_members_of_an_ensemble_must_fit_together(directory, tmp_path):
     (other / "run.json").write_text(json.dumps(record))
     run = run_on(directory, tmp_path, "dev1.json")
     both = AnswerConfig(ensemble_dirs=[str(directory / "run"), str(other)])
-    assert_refused("(?s)other: the run was trained with other.*do_lower_case was", AnswerPredictor, run, both)
-    assert_refused("do_lower_case", AnswerPredictor, run_on(directory, other, "dev1.json"), AnswerConfig())
+    assert_refused("(?s)other: the run was trained with other.*do_lower_case was", Answerer, run, both)
+    assert_refused("do_lower_case", Answerer, run_on(directory, other, "dev1.json"), AnswerConfig())
     (other / "bert_config.json").write_text(tiny_config(vocab_size=50).to_json_string())
-    assert_refused("vocab", AnswerPredictor, run, AnswerConfig(ensemble_dirs=[str(other)]))
-    assert_refused("no checkpoint", AnswerPredictor, run, AnswerConfig())
+    assert_refused("vocab", Answerer, run, AnswerConfig(ensemble_dirs=[str(other)]))
+    assert_refused("no checkpoint", Answerer, run, AnswerConfig())
     padded = run_on(directory, tmp_path, "dev1.json", pad_to_max_seq_length=True)
     one = AnswerConfig(ensemble_dirs=[str(directory / "run")])
-    assert_refused("--pad_to_max_seq_length", AnswerPredictor, padded, one)
+    assert_refused("--pad_to_max_seq_length", Answerer, padded, one)
     assert_refused("--ensemble_method is 'vote'", AnswerConfig, ensemble_method="vote")
     assert_refused("--ensemble_method=nbest: requires --ensemble_dirs", AnswerConfig, ensemble_method="nbest")
     lists = one.replace(ensemble_method="nbest")
-    assert_refused("--ensemble_method=nbest: can't answer typed questions", AnswerPredictor, run, lists)
+    assert_refused("--ensemble_method=nbest: can't answer typed questions", Answerer, run, lists)
 
 
 def test_files_without_answers_or_tokens_are_answered(directory, tmp_path, capsys):
@@ -252,8 +253,8 @@ def test_answers_of_any_system_are_evaluated(directory, tmp_path):
 
 def test_typed_questions_are_answered(directory, tmp_path, capsys):
     run = run_on(directory, tmp_path, init="run", **VERSION_2)
-    predictor = AnswerPredictor(run, AnswerConfig(null_score_diff_threshold=1e9))
-    typed_questions.interact(predictor, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
+    typed_questions.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
@@ -264,7 +265,7 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(directory, tmp
     run = run_on(directory, tmp_path, init="run")
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    typed_questions.interact(AnswerPredictor(run, AnswerConfig()))
+    typed_questions.interact(Answerer(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 

@@ -11,10 +11,10 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
+from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig

@@ -10,7 +10,7 @@ from keras.callbacks import Callback
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution import devices
-from bert_tf.finetuning import reports, trials
+from bert_tf.finetuning import reports, training_batches, trials
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
@@ -58,8 +58,7 @@ def finetune(
         devices.per_replica_batch_size(config.predict_batch_size, run.strategy, "--predict_batch_size")
     if config.do_train:
         candidates = config.candidates()
-        is_single = len(candidates) == 1
-        run = _train(run.with_settings(candidates[0]), callbacks) if is_single else _run_trials(run, candidates)
+        run = _train(run, candidates[0], callbacks) if len(candidates) == 1 else _run_trials(run, candidates)
     if config.training.dry_run and config.do_train and task.uses_model_of_run:  # the model is not trained yet
         return {"eval": {}, "predict": {}}
     return task.finish(run, output_dir)
@@ -85,53 +84,60 @@ def prepare(run: FinetuningRun) -> None:
     if config.do_predict:
         splits += task.test_splits
     # All files are read first, so errors in any file are reported before tokenizing starts.
-    examples = {split: run.data.examples(split) for split in splits}
+    examples = {split: run.task.split(split) for split in splits}
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
     for split in splits:
         run.data.features(split)
 
 
-def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
+def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
     """Trains on each training split in turn, and returns the run of the last split.
 
     Each training starts from the weights of the previous one. The paper trains on TriviaQA first and then on SQuAD
     (section 4.2). The checkpoints of all splits except the last are in the directories `stage_1`, `stage_2`...
     """
-    task, settings, output_dir = run.task, run.settings, run.training_config.output_dir
-    splits = task.train_splits
-    directories = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
-    begun = [bool(saver.latest_checkpoint(directory)) for directory in directories]
-    for number, (split, directory) in enumerate(zip(splits, directories, strict=True), start=1):
-        if any(begun[number:]):  # a later split has been started, so this one is finished
-            continue
-        settings = (
-            settings.in_directory(directory)
-            if number == 1 or (settings.training.dry_run and not begun[number - 2])
-            else settings.starting_from(directories[number - 2], directory)
-        )
-        features = run.data.features(split)
-        num_examples = len(run.data.examples(split) if task.counts_examples else features)
-        stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
-        stage.check_workers()
-        stage.record()
+    task = run.task
+    for split, stage in _unfinished_stages(task.train_splits, settings):
+        output_dir, is_last = stage.training.output_dir, split == task.train_splits[-1]
+        num_examples = len(task.split(split) if task.counts_examples else run.data.features(split))
+        stage_run = run.with_settings(stage.replace(training=stage.for_steps(num_examples)), split=split)
+        stage_run.check_workers()
+        stage_run.record()
         # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
         if not settings.training.dry_run:
-            _write_labels(task, directory)
-        every = settings.selection.eval_steps(stage.training_config, num_examples)
-        is_last = directory == output_dir
+            _write_labels(task, output_dir)
+        every = settings.selection.eval_steps(stage_run.training_config, num_examples)
         hooks: list[Hook] = []
         if is_last and settings.evaluates_while_training:
-            selection = DevSelection(stage)
+            selection = DevSelection(stage_run)
             hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
         if is_last and callbacks:
             hooks.append(Callbacks(callbacks, every))
-        data = stage.training_data(features)
-        stage.announce(features)
-        train(stage, data, hooks)
+        data = training_batches.training_data(stage_run)
+        stage_run.announce()
+        train(stage_run, data, hooks)
         if is_last and settings.evaluates_while_training and not settings.training.dry_run:
-            reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
-    return stage
+            epoch = num_examples / settings.training.train_batch_size
+            reports.report_training(output_dir, epoch, task.metric_that_selects)
+    return stage_run
+
+
+def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> list[tuple[str, FinetuningConfig]]:
+    """Returns the splits whose training is not finished, and its settings. It is finished if a later one has begun."""
+    output_dir = settings.training.output_dir
+    directories = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
+    begun = [bool(saver.latest_checkpoint(directory)) for directory in directories]
+    stages = []
+    for number, (split, directory) in enumerate(zip(splits, directories, strict=True)):
+        if any(begun[number + 1 :]):
+            continue
+        if number == 0 or (settings.training.dry_run and not begun[number - 1]):
+            settings = settings.in_directory(directory)
+        else:
+            settings = settings.starting_from(directories[number - 1], directory)
+        stages.append((split, settings))
+    return stages
 
 
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
@@ -141,7 +147,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
 
     def train_candidate(candidate: FinetuningConfig) -> dict[str, float]:
         start = time.perf_counter()
-        trial = _train(run.with_settings(candidate))
+        trial = _train(run, candidate)
         if config.training.dry_run:
             return {}
         _write_labels(task, output_dir)
@@ -157,9 +163,9 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
         "num_train_steps": config.num_train_steps,
-        "selection": config.selection.to_dict() | {"metric": task.selection_metric},
+        "selection": config.selection.to_dict() | {"metric": task.metric_that_selects},
     }
-    table = TrialTable(output_dir, task.selection_metric)
+    table = TrialTable(output_dir, task.metric_that_selects)
     best = trials.run_trials(candidates, table, resume_settings, train_candidate)
     return run.with_settings(config.in_directory(table.directory(best)))
 

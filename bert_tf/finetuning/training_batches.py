@@ -1,4 +1,4 @@
-"""The input pipeline of the training loop."""
+"""The batches of fine-tuning: the examples of each step, packed into rows or padded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +7,46 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution.devices import part_of_batch
-from bert_tf.finetuning.feature_sets import BatchSampler
+from bert_tf.finetuning import feature_sets
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
+from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.text.placement import Packer
 from bert_tf.training import micro_batches
+from bert_tf.training.interface import TrainingData
+from bert_tf.training.row_packing import packer_for
 from bert_tf.training.settings import Shapes
+
+
+def training_data(run: FinetuningRun) -> TrainingData:
+    """Returns the training loop's input: the batches of the run's training split."""
+    features, config, shapes, packer = run.data.features(run.split), run.training_config, run.shapes, None
+    sampler = batch_sampler(run, features)
+    config.check_batch(run.strategy)
+    if run.packs:
+        width = run.config.hidden_size if shapes is Shapes.ANY else None
+        steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
+        packer = packer_for(run, config, steps, longest, hidden_size=width)
+    end = config.num_train_steps
+    return TrainingData(
+        lambda step, context: batches(sampler, packer, step, end, shapes, context),
+        describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+        size=lambda step: (len(features), features.choices * run.settings.max_seq_length),
+        shapes=shapes,
+        is_short=run.is_short,
+    )
+
+
+def batch_sampler(run: FinetuningRun, features: FeatureSet) -> BatchSampler:
+    """Returns the object that chooses the examples of each step."""
+    config, shapes, group_by_length = run.training_config, run.shapes, run.settings.group_by_length
+    buckets = run.buckets(features, shapes)
+    if group_by_length is None:
+        is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * config.train_batch_size
+        group_by_length = is_large and len(buckets) > 1 and shapes is not Shapes.ONE
+    if shapes is Shapes.ONE or (shapes is Shapes.FEW and not group_by_length):
+        # All batches have the same length, so there are few graphs.
+        buckets = [next(length for length in buckets if length >= features.max_length)]
+    return BatchSampler(features, config.train_batch_size, config.seed, buckets, group_by_length)
 
 
 def batches(

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.tasks.examples import as_tuple
-from bert_tf.tasks.tagging.schemes import Sentence
 
 Examples = Callable[[str], list[Any]]
 Row = TypeVar("Row")
@@ -22,7 +20,8 @@ _SEED = 12345
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
     """Returns a function like `examples` that takes the "dev" split from the training rows. See `divide`.
 
-    The sentences of a tagged document stay together.
+    If the rows have an attribute `document` that is not None, the rows of a document stay together. The class of a row
+    is its attribute `label`, if there is one.
 
     Args:
       examples: returns the rows of a split.
@@ -37,8 +36,8 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
     @functools.cache
     def parts() -> dict[str, list[Any]]:
         rows = examples("train")
-        labels = [_labels(row) if has_classes else None for row in rows]
-        documents = [row.document if isinstance(row, Sentence) else None for row in rows]
+        labels = [getattr(row, "label", None) if has_classes else None for row in rows]
+        documents = [getattr(row, "document", None) for row in rows]
         units = [number if document is None else (document,) for number, document in enumerate(documents)]
         train, dev = divide(rows, labels, fraction, units)
         say(f"Using {len(dev)} of {len(rows)} training examples as the dev set.")
@@ -94,7 +93,6 @@ def divide(
     return parts
 
 
-def _labels(row: Any) -> Labels:
-    if isinstance(row, Sentence):
-        return tuple(kind for kind, *_ in row.entities())
-    return getattr(row, "label", None)  # in a task of another program, an example may have no or several labels
+def as_tuple(label: Any) -> tuple[Any, ...]:
+    """Returns the labels of an example as a tuple. `label` may be a tuple, a single label or None."""
+    return label if isinstance(label, tuple) else () if label is None else (label,)
