@@ -26,17 +26,17 @@ class SettingsFlags(Generic[_Settings]):
 
     Args:
       kind: the class of the settings.
-      omit: names of settings that are not flags of the program.
+      program_name: the module of the program; required if the program does not have all flags of the class.
       only: names of the settings that are flags of the program; by default all.
       **defaults: defaults of the flags, by names of settings, if they differ from the defaults of the settings.
     """
 
     def __init__(
-        self, kind: type[_Settings], omit: Collection[str] = (), only: Collection[str] = (), **defaults: Any
+        self, kind: type[_Settings], program_name: str = "", only: Collection[str] = (), **defaults: Any
     ) -> None:
         self._kind, group = kind, ""
         self._flags: dict[str, flags.FlagHolder] = {}
-        for name, field in settings.flags_of(kind, omit=omit).items():
+        for name, field in settings.flags_of(kind, program=program_name).items():
             if only and field.name not in only:
                 continue
             if field.group not in ("", group):
@@ -73,7 +73,7 @@ class SettingsFlags(Generic[_Settings]):
 def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
     kind = field.plain_type
     if field.needs:
-        program.needs(field.flag, field.needs)
+        program.needs(field.flag, *field.needs)
     if get_origin(kind) is Literal:
         return flags.DEFINE_enum(field.flag, default, get_args(kind), field.help)
     if get_origin(kind) is tuple:
@@ -127,7 +127,7 @@ class ExportFlags:
             program.section("Export")
             text = "Export a SavedModel, which takes raw strings, to --export_dir."
             self._do_export = flags.DEFINE_bool("do_export", False, text)
-            program.needs("export_dir", ExportConfig.needs)
+            program.needs("export_dir", *ExportConfig.needs)
         self._export_dir = flags.DEFINE_string("export_dir", None, "New directory for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
 

@@ -10,6 +10,7 @@ from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
 from bert_tf.runtime import locks, signals
 from bert_tf.runtime.messages import say
+from bert_tf.runtime.settings import WORKERS
 from bert_tf.training import dry_run, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook
@@ -131,7 +132,7 @@ def _start(
         lambda: {
             **worker_checks.state(trainer.step, trainer.state()),
             **config.resume_settings(strategy),
-            **config.meeting_settings(),
+            **config.values_of(WORKERS),
             "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
         },
     )
