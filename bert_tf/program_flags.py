@@ -90,7 +90,7 @@ class ModelSizeFlags:
         )
         self._changes = SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
 
-    def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
+    def config(self, config_file: str | None, vocab_file: str | None, default_file: str | None = None) -> BertConfig:
         """Returns the config of a config file or of the size flags.
 
         A config file takes precedence over the size in a recipe. (In the paper, Table 6 varies layers, width and
@@ -99,14 +99,14 @@ class ModelSizeFlags:
         Args:
           config_file: the config file given by a flag, or None.
           vocab_file: the vocabulary, required with the size flags.
-          found: the config file in the directory of the model, used if neither a config nor a size is given.
+          default_file: the config file in the directory of the model, used if neither a config nor a size is given.
 
         Raises:
           InputError: if both a config and a size are given, if neither is given, or if the vocabulary is missing.
         """
         is_given = self._size.present or self._changes.are_present
-        if (config_file or found) and not is_given:
-            return BertConfig.from_json_file(config_file or found)
+        if (config_file or default_file) and not is_given:
+            return BertConfig.from_json_file(config_file or default_file)
         if config_file or not self._size.value:
             raise InputError("Pass either --bert_config_file or --model_size (with the flags that change it).")
         if not vocab_file:

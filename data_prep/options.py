@@ -146,8 +146,8 @@ class DataOptions(Settings, frozen=True, kw_only=True):
             )
         most = max(1, round(self.rules.max_seq_length * self.masks.masked_lm_prob))
         if self.is_masked and self.max_predictions_per_seq > 2 * most:
-            given = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
-            say_once(f"Warning: {given}: sequences have at most {most} masked tokens. Use {most} for faster training.")
+            flag = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
+            say_once(f"Warning: {flag}: sequences have at most {most} masked tokens. Use {most} for faster training.")
         policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
         return ExampleOptions(
             self.rules.max_seq_length, self.max_predictions_per_seq, self.is_masked, policy, bool(self.word_segmenter)

@@ -156,11 +156,11 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
     flags.FLAGS.mark_as_parsed()
     path = write("bert_config.json", json.dumps(tiny_config().to_dict()))
     assert sizes.config(path, None) == tiny_config()
-    assert sizes.config(None, None, found=path) == tiny_config()
+    assert sizes.config(None, None, default_file=path) == tiny_config()
     with flagsaver.flagsaver(model_size="mini", hidden_dropout_prob=0.0):  # as a recipe sets them
         assert sizes.config(path, None) == tiny_config()
     with flagsaver.as_parsed(model_size="mini"):
-        assert sizes.config(None, write("vocab.txt", "a\n"), found=path).hidden_size == 256
+        assert sizes.config(None, write("vocab.txt", "a\n"), default_file=path).hidden_size == 256
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass either --bert_config_file or"):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):

@@ -80,8 +80,8 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, function:
     arguments = {name: str(value) if name == "evaluate_every" else value for name, value in arguments.items()}
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
     changed = config.from_flags(values, config)
-    given = [flag for flag, value in values.items() if value is not None and value is not False]
-    changed.check_needs(given, do_train=True)  # as in `fit`
+    given_flags = [flag for flag, value in values.items() if value is not None and value is not False]
+    changed.check_needs(given_flags, do_train=True)  # as in `fit`
     return changed
 
 

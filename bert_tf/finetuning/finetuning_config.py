@@ -191,14 +191,14 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     @property
     def flags_for_one_worker(self) -> list[str]:
         """The given flags that need predictions. With several workers, a model can't predict."""
-        given = {
+        uses = {
             "--do_eval": self.do_eval,
             "--do_predict": self.do_predict,
             "--use_best_checkpoint": self.selection.use_best_checkpoint,
             "--early_stopping_patience": self.selection.early_stopping_patience,
             "--sweep and --num_restarts": self.trials.sweep or self.trials.num_restarts > 1,
         }
-        return [flag for flag, is_given in given.items() if is_given]
+        return [flag for flag, is_used in uses.items() if is_used]
 
     @property
     def evaluates_while_training(self) -> bool:

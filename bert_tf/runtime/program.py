@@ -75,10 +75,10 @@ class _Help(app.HelpFlag):
 
 def flags_by_section() -> dict[str, list[str]]:
     """Returns the names of the program's flags, grouped by the title of their section."""
-    names, own = list(flags.FLAGS), flag_values().keys()
+    names, program_flags = list(flags.FLAGS), flag_values().keys()
     by_section: dict[str, list[str]] = {}
     for (title, first), (_, end) in itertools.pairwise([*_sections, ("", len(names))]):
-        by_section.setdefault(title, []).extend(name for name in names[first:end] if name in own)
+        by_section.setdefault(title, []).extend(name for name in names[first:end] if name in program_flags)
     return by_section
 
 

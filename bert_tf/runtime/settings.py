@@ -160,16 +160,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Returns a copy with changed values, which are checked."""
         return msgspec.structs.replace(self, **changes)
 
-    def check_needs(self, given: Collection[str] | None = None, **others: Any) -> None:
+    def check_needs(self, given_flags: Collection[str] | None = None, **others: Any) -> None:
         """Checks that each given setting has an effect; see `require_needs`.
 
         Args:
-          given: the names of the given flags; None for the settings that differ from their defaults.
+          given_flags: the names of the given flags; None for the settings that differ from their defaults.
           **others: the values of other flags.
         """
         values = self.flag_values() | others
         for flag, field in flags_of(type(self)).items():
-            if values[flag] != field.default if given is None else flag in given:
+            if values[flag] != field.default if given_flags is None else flag in given_flags:
                 require_needs(self.place(field), field.needs, values)
 
     def values_of(self, role: Role, only_changed: bool = False) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def fields(kind: type[Settings]) -> tuple[Field, ...]:
     """Returns the settings of a class."""
     settings: list[Field] = []
     for field in msgspec.structs.fields(kind):
-        parts = (field.type, *typing.get_args(field.type))  # in `X | None`, the facts belong to X
-        facts = [fact for part in parts for fact in getattr(part, "__metadata__", ())]
+        annotated = (field.type, *typing.get_args(field.type))  # in `X | None`, the facts belong to X
+        facts = [fact for annotation in annotated for fact in getattr(annotation, "__metadata__", ())]
         metas = [fact for fact in facts if isinstance(fact, Meta)]
         description = next((meta.description for meta in metas if meta.description), "")
         extra = next((meta.extra for meta in metas if meta.extra), {"flag": "", "group": ""})
@@ -298,5 +298,5 @@ def _plain(kind: Any) -> Any:
     if typing.get_origin(kind) is Annotated:
         return _plain(kind.__origin__)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _plain(next(part for part in typing.get_args(kind) if part is not types.NoneType))
+        return _plain(next(member for member in typing.get_args(kind) if member is not types.NoneType))
     return kind

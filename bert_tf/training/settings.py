@@ -156,11 +156,11 @@ class TrainingConfig(Settings, frozen=True):
             flag_name, size = f"--{prefix}{name}", batch.train_batch_size
             if strategy:
                 size = devices.per_replica_batch_size(size, strategy, flag_name)
-            parts = batch.gradient_accumulation_steps
-            if parts < 1 or size % parts:
+            micro_batches = batch.gradient_accumulation_steps
+            if micro_batches < 1 or size % micro_batches:
                 raise InputError(
                     f"{flag_name}={batch.train_batch_size}: a replica's {size} examples are not a multiple of "
-                    f"--{prefix}gradient_accumulation_steps={parts}. Change one of them."
+                    f"--{prefix}gradient_accumulation_steps={micro_batches}. Change one of them."
                 )
 
     def freeze(self, encoder: "BertEncoder") -> None:
