@@ -6,7 +6,7 @@ from bert_tf import program_flags
 from bert_tf.config import POOLINGS, WORD_POOLINGS, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, messages, program
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, not_with, only_with
 
 
 class ExtractionConfig(Settings, frozen=True):
@@ -27,10 +27,12 @@ class ExtractionConfig(Settings, frozen=True):
         | None
     ) = None
     normalize: (
-        Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model.", needs="pooling")]
+        Annotated[bool, about("Scale vectors to length 1. Default: as recorded with the model."), only_with("pooling")]
         | None
     ) = None
-    word_vectors: Annotated[Literal[WORD_POOLINGS], about("Write one vector per word.", needs="!pooling")] | None = None
+    word_vectors: Annotated[Literal[WORD_POOLINGS], about("Write one vector per word."), not_with("pooling")] | None = (
+        None
+    )
     batch_size: Annotated[int, about("Lines per batch.", ge=1)] = 32
     use_one_hot_embeddings: Annotated[
         bool, about("Look up embeddings with matrix multiplications; faster on a TPU.")

@@ -17,8 +17,6 @@ _CONFIG = program_flags.SettingsFlags(FinetuningConfig, output_dir=None, num_wor
 _DATA = program_flags.SettingsFlags(DataConfig, task_name=None)
 _FEATURES = program_flags.SettingsFlags(FeatureConfig)
 _EXPORT = program_flags.ExportFlags(is_step=True)
-for _name in ("reinit_layers", "reset_head", "bilstm_layers"):  # a frozen model has no layers to train
-    program.needs(_name, "!feature_layers")
 # Defaults for a BiLSTM, which is randomly initialised. The other defaults are for pre-trained weights.
 _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 

@@ -6,12 +6,12 @@ The input consists of TFRecord files from `data_prep.create_pretraining_data` or
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
+from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError
 
-_CONFIG = program_flags.SettingsFlags(PretrainingConfig, NOT_IN_RUN_PRETRAINING, input_file=None, output_dir=None)
+_CONFIG = program_flags.SettingsFlags(PretrainingConfig, "run_pretraining", input_file=None, output_dir=None)
 program.section("Model, data and directories")
 _MODEL_SIZE = program_flags.ModelSizeFlags()
 _RECIPE = flags.DEFINE_enum(

@@ -23,21 +23,20 @@ The directory of a finished run (--output_dir) contains:
 from absl import logging
 
 from bert_tf import program_flags
-from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, program
+from bert_tf.runtime.settings import only_with
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
 
-_CONFIG = program_flags.SettingsFlags(
-    FinetuningConfig, NOT_IN_RUN_SQUAD, output_dir=None, max_seq_length=384, num_workers=0
-)
+_CONFIG = program_flags.SettingsFlags(FinetuningConfig, "run_squad", output_dir=None, max_seq_length=384, num_workers=0)
 _SQUAD = program_flags.SettingsFlags(SquadConfig)
 _ANSWERS = program_flags.SettingsFlags(AnswerConfig)
 _STEPS = program_flags.SettingsFlags(SquadSteps)
 _EXPORT = program_flags.ExportFlags(is_step=True)
 _FILES = {"do_train": "train_file", "do_predict": "predict_file"}
 for _step, _file in _FILES.items():
-    program.needs(_step, _file)
+    program.needs(_step, only_with(_file))
 
 
 def main() -> None:

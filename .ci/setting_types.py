@@ -11,12 +11,12 @@ import types
 import typing
 from collections.abc import Mapping
 
-from bert_tf.api import arguments, pretrainer
+from bert_tf.api import arguments
 from bert_tf.api.sentences import ClassifierOptions
 from bert_tf.api.token_classifier import TokenClassifierOptions
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
-from bert_tf.runtime.settings import Field, Settings, fields, flags_of
+from bert_tf.runtime.settings import FIT, MODEL, Field, Settings, fields, flags_of
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.text.text_packer import LongDocuments
@@ -76,13 +76,10 @@ def class_text(name: str, base: str, purpose: str, keys: Keys) -> str:
 
 def generated() -> str:
     """Returns the source of the module."""
-    refused = arguments.REFUSED
-    finetuning, fit = (arguments.accepted(FinetuningConfig, omit) for omit in (refused, refused | arguments.OF_MODEL))
+    functions = MODEL, FIT
+    finetuning, fit = (arguments.accepted(FinetuningConfig, function) for function in functions)
+    start, train = (arguments.accepted(PretrainingConfig, function) for function in functions)
     run_directory = {"output_dir": flags_of(FinetuningConfig)["output_dir"]}
-    pretraining = pretrainer.REFUSED
-    start, train = (
-        arguments.accepted(PretrainingConfig, pretraining | omit) for omit in (pretrainer.OF_FIT, pretrainer.OF_MODEL)
-    )
 
     # The settings that estimators and pre-training describe in the same way.
     shared = {key: field for key, field in fit.items() if key in start and start[key] == train.get(key) == field}

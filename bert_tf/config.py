@@ -14,7 +14,7 @@ from msgspec import Meta
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.messages import say_once
-from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
+from bert_tf.runtime.settings import MODEL, PROGRAMS, Field, FiniteFromZero, NotIn, Settings, about
 from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
@@ -369,13 +369,19 @@ class ModelFiles(Settings, frozen=True):
             "Pre-trained model: checkpoint, directory, released zip file or its URL, or Hugging Face name.",
             group="Model and directories",
         ),
+        PROGRAMS,
     ] = None
     bert_config_file: Annotated[
-        str | None, about("The model's bert_config.json. Default: the one in the model's directory.")
+        str | None, about("The model's bert_config.json. Default: the one in the model's directory."), PROGRAMS
     ] = None
-    vocab_file: Annotated[str | None, about("The model's vocab.txt. Default: the one in the model's directory.")] = None
+    vocab_file: Annotated[
+        str | None, about("The model's vocab.txt. Default: the one in the model's directory."), PROGRAMS
+    ] = None
     do_lower_case: Annotated[
-        bool | None, about("True for uncased models, False for cased ones. Default: the model's own setting.")
+        bool | None,
+        about("True for uncased models, False for cased ones. Default: the model's own setting."),
+        MODEL,
+        NotIn("run_pretraining"),
     ] = None
 
 

@@ -18,6 +18,7 @@ from absl import flags
 from bert_tf.finetuning import feature_sets
 from bert_tf.runtime import files, messages, program, reporting
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole, spelled
+from bert_tf.runtime.settings import not_with
 from bert_tf.text import packing
 from bert_tf.text.vocabulary import MASK, UNK
 
@@ -226,7 +227,7 @@ def cli() -> None:
     targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
     score_file = flags.DEFINE_string("score_file", None, "File of texts to score, one per line; -: standard input.")
     for name in ("text", "top", "targets"):
-        program.needs(name, "!score_file")
+        program.needs(name, not_with("score_file"))
 
     def main() -> None:
         program.check_needs()

@@ -26,17 +26,17 @@ class SettingsFlags(Generic[_Settings]):
 
     Args:
       kind: the class of the settings.
-      omit: names of settings that are not flags of the program.
+      program_name: the module of the program; required if the program does not have all flags of the class.
       only: names of the settings that are flags of the program; by default all.
       **defaults: defaults of the flags, by names of settings, if they differ from the defaults of the settings.
     """
 
     def __init__(
-        self, kind: type[_Settings], omit: Collection[str] = (), only: Collection[str] = (), **defaults: Any
+        self, kind: type[_Settings], program_name: str = "", only: Collection[str] = (), **defaults: Any
     ) -> None:
         self._kind, group = kind, ""
         self._flags: dict[str, flags.FlagHolder] = {}
-        for name, field in settings.flags_of(kind, omit=omit).items():
+        for name, field in settings.flags_of(kind, program=program_name).items():
             if only and field.name not in only:
                 continue
             if field.group not in ("", group):
@@ -73,7 +73,7 @@ class SettingsFlags(Generic[_Settings]):
 def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
     kind = field.plain_type
     if field.needs:
-        program.needs(field.flag, field.needs)
+        program.needs(field.flag, *field.needs)
     if get_origin(kind) is Literal:
         return flags.DEFINE_enum(field.flag, default, get_args(kind), field.help)
     if get_origin(kind) is tuple:
@@ -90,7 +90,7 @@ class ModelSizeFlags:
         )
         self._changes = SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
 
-    def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
+    def config(self, config_file: str | None, vocab_file: str | None, default_file: str | None = None) -> BertConfig:
         """Returns the config of a config file or of the size flags.
 
         A config file takes precedence over the size in a recipe. (In the paper, Table 6 varies layers, width and
@@ -99,14 +99,14 @@ class ModelSizeFlags:
         Args:
           config_file: the config file given by a flag, or None.
           vocab_file: the vocabulary, required with the size flags.
-          found: the config file in the directory of the model, used if neither a config nor a size is given.
+          default_file: the config file in the directory of the model, used if neither a config nor a size is given.
 
         Raises:
           InputError: if both a config and a size are given, if neither is given, or if the vocabulary is missing.
         """
         is_given = self._size.present or self._changes.are_present
-        if (config_file or found) and not is_given:
-            return BertConfig.from_json_file(config_file or found)
+        if (config_file or default_file) and not is_given:
+            return BertConfig.from_json_file(config_file or default_file)
         if config_file or not self._size.value:
             raise InputError("Pass either --bert_config_file or --model_size (with the flags that change it).")
         if not vocab_file:
@@ -127,7 +127,7 @@ class ExportFlags:
             program.section("Export")
             text = "Export a SavedModel, which takes raw strings, to --export_dir."
             self._do_export = flags.DEFINE_bool("do_export", False, text)
-            program.needs("export_dir", ExportConfig.needs)
+            program.needs("export_dir", *ExportConfig.needs)
         self._export_dir = flags.DEFINE_string("export_dir", None, "New directory for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
 

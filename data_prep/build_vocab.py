@@ -19,10 +19,10 @@ from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_fil
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.options import NOT_IN_BUILD_VOCAB, VocabularyOptions
+from data_prep.options import VocabularyOptions
 from data_prep.workers import Workers
 
-_OPTIONS = program_flags.SettingsFlags(VocabularyOptions, NOT_IN_BUILD_VOCAB, input_file=None, output_file=None)
+_OPTIONS = program_flags.SettingsFlags(VocabularyOptions, "data_prep.build_vocab", input_file=None, output_file=None)
 
 
 def main() -> None:

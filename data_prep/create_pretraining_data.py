@@ -24,19 +24,6 @@ REQUIRED = ("input_file", "output_file", "vocab_file")
 # were random.
 _MOST_RANDOM_NEXT = 0.65
 _MAY_BE_EMPTY = 64
-# The original program has only the other flags.
-_NOT_IN_ORIGINAL_ORDER = (
-    *(
-        "objective",
-        "masking",
-        "replace_words_jointly",
-        "word_segmenter",
-        "input_format",
-        "documents",
-        "split_sentences",
-    ),
-    *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir"),
-)
 _SUMMARY = {
     "documents": "documents",
     "sentences": "sentences",
@@ -125,8 +112,6 @@ def cli() -> None:
     """Runs this module as a command. Flags are defined here because `beam_pipeline` imports this module."""
     options = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
     local = program_flags.SettingsFlags(LocalOptions)
-    for name in _NOT_IN_ORIGINAL_ORDER:
-        program.needs(name, "!original_order")
 
     def main() -> None:
         program.check_needs()

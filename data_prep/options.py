@@ -8,7 +8,7 @@ from msgspec import Meta
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, not_with, only_with
 from bert_tf.text import BasicTokenizer
 from bert_tf.text.example_format import Metadata
 from bert_tf.text.masking import MaskingPolicy
@@ -23,8 +23,7 @@ from data_prep.one_machine import PreparationConfig
 
 _TOOL_VERSION = 1
 _MAX_PREDICTIONS = 20
-# Settings of a vocabulary that are not flags of the program.
-NOT_IN_BUILD_VOCAB = ("documents", "split_sentences", "language")
+_MASKED, _NOT_ORIGINAL = only_with("objective", values=("mlm_nsp",)), not_with("original_order")
 
 
 class VocabularyOptions(Settings, frozen=True, kw_only=True):
@@ -96,24 +95,28 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     objective: Annotated[
         Literal["mlm_nsp", "ltr"],
         about("ltr makes unmasked sequences for a left-to-right model.", group="Content of the records"),
+        _NOT_ORIGINAL,
     ] = "mlm_nsp"
     masking: Annotated[
         Literal["static", "dynamic"],
-        about("dynamic: mask the tokens during training, differently in each step.", needs="objective=mlm_nsp"),
+        about("dynamic: mask the tokens during training, differently in each step."),
+        _MASKED,
+        _NOT_ORIGINAL,
     ] = "static"
     masking_policy: Annotated[
         tuple[float, ...],
         Meta(min_length=3, max_length=3),
-        about(
-            "Fractions of masked tokens that become [MASK], stay unchanged, and become random (Table 8).",
-            needs="objective=mlm_nsp",
-        ),
+        about("Fractions of masked tokens that become [MASK], stay unchanged, and become random (Table 8)."),
+        _MASKED,
     ] = (0.8, 0.1, 0.1)
     masks: MaskingPolicy = MaskingPolicy()
     word_segmenter: Annotated[
-        str, about("module:function that splits text into words, such as jieba:lcut.", needs="do_whole_word_mask")
+        str,
+        about("module:function that splits text into words, such as jieba:lcut."),
+        only_with("do_whole_word_mask"),
+        _NOT_ORIGINAL,
     ] = ""
-    input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
+    input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text"), _NOT_ORIGINAL] = "auto"
     corpus: CorpusOptions = CorpusOptions()
 
     @property
@@ -143,8 +146,8 @@ class DataOptions(Settings, frozen=True, kw_only=True):
             )
         most = max(1, round(self.rules.max_seq_length * self.masks.masked_lm_prob))
         if self.is_masked and self.max_predictions_per_seq > 2 * most:
-            given = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
-            say_once(f"Warning: {given}: sequences have at most {most} masked tokens. Use {most} for faster training.")
+            flag = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
+            say_once(f"Warning: {flag}: sequences have at most {most} masked tokens. Use {most} for faster training.")
         policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
         return ExampleOptions(
             self.rules.max_seq_length, self.max_predictions_per_seq, self.is_masked, policy, bool(self.word_segmenter)
@@ -181,11 +184,17 @@ class LocalOptions(Settings, frozen=True):
         bool, about("Make the original program's examples in the original order.", group="Order of the records")
     ] = False
     num_workers: Annotated[
-        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output")
+        int,
+        about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output"),
+        _NOT_ORIGINAL,
     ] = 0
-    memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
+    memory_budget_mb: Annotated[
+        int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0), _NOT_ORIGINAL
+    ] = 0
     work_dir: Annotated[
-        str, about("Directory for unfinished work and tokenized text. Default: a temporary one next to the output.")
+        str,
+        about("Directory for unfinished work and tokenized text. Default: a temporary one next to the output."),
+        _NOT_ORIGINAL,
     ] = ""
 
 

@@ -22,7 +22,8 @@ from bert_tf.text.vocabulary import load_vocab
 from experiments.runs import THIS, Run, in_order
 from experiments.schema import PROGRAMS, parse
 
-_DEVICE_FLAGS = flags_of(DistributionConfig, omit=["worker_timeout", "allow_tf32", "deterministic"])
+_OTHER_FLAGS = ("worker_timeout", "allow_tf32", "deterministic")
+_DEVICE_FLAGS = {name: field for name, field in flags_of(DistributionConfig).items() if name not in _OTHER_FLAGS}
 # Suffix of a file eval_results*.json -> prefix for the names of its scores.
 _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 

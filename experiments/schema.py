@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, get_origin
 import msgspec
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.finetuning.finetuning_config import NOT_IN_RUN_SQUAD, FinetuningConfig
-from bert_tf.pretraining.pretraining_config import NOT_IN_RUN_PRETRAINING, PretrainingConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
+from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import Field, Settings, fields, flags_of
 from bert_tf.tasks.data_config import DataConfig, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
-from data_prep.options import NOT_IN_BUILD_VOCAB, DataOptions, LocalOptions, VocabularyOptions
+from data_prep.options import DataOptions, LocalOptions, VocabularyOptions
 
 DIRECTORY = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
@@ -30,13 +30,13 @@ class Program:
     """The settings of a program.
 
     Args:
+      name: its module.
       *kinds: classes of settings.
-      omit: names of settings that are not flags of the program.
     """
 
-    def __init__(self, *kinds: type[Settings], omit: tuple[str, ...] = ()) -> None:
-        self._kinds = kinds
-        self.flags = flags_of(*kinds, omit=omit)
+    def __init__(self, name: str, *kinds: type[Settings]) -> None:
+        self.name, self._kinds = name, kinds
+        self.flags = flags_of(*kinds, program=name)
 
     def check(self, values: Mapping[str, Any], where: str) -> None:
         """Checks all flags of a command. See `parse`.
@@ -49,13 +49,14 @@ class Program:
             kind.from_flags(parsed)
 
 
-PROGRAMS = {
-    "data_prep.build_vocab": Program(VocabularyOptions, omit=NOT_IN_BUILD_VOCAB),
-    "data_prep.create_pretraining_data": Program(DataOptions, LocalOptions),
-    "run_pretraining": Program(PretrainingConfig, omit=NOT_IN_RUN_PRETRAINING),
-    "run_classifier": Program(FinetuningConfig, DataConfig, FeatureConfig),
-    "run_squad": Program(FinetuningConfig, SquadConfig, AnswerConfig, SquadSteps, omit=NOT_IN_RUN_SQUAD),
-}
+_PROGRAMS = (
+    Program("data_prep.build_vocab", VocabularyOptions),
+    Program("data_prep.create_pretraining_data", DataOptions, LocalOptions),
+    Program("run_pretraining", PretrainingConfig),
+    Program("run_classifier", FinetuningConfig, DataConfig, FeatureConfig),
+    Program("run_squad", FinetuningConfig, SquadConfig, AnswerConfig, SquadSteps),
+)
+PROGRAMS = {program.name: program for program in _PROGRAMS}
 
 
 def parse(known: Mapping[str, Field], values: Mapping[str, Any], where: str) -> dict[str, Any]:

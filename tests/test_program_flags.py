@@ -16,12 +16,14 @@ from bert_tf.config import ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.optimization.settings import OptimizerConfig
+from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime import program, settings
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tasks.data_config import Columns, FeatureConfig
+from bert_tf.tasks.data_config import TASK_NAMES, Columns, FeatureConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
 from bert_tf.training.settings import TrainingConfig
+from data_prep.options import DataOptions, VocabularyOptions
 from tests import command_server, programs
 from tests.conftest import assert_refused, tiny_config
 
@@ -70,13 +72,15 @@ def test_a_new_setting_is_a_flag_and_is_recorded():
 
     class Outer(settings.Settings, frozen=True):
         inner: Inner = Inner()
-        share_of_a_test: Annotated[float, settings.about("A share.", ge=0, le=1)] | None = None
+        share_of_a_test: (
+            Annotated[float, settings.about("A share.", ge=0, le=1), settings.NotIn("program_of_a_test")] | None
+        ) = None
         hidden: int = 3
 
     assert Outer().flag_values() == {"numbers_of_a_test": (1,), "share_of_a_test": None}
     made = parsed(Outer, "--numbers_of_a_test=2,3", "--share_of_a_test=0.5")
     assert made == Outer(Inner((2, 3)), 0.5)
-    assert parsed(Outer, names=(4,), omit=["share_of_a_test"]).inner.names == (4,)
+    assert parsed(Outer, names=(4,), program_name="program_of_a_test").inner.names == (4,)
     for given in ("--numbers_of_a_test=2,x", "--share_of_a_test=2"):
         assert_refused(rf"^{given.partition('=')[0]}\b", parsed, Outer, given)
 
@@ -152,17 +156,35 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
     flags.FLAGS.mark_as_parsed()
     path = write("bert_config.json", json.dumps(tiny_config().to_dict()))
     assert sizes.config(path, None) == tiny_config()
-    assert sizes.config(None, None, found=path) == tiny_config()
+    assert sizes.config(None, None, default_file=path) == tiny_config()
     with flagsaver.flagsaver(model_size="mini", hidden_dropout_prob=0.0):  # as a recipe sets them
         assert sizes.config(path, None) == tiny_config()
     with flagsaver.as_parsed(model_size="mini"):
-        assert sizes.config(None, write("vocab.txt", "a\n"), found=path).hidden_size == 256
+        assert sizes.config(None, write("vocab.txt", "a\n"), default_file=path).hidden_size == 256
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass either --bert_config_file or"):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Pass --vocab_file too"):
         sizes.config(None, None)
     assert_refused("Pass either --bert_config_file or", sizes.config, None, "vocab.txt")
     assert_refused("--bert_config_file is missing: --init_checkpoint is not given", pretrained.read_model, ModelFiles())
+
+
+def test_conditions_and_roles_name_flags_values_and_programs():
+    """A typo would switch off the check of a condition, or would define a flag that a program must not have."""
+    shown = programs.run("docs/hooks/flag_reference.py", server=command_server.without_tensorflow)
+    described = json.loads(shown)
+    flags_of_programs = [flag for program in described for flag in program["flags"]]
+    values = {"task_name": {*TASK_NAMES}, "evaluate_every": {"end"}}
+    for flag in flags_of_programs:
+        values.setdefault(flag["name"], set()).update(flag["values"] or ())
+    conditions = [condition for flag in flags_of_programs for condition in flag["needs"]]
+    assert len(conditions) > 50
+    for names, expected, _ in conditions:
+        assert values.keys() >= {*names} and values[names[0]] >= {*expected}, names
+    kinds = (DistributionConfig, FinetuningConfig, PretrainingConfig, DataOptions, VocabularyOptions)
+    roles = {role for kind in kinds for field in settings.flags_of(kind).values() for role in field.roles}
+    modules = {role.program for role in roles if isinstance(role, settings.NotIn)}
+    assert "run_squad" in modules and modules <= {program["program"] for program in described}
 
 
 def test_defaults_are_set_except_for_given_flags():

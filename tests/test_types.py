@@ -9,7 +9,7 @@ import pytest
 import bert_tf
 from bert_tf.api import arguments, setting_types
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.runtime.settings import flags_of
+from bert_tf.runtime.settings import MODEL, flags_of
 from tests.conftest import ROOT
 from tests.test_deploy import load
 
@@ -24,7 +24,7 @@ def test_the_types_are_those_of_the_settings():
 def test_every_argument_is_accepted(name):
     kind = getattr(bert_tf, name)
     keys = typing.get_type_hints(getattr(setting_types, f"{name}Settings")).keys() - {"output_dir"}
-    known = arguments.accepted(FinetuningConfig, arguments.REFUSED)
+    known = arguments.accepted(FinetuningConfig, MODEL)
     assert keys == known.keys() | flags_of(kind._OPTIONS)
 
 

@@ -3,29 +3,16 @@
 import inspect
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime.errors import check, spelled
-from bert_tf.runtime.settings import Field, Settings, flags_of
+from bert_tf.runtime.settings import FIT, MODEL, PROGRAMS, Field, Role, Settings, flags_of
 
 PathLike = str | os.PathLike[str]
 Labels = Sequence[str | int] | None
 
-# Settings that the estimators set themselves or don't have: the actions, the files, and sweeps.
-REFUSED = frozenset(
-    (
-        *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers", "trials"),
-        *("dry_run", "output_dir", "init_checkpoint", "bert_config_file", "vocab_file", "use_tpu", "master"),
-    )
-)
-# Settings of the tokenizer and the model. They are the same in training and prediction.
-OF_MODEL = frozenset(
-    (
-        *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype", "distribution"),
-        *("reset_head", "reinit_layers", "bilstm_layers", "bilstm_units"),
-    )
-)
 # Keras's names of two settings.
 NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
 # Prefixes of flags that the arguments' names do not have.
@@ -47,32 +34,42 @@ Config = TypeVar("Config", bound=Settings)
 Options = TypeVar("Options", bound=Settings)
 
 
-def accepted(kind: type[Settings], refused: Collection[str] = ()) -> dict[str, Field]:
-    """Returns the settings that a function accepts. The keys are field names, flag names and Keras's names.
+def accepted_flags(kind: type[Settings], function: Role) -> dict[str, Field]:
+    """Returns the settings that a function accepts, by the names of their flags.
 
     Args:
       kind: the class of the settings.
-      refused: names of fields that the function does not accept.
+      function: MODEL or FIT.
     """
-    settings = flags_of(kind, omit=refused)
+    refused = {PROGRAMS, MODEL, FIT} - {function}
+    flags = {flag: field for flag, field in flags_of(kind).items() if not refused & field.roles}
+    if kind is FinetuningConfig and function is FIT:
+        del flags["pad_to_max_seq_length"]  # prediction pads too
+    return flags
+
+
+def accepted(kind: type[Settings], function: Role) -> dict[str, Field]:
+    """Returns `accepted_flags`. The keys are field names, flag names and Keras's names."""
+    settings = accepted_flags(kind, function)
     known = {field.name: field for field in settings.values()} | settings
     return known | {NAMES_IN_KERAS[name]: field for name, field in known.items() if name in NAMES_IN_KERAS}
 
 
-def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
+def applied(config: Config, arguments: Mapping[str, Any], caller: str, function: Role = MODEL) -> Config:
     """Returns settings with fields, including nested ones, replaced by the keyword arguments of the same name.
 
     Args:
       config: the settings.
       arguments: maps the name of a field or of its flag to its value. Values may be NumPy scalars and paths.
       caller: the function that got the arguments, for messages.
-      refused: names of fields that this function does not accept.
+      function: see `accepted_flags`.
 
     Raises:
-      InputError: if a value has the wrong type or is out of bounds; the message names the argument.
+      InputError: if a value has the wrong type or is out of bounds, or an argument other than False and None has no
+        effect; the message names the argument.
       TypeError: if there is no such argument.
     """
-    known = accepted(type(config), refused)
+    known = accepted(type(config), function)
     for name in arguments:
         if name not in known:
             shown = dict.fromkeys(NAMES_IN_KERAS.get(field.name, field.name) for field in known.values())
@@ -80,18 +77,21 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
                 raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
     # The type is str, but Python users may pass a number.
-    given = {name: str(value) if name == "evaluate_every" else value for name, value in arguments.items()}
-    values = {known[name].flag: check(value, known[name].type, name) for name, value in given.items()}
-    return config.from_flags(values, config)
+    arguments = {name: str(value) if name == "evaluate_every" else value for name, value in arguments.items()}
+    values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}
+    changed = config.from_flags(values, config)
+    given_flags = [flag for flag, value in values.items() if value is not None and value is not False]
+    changed.check_needs(given_flags, do_train=True)  # as in `fit`
+    return changed
 
 
 def applied_to_both(
     config: Config, options: Options, arguments: Mapping[str, Any], caller: str
 ) -> tuple[Config, Options]:
     """Applies each argument to the general settings or to the estimator's settings. See `applied`."""
-    own = {name: value for name, value in arguments.items() if name in flags_of(type(options))}
-    others = {name: value for name, value in arguments.items() if name not in own}
-    return applied(config, others, caller, REFUSED), applied(options, own, caller)
+    of_options = {name: value for name, value in arguments.items() if name in flags_of(type(options))}
+    others = {name: value for name, value in arguments.items() if name not in of_options}
+    return applied(config, others, caller), applied(options, of_options, caller)
 
 
 def as_arguments(message: str) -> str:

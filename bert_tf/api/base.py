@@ -10,7 +10,7 @@ from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import OF_MODEL, REFUSED, Labels, PathLike, applied, applied_to_both
+from bert_tf.api.arguments import Labels, PathLike, applied, applied_to_both
 from bert_tf.api.recorded_run import RecordedRun, finished_run
 from bert_tf.api.setting_types import EstimatorSettings, FitSettings
 from bert_tf.checkpoints import pretrained, run_directory
@@ -22,7 +22,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import LoadedModel, ModelOutputs, Task
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.reporting import report_truncation
-from bert_tf.runtime.settings import Settings
+from bert_tf.runtime.settings import FIT, Settings
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, MetricName
 from bert_tf.tasks.examples import WeightedExample
@@ -101,7 +101,10 @@ class Estimator(RecordedRun, abc.ABC):
 
     def set_params(self, **settings: Any) -> Self:
         """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
-        self._settings, self._options = applied_to_both(self._settings, self._options, settings, "set_params()")
+        # scikit-learn also passes values that do not change. They may have no effect.
+        before = self.get_params()
+        changed = {name: value for name, value in settings.items() if before.get(name, self) != value}
+        self._settings, self._options = applied_to_both(self._settings, self._options, changed, "set_params()")
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -232,7 +235,7 @@ class Estimator(RecordedRun, abc.ABC):
           TypeError: if there is no such argument.
         """
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
-        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", REFUSED | OF_MODEL)
+        config = applied(self._settings, settings, f"{type(self).__name__}.fit()", FIT)
         form, training_columns = (self._RANK, self._LABEL_COLUMNS), (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
         values, labels, weights = in_memory.labelled(x, y, "x", self._RANK, training_columns, sample_weight)
         examples = {"train": self._examples(values, labels)}

@@ -11,19 +11,8 @@ from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import pretrain
 from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.runtime.settings import FIT
 from bert_tf.text.vocabulary import check_vocab_file, load_vocab
-
-# Settings that are not arguments here: set by the class, named differently in Python, or for the second phase.
-REFUSED = frozenset(
-    (
-        *("model", "input_file", "output_dir", "do_train", "do_eval", "steps", "batch_size", "max_steps"),
-        *("num_warmup_steps", "second", "use_tpu", "master", "dry_run"),
-    )
-)
-# Settings of the model and the devices. They are the same in all calls of `fit`.
-OF_MODEL = frozenset(("objective", "dtype", "distribution"))
-# Settings of one call of `fit`.
-OF_FIT = frozenset(("held_out", "num_train_steps", "num_train_epochs"))
 
 
 class Pretrainer(RecordedRun):
@@ -65,7 +54,7 @@ class Pretrainer(RecordedRun):
     ) -> None:
         super().__init__(output_dir, init_checkpoint)
         defaults = PretrainingConfig(data=PretrainingData(""), warmup_proportion=0.1)
-        self._settings = applied(defaults, settings, "Pretrainer()", REFUSED | OF_FIT)
+        self._settings = applied(defaults, settings, "Pretrainer()")
         self.vocab_file: str = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))
@@ -127,15 +116,13 @@ class Pretrainer(RecordedRun):
         given = {name: value for name, value in settings.items() if value is not None}
         if ("num_train_steps" in given) == ("epochs" in given):
             raise InputError("fit() takes either num_train_steps or epochs. Pass one of them.", "epochs")
-        if given.get("use_best_checkpoint") and validation_data is None:
-            raise InputError("use_best_checkpoint needs validation_data. Pass it to fit.", "use_best_checkpoint")
         config = self._settings.replace(
             data=self._settings.data.replace(input_file=os.fspath(records)),
             model=ModelFiles(self._start),
             do_train=True,
             held_out=HeldOutConfig(validation_data and os.fspath(validation_data), steps=evaluate_every),
         )
-        config = applied(config, given, "Pretrainer.fit()", REFUSED | OF_MODEL)
+        config = applied(config, given, "Pretrainer.fit()", FIT)
         with self._next_run(verbose, callbacks) as (directory, checked):
             training = config.training.replace(output_dir=directory)
             held_out = config.held_out.replace(batch_size=training.train_batch_size)

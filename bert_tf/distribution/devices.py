@@ -6,7 +6,7 @@ import msgspec
 
 from bert_tf.distribution import cluster
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import PROGRAMS, Settings, about
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,8 +34,8 @@ class DistributionConfig(Settings, frozen=True):
     ] = 60
     allow_tf32: Annotated[bool, about("Let GPUs multiply float32 numbers as TensorFloat-32.")] = False
     deterministic: Annotated[bool, about("Use deterministic operations on GPUs, which are slower.")] = False
-    use_tpu: Annotated[bool, about("Run on a TPU, like --distribution_strategy=tpu.")] = False
-    master: Annotated[str | None, about("The TPU's grpc:// address, if --tpu_name is not given.")] = None
+    use_tpu: Annotated[bool, about("Run on a TPU, like --distribution_strategy=tpu."), PROGRAMS] = False
+    master: Annotated[str | None, about("The TPU's grpc:// address, if --tpu_name is not given."), PROGRAMS] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

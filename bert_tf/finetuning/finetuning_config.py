@@ -11,11 +11,13 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import warn_of_rate
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
+from bert_tf.runtime.settings import MODEL, PROGRAMS, FiniteAboveZero, NotIn, Settings, about, not_with, only_with
 from bert_tf.training.settings import TrainingConfig
 
-# Settings that are not flags of run_squad.py.
-NOT_IN_RUN_SQUAD = ("do_eval", "eval_batch_size", "original_format", "reinit_layers", "selection", "trials")
+_NOT_IN_SQUAD = NotIn("run_squad")
+_SWEEPS = only_with("sweep")
+# A frozen model has no layers to train.
+_HAS_LAYERS = not_with("feature_layers")
 
 
 class SelectionConfig(Settings, frozen=True):
@@ -39,11 +41,8 @@ class SelectionConfig(Settings, frozen=True):
     ] = "epoch"
     early_stopping_patience: Annotated[
         int,
-        about(
-            "Stop training after this many evaluations without a better score; 0 to never stop early.",
-            ge=0,
-            needs="!evaluate_every=end",
-        ),
+        about("Stop training after this many evaluations without a better score; 0 to never stop early.", ge=0),
+        not_with("evaluate_every", values=("end",)),
     ] = 0
     use_best_checkpoint: Annotated[bool, about("Use the weights with the best dev score instead of the last ones.")] = (
         False
@@ -67,15 +66,16 @@ class TrialsConfig(Settings, frozen=True):
 
     sweep: Annotated[bool, about("Try every combination of the --sweep_* values.", group="Model selection")] = False
     sweep_batch_sizes: Annotated[
-        tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep.", needs="sweep")
+        tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep."), _SWEEPS
     ] = (16, 32)
     sweep_learning_rates: Annotated[
         tuple[FiniteAboveZero, ...],
         Meta(min_length=1),
-        about("Learning rates for --sweep. For GLUE the paper tries 5e-5,4e-5,3e-5,2e-5.", needs="sweep"),
+        about("Learning rates for --sweep. For GLUE the paper tries 5e-5,4e-5,3e-5,2e-5."),
+        _SWEEPS,
     ] = (5e-5, 3e-5, 2e-5)
     sweep_epochs: Annotated[
-        tuple[FiniteAboveZero, ...], Meta(min_length=1), about("Numbers of epochs for --sweep.", needs="sweep")
+        tuple[FiniteAboveZero, ...], Meta(min_length=1), about("Numbers of epochs for --sweep."), _SWEEPS
     ] = (2.0, 3.0, 4.0)
     num_restarts: Annotated[
         int, about("Number of seeds to try, starting with --random_seed; the best is used.", ge=1)
@@ -99,21 +99,28 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     max_seq_length: Annotated[
         int,
         about("Longest sequence in tokens; longer ones are truncated or split.", ge=4, group="Model and directories"),
+        MODEL,
     ] = 128
     allow_changed_settings: Annotated[bool, about("Resume or evaluate a run even if its settings have changed.")] = (
         False
     )
-    do_train: Annotated[bool, about("Train.", group="What to do")] = False
-    do_eval: Annotated[bool, about("Evaluate on the dev set.")] = False
-    do_predict: Annotated[bool, about("Predict the test set.")] = False
+    do_train: Annotated[bool, about("Train.", group="What to do"), PROGRAMS] = False
+    do_eval: Annotated[bool, about("Evaluate on the dev set."), PROGRAMS, _NOT_IN_SQUAD] = False
+    do_predict: Annotated[bool, about("Predict the test set."), PROGRAMS] = False
     eval_batch_size: Annotated[
-        int, about("Examples in an evaluation batch, on all devices; more if they are short.", ge=1)
+        int, about("Examples in an evaluation batch, on all devices; more if they are short.", ge=1), _NOT_IN_SQUAD
     ] = 8
     predict_batch_size: Annotated[
-        int, about("Examples in a prediction batch, on all devices; more if they are short.", ge=1)
+        int, about("Examples in a prediction batch, on all devices; more if they are short.", ge=1), PROGRAMS
     ] = 8
-    original_format: Annotated[bool, about("Write test_results.tsv without a header.", needs="!task_name=ner")] = False
-    num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
+    original_format: Annotated[
+        bool,
+        about("Write test_results.tsv without a header."),
+        not_with("task_name", values=("ner",)),
+        PROGRAMS,
+        _NOT_IN_SQUAD,
+    ] = False
+    num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0), PROGRAMS] = 1
     num_train_epochs: Annotated[
         FiniteAboveZero, about("Number of passes over the training set or over each training file.", group="Training")
     ] = 3.0
@@ -126,21 +133,35 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         about(f"Batch examples of similar length. Default: if an epoch has at least {MIN_BATCHES_TO_GROUP} batches."),
     ] = None
     reinit_layers: Annotated[
-        int, about("Number of top layers to initialise randomly, together with the pooler.", ge=0)
+        int,
+        about("Number of top layers to initialise randomly, together with the pooler.", ge=0),
+        _HAS_LAYERS,
+        MODEL,
+        _NOT_IN_SQUAD,
     ] = 0
     reset_head: Annotated[
-        bool, about("Train a new output layer even if --init_checkpoint has a fine-tuned one.", needs="do_train")
+        bool,
+        about("Train a new output layer even if --init_checkpoint has a fine-tuned one."),
+        only_with("do_train"),
+        _HAS_LAYERS,
+        MODEL,
     ] = False
     bilstm_layers: Annotated[
-        int, about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
+        int,
+        about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0),
+        _HAS_LAYERS,
+        MODEL,
     ] = 0
     bilstm_units: Annotated[
-        int, about("Number of units in each direction of a BiLSTM.", ge=1, needs="bilstm_layers|feature_layers")
+        int,
+        about("Number of units in each direction of a BiLSTM.", ge=1),
+        only_with("bilstm_layers", "feature_layers"),
+        MODEL,
     ] = BiLstmConfig().units
     training: TrainingConfig = TrainingConfig()
-    selection: SelectionConfig = SelectionConfig()
-    trials: TrialsConfig = TrialsConfig()
-    distribution: DistributionConfig = DistributionConfig()
+    selection: Annotated[SelectionConfig, _NOT_IN_SQUAD] = SelectionConfig()
+    trials: Annotated[TrialsConfig, PROGRAMS, _NOT_IN_SQUAD] = TrialsConfig()
+    distribution: Annotated[DistributionConfig, MODEL] = DistributionConfig()
     flags: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -170,14 +191,14 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     @property
     def flags_for_one_worker(self) -> list[str]:
         """The given flags that need predictions. With several workers, a model can't predict."""
-        given = {
+        uses = {
             "--do_eval": self.do_eval,
             "--do_predict": self.do_predict,
             "--use_best_checkpoint": self.selection.use_best_checkpoint,
             "--early_stopping_patience": self.selection.early_stopping_patience,
             "--sweep and --num_restarts": self.trials.sweep or self.trials.num_restarts > 1,
         }
-        return [flag for flag, is_given in given.items() if is_given]
+        return [flag for flag, is_used in uses.items() if is_used]
 
     @property
     def evaluates_while_training(self) -> bool:

@@ -9,11 +9,10 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import SecondSchedule
 from bert_tf.pretraining.recipes import Objective
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
+from bert_tf.runtime.settings import FIT, MODEL, PROGRAMS, FiniteAboveZero, Settings, about, not_with, only_with
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
-# Settings that are not flags of run_pretraining.py.
-NOT_IN_RUN_PRETRAINING = ("do_lower_case",)
+_EVALUATES, _HAS_TWO_SCHEDULES = only_with("eval_input_file"), only_with("second_learning_rate")
 
 
 class PretrainingData(Settings, frozen=True):
@@ -24,7 +23,9 @@ class PretrainingData(Settings, frozen=True):
     """
 
     input_file: Annotated[
-        str, about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories")
+        str,
+        about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories"),
+        PROGRAMS,
     ]
     max_seq_length: Annotated[int, about("Length of the sequences in tokens, as in the data.")] = 128
     max_predictions_per_seq: Annotated[int, about("Masked positions per sequence, as in the data.")] = 20
@@ -38,7 +39,7 @@ class SecondPhase(Settings, frozen=True):
       reset_moments: by default, the moments are kept.
     """
 
-    needs: ClassVar[str] = "second_input_file"
+    needs: ClassVar = (only_with("second_input_file"),)
 
     flag_prefix: ClassVar[str] = "second_"
 
@@ -60,10 +61,10 @@ class SecondPhase(Settings, frozen=True):
         FiniteAboveZero | None, about("Peak learning rate of the second phase. Default: one schedule for both phases.")
     ] = None
     num_warmup_steps: Annotated[
-        int | None, about("Warm-up steps of --second_learning_rate. Default: 0.", needs="second_learning_rate")
+        int | None, about("Warm-up steps of --second_learning_rate. Default: 0."), _HAS_TWO_SCHEDULES
     ] = None
     reset_moments: Annotated[
-        bool | None, about("Set the optimizer's moments to 0 before the second phase.", needs="second_learning_rate")
+        bool | None, about("Set the optimizer's moments to 0 before the second phase."), _HAS_TWO_SCHEDULES
     ] = None
 
 
@@ -77,27 +78,28 @@ class HeldOutConfig(Settings, frozen=True):
     flag_prefix: ClassVar[str] = "eval_"
 
     input_file: Annotated[
-        str | None, about("Held-out TFRecord files to evaluate during training.", group="What to do", needs="do_train")
+        str | None,
+        about("Held-out TFRecord files to evaluate during training.", group="What to do"),
+        only_with("do_train"),
+        PROGRAMS,
     ] = None
     max_seq_length: Annotated[
-        int | None, about("Sequence length of --eval_input_file. Default: as in training.", needs="eval_input_file")
+        int | None, about("Sequence length of --eval_input_file. Default: as in training."), _EVALUATES
     ] = None
     max_predictions_per_seq: Annotated[
-        int | None,
-        about("Masked positions per sequence of --eval_input_file. Default: as in training.", needs="eval_input_file"),
+        int | None, about("Masked positions per sequence of --eval_input_file. Default: as in training."), _EVALUATES
     ] = None
     steps: Annotated[
-        int, about("Training steps between two evaluations on --eval_input_file.", ge=1, needs="eval_input_file")
+        int, about("Training steps between two evaluations on --eval_input_file.", ge=1), PROGRAMS, _EVALUATES
     ] = 1000
-    batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
-    max_steps: Annotated[int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1)] = 100
+    batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1), PROGRAMS] = 8
+    max_steps: Annotated[
+        int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1), PROGRAMS
+    ] = 100
     use_best_checkpoint: Annotated[
         bool,
-        about(
-            "Use the weights with the lowest loss on --eval_input_file.",
-            flag="use_best_checkpoint",
-            needs="eval_input_file",
-        ),
+        about("Use the weights with the lowest loss on --eval_input_file.", flag="use_best_checkpoint"),
+        _EVALUATES,
     ] = False
 
 
@@ -113,33 +115,36 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     """
 
     data: PretrainingData
-    model: ModelFiles = ModelFiles()
+    model: Annotated[ModelFiles, PROGRAMS] = ModelFiles()
     objective: Annotated[
         Objective,
         about(
             "Masked LM with or without next sentence prediction, or left-to-right LM.",
             group="Model, data and directories",
         ),
+        MODEL,
     ] = "mlm_nsp"
     allow_changed_settings: Annotated[bool, about("Resume a run even if its settings have changed.")] = False
-    do_train: Annotated[bool, about("Train.", group="What to do")] = False
+    do_train: Annotated[bool, about("Train.", group="What to do"), PROGRAMS] = False
     do_eval: Annotated[
-        bool, about("Evaluate after training on --second_input_file if given, or else on --input_file.")
+        bool, about("Evaluate after training on --second_input_file if given, or else on --input_file."), PROGRAMS
     ] = False
-    held_out: HeldOutConfig = HeldOutConfig()
-    num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
+    held_out: Annotated[HeldOutConfig, FIT] = HeldOutConfig()
+    num_train_steps: Annotated[int, about("Step at which training ends.", group="Training"), FIT] = 100000
     num_train_epochs: Annotated[
         FiniteAboveZero | None,
-        about("Number of passes over --input_file; overrides --num_train_steps.", needs="!second_input_file"),
+        about("Number of passes over --input_file; overrides --num_train_steps."),
+        not_with("second_input_file"),
+        FIT,
     ] = None
-    num_warmup_steps: Annotated[int, about("Steps during which the learning rate rises.")] = 10000
+    num_warmup_steps: Annotated[int, about("Steps during which the learning rate rises."), PROGRAMS] = 10000
     warmup_proportion: Annotated[
         Annotated[float, msgspec.Meta(ge=0, le=1)] | None,
         about("Fraction of steps with rising learning rate; overrides --num_warmup_steps."),
     ] = None
     training: TrainingConfig = TrainingConfig()
-    second: SecondPhase = SecondPhase()
-    distribution: DistributionConfig = DistributionConfig()
+    second: Annotated[SecondPhase, PROGRAMS] = SecondPhase()
+    distribution: Annotated[DistributionConfig, MODEL] = DistributionConfig()
     flags: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

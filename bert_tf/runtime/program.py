@@ -21,8 +21,8 @@ _OUTPUT = "standard output"
 # See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []
 
-# See `needs`: maps flags to conditions.
-_needs: dict[str, str] = {}
+# Maps the names of flags to their conditions; see `needs`.
+needs_of_flags: dict[str, list[settings.Condition]] = {}
 
 # See `on_failure`.
 _listeners: list[Callable[[BaseException], str | None]] = []
@@ -41,9 +41,9 @@ def section(title: str) -> None:
     _sections.append((title, len(list(flags.FLAGS))))
 
 
-def needs(name: str, conditions: str) -> None:
-    """Sets the conditions under which a flag has an effect; see `settings.about`. `--help` shows them."""
-    _needs[name] = " ".join(filter(None, [_needs.get(name), conditions]))
+def needs(name: str, *conditions: settings.Condition) -> None:
+    """Sets the conditions under which a flag has an effect; see `settings`. `--help` shows them."""
+    needs_of_flags.setdefault(name, []).extend(conditions)
 
 
 def check_needs() -> None:
@@ -53,7 +53,7 @@ def check_needs() -> None:
       InputError: if there is such a flag; the message names the flag and the condition.
     """
     values = flag_values()
-    for name, conditions in _needs.items():
+    for name, conditions in needs_of_flags.items():
         if flags.FLAGS[name].present and flags.FLAGS[name].value is not False:
             settings.require_needs(f"--{name}", conditions, values)
 
@@ -75,10 +75,10 @@ class _Help(app.HelpFlag):
 
 def flags_by_section() -> dict[str, list[str]]:
     """Returns the names of the program's flags, grouped by the title of their section."""
-    names, own = list(flags.FLAGS), flag_values().keys()
+    names, program_flags = list(flags.FLAGS), flag_values().keys()
     by_section: dict[str, list[str]] = {}
     for (title, first), (_, end) in itertools.pairwise([*_sections, ("", len(names))]):
-        by_section.setdefault(title, []).extend(name for name in names[first:end] if name in own)
+        by_section.setdefault(title, []).extend(name for name in names[first:end] if name in program_flags)
     return by_section
 
 
@@ -134,7 +134,7 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     atexit.register(gc.freeze)
     _present_as_main(sys.modules[main.__module__])
     app.define_help_flags()
-    for name, conditions in _needs.items():
+    for name, conditions in needs_of_flags.items():
         if shown := settings.shown_needs(conditions, flags.FLAGS):
             flags.FLAGS[name].help += f" {shown.capitalize()}."
     help_by_section = _Help()

@@ -4,21 +4,23 @@
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
 A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
-be another settings object. If a field has an effect only with other flags, list them in `about(..., needs=...)`:
+be another settings object. Further facts about a field follow in `Annotated`: its roles, and other flags with or
+without which it has an effect:
 
-    needs="do_export"                  --do_export is given
-    needs="bilstm_layers|use_bilstm"   one of the flags is given
-    needs="task_name=text|ner"         --task_name has one of these values
-    needs="!dev_file"                  --dev_file is not given
-    needs="sweep !dev_file"            both
+    only_with("do_export")                            --do_export is given
+    only_with("bilstm_layers", "feature_layers")      one of the flags is given
+    only_with("task_name", values=("text", "ner"))    --task_name has one of these values
+    not_with("dev_file")                              --dev_file is not given
+    only_with("sweep"), not_with("dev_file")          both
 """
 
+import enum
 import functools
 import itertools
 import sys
 import types
 import typing
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
@@ -31,17 +33,71 @@ FiniteAboveZero = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 FiniteFromZero = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 
-def about(description: str = "", *, flag: str = "", group: str = "", needs: str = "", **bounds: Any) -> Meta:
+class Condition(NamedTuple):
+    """A setting has an effect if one of several flags is given or, with `values`, has one of the values.
+
+    Attributes:
+      names: the names of the flags.
+      values: the values; empty for all values except False, 0, "" and None.
+      is_negated: whether the setting has an effect in all other cases instead.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    is_negated: bool = False
+
+    def matches(self, flags: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns the names of the flags that are given or have one of the values. `flags` maps names to values."""
+        names = filter(flags.__contains__, self.names)
+        return tuple(name for name in names if (str(flags[name]) in self.values if self.values else flags[name]))
+
+    def shown(self, known: Container[str]) -> str:
+        """Returns the condition on known flags, for messages and for `--help`; "" if no flag is known."""
+        names = " or --".join(filter(known.__contains__, self.names))
+        values = f"={' or '.join(self.values)}" if self.values else ""
+        return f"{'not used' if self.is_negated else 'used only'} with --{names}{values}" if names else ""
+
+
+def only_with(*names: str, values: Sequence[str] = ()) -> Condition:
+    """Returns the condition that one of the flags is given or, with `values`, has one of the values."""
+    return Condition(names, tuple(values))
+
+
+def not_with(*names: str, values: Sequence[str] = ()) -> Condition:
+    """Returns the condition that none of the flags is given or, with `values`, has one of the values."""
+    return Condition(names, tuple(values), is_negated=True)
+
+
+class NotIn(NamedTuple):
+    """The module of a program that uses the class of a setting, but does not have its flag."""
+
+    program: str
+
+
+class Role(enum.Enum):
+    """Where a setting is used, besides the programs. A setting may have several roles."""
+
+    PROGRAMS = enum.auto()  # only programs have the setting; no Python function accepts it
+    MODEL = enum.auto()  # in Python, only functions that make a model accept it: `from_pretrained` and `Pretrainer`
+    FIT = enum.auto()  # in Python, only `fit` accepts it
+    WEIGHTS = enum.auto()  # it influences the weights: a resumed run must have the same value
+    WEIGHTS_IF_SET = enum.auto()  # the same, but older runs did not record it, so its default is not recorded
+    WORKERS = enum.auto()  # it determines when workers synchronise, so it must be the same on all workers
+
+
+PROGRAMS, MODEL, FIT, WEIGHTS, WEIGHTS_IF_SET, WORKERS = Role
+
+
+def about(description: str = "", *, flag: str = "", group: str = "", **bounds: Any) -> Meta:
     """Returns the description of a field.
 
     Args:
       description: the help of the field's flag. If empty, there is no flag.
       flag: the name of the flag, if it differs from the name of the field.
       group: the title of this flag and the following ones in `--help`.
-      needs: the conditions under which the setting has an effect, separated by spaces; see the module.
       **bounds: `ge`, `gt`, `le`, `lt`, and for text `pattern`.
     """
-    return Meta(description=description, extra={"flag": flag, "group": group, "needs": needs}, **bounds)
+    return Meta(description=description, extra={"flag": flag, "group": group}, **bounds)
 
 
 class Field(NamedTuple):
@@ -55,7 +111,8 @@ class Field(NamedTuple):
       flag: the name that messages and programs use.
       group: the title of the flag in `--help`.
       plain_type: the type without bounds and without None.
-      needs: the conditions under which the setting has an effect; see `about`.
+      needs: the conditions under which the setting has an effect. Negated conditions are the last.
+      roles: the roles, and the programs that do not have the flag.
     """
 
     name: str
@@ -65,13 +122,14 @@ class Field(NamedTuple):
     flag: str
     group: str
     plain_type: Any
-    needs: str
+    needs: tuple[Condition, ...]
+    roles: frozenset[Role | NotIn]
 
     @property
     def settings(self) -> "type[Settings] | None":
         """The class of the field's own settings; None if it is a single value."""
-        is_settings = isinstance(self.type, type) and issubclass(self.type, Settings)
-        return self.type if is_settings else None
+        kind = self.type.__origin__ if typing.get_origin(self.type) is Annotated else self.type
+        return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,14 +137,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
       flag_prefix: the first part of the flags' names.
-      needs: the conditions of all settings of the class; see `about`. They do not apply to the flag in the conditions.
+      needs: the conditions of all settings of the class. They do not apply to the flag in the conditions.
 
     Raises:
       InputError: if a value has the wrong type or is out of bounds; the message names the flag.
     """
 
     flag_prefix: ClassVar[str] = ""
-    needs: ClassVar[str] = ""
+    needs: ClassVar[tuple[Condition, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(type(self)):
@@ -102,12 +160,32 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Returns a copy with changed values, which are checked."""
         return msgspec.structs.replace(self, **changes)
 
-    def check_needs(self) -> None:
-        """Checks that each setting that differs from its default has an effect; see `require_needs`."""
-        values = self.flag_values()
+    def check_needs(self, given_flags: Collection[str] | None = None, **others: Any) -> None:
+        """Checks that each given setting has an effect; see `require_needs`.
+
+        Args:
+          given_flags: the names of the given flags; None for the settings that differ from their defaults.
+          **others: the values of other flags.
+        """
+        values = self.flag_values() | others
         for flag, field in flags_of(type(self)).items():
-            if values[flag] != field.default:
+            if values[flag] != field.default if given_flags is None else flag in given_flags:
                 require_needs(self.place(field), field.needs, values)
+
+    def values_of(self, role: Role, only_changed: bool = False) -> dict[str, Any]:
+        """Returns the values of the settings with a role by name, and of nested settings by their own names.
+
+        Args:
+          role: the role.
+          only_changed: whether to omit values that are the default.
+        """
+        values: dict[str, Any] = {}
+        for field in fields(type(self)):
+            value = getattr(self, field.name)
+            if role in field.roles and not (only_changed and value == field.default):
+                plain_value = msgspec.to_builtins(value)
+                values |= plain_value if field.settings else {field.name: plain_value}
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the values by name, with nested settings as dictionaries."""
@@ -146,74 +224,73 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def fields(kind: type[Settings]) -> tuple[Field, ...]:
     """Returns the settings of a class."""
-    found: list[Field] = []
+    settings: list[Field] = []
     for field in msgspec.structs.fields(kind):
-        parts = (field.type, *typing.get_args(field.type))  # in `X | None`, the bounds belong to X
-        metas = [meta for part in parts for meta in getattr(part, "__metadata__", ()) if isinstance(meta, Meta)]
-        extra = {name: value for meta in metas for name, value in (meta.extra or {}).items() if value}
+        annotated = (field.type, *typing.get_args(field.type))  # in `X | None`, the facts belong to X
+        facts = [fact for annotation in annotated for fact in getattr(annotation, "__metadata__", ())]
+        metas = [fact for fact in facts if isinstance(fact, Meta)]
         description = next((meta.description for meta in metas if meta.description), "")
-        group = extra.get("group", found[-1].group if found else "")
+        extra = next((meta.extra for meta in metas if meta.extra), {"flag": "", "group": ""})
+        flag = extra["flag"] or kind.flag_prefix + field.name
+        group = extra["group"] or (settings[-1].group if settings else "")
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        name, plain = extra.get("flag", kind.flag_prefix + field.name), _plain(field.type)
-        needs = " ".join(filter(None, [extra.get("needs"), "" if kind.needs == name else kind.needs]))
-        found.append(Field(field.name, field.type, default, description, name, group, plain, needs))
-    return tuple(found)
+        needs = [fact for fact in facts if isinstance(fact, Condition)]
+        needs += [condition for condition in kind.needs if flag not in condition.names]
+        conditions = tuple(sorted(needs, key=lambda condition: condition.is_negated))
+        roles = frozenset(fact for fact in facts if isinstance(fact, Role | NotIn))
+        described = field.name, field.type, default, description, flag, group
+        settings.append(Field(*described, _plain(field.type), conditions, roles))
+    return tuple(settings)
 
 
-def flags_of(*kinds: type[Settings], omit: Collection[str] = ()) -> dict[str, Field]:
+def flags_of(*kinds: type[Settings], program: str = "") -> dict[str, Field]:
     """Returns the settings that are flags, including nested ones, by the names of the flags.
 
     Args:
-      *kinds: the classes.
-      omit: names of settings that are not flags.
+      *kinds: the classes. Nested settings also have the roles of the field that contains them.
+      program: the module of a program. Flags that it does not have are omitted.
     """
-    found: dict[str, Field] = {}
+    flags: dict[str, Field] = {}
     for field in itertools.chain.from_iterable(map(fields, kinds)):
-        if field.name in omit:
+        if NotIn(program) in field.roles:
             continue
         if field.settings:
-            found |= flags_of(field.settings, omit=omit)
+            nested = flags_of(field.settings, program=program)
+            flags |= {flag: inner._replace(roles=inner.roles | field.roles) for flag, inner in nested.items()}
         elif field.help:
-            found[field.flag] = field
-    return found
+            flags[field.flag] = field
+    return flags
 
 
-def require_needs(place: str, needs: str, values: Mapping[str, Any]) -> None:
+def require_needs(place: str, needs: Iterable[Condition], values: Mapping[str, Any]) -> None:
     """Checks that a given setting has an effect.
 
     Args:
       place: the name of the setting for messages.
-      needs: the conditions of the setting; see `about`. Conditions on settings that are not in `values` are ignored.
+      needs: the conditions of the setting. Conditions on settings that are not in `values` are ignored.
       values: maps flags to their values.
 
     Raises:
       InputError: if a condition is not met.
     """
-    for condition in needs.split():
-        name, _, expected = condition.removeprefix("!").partition("=")
-        names = [other for other in name.split("|") if other in values]
-        is_met = str(values.get(name)) in expected.split("|") if expected else any(map(values.get, names))
-        if not names or is_met != condition.startswith("!"):
+    for condition in needs:
+        matches = condition.matches(values)
+        if not condition.shown(values) or bool(matches) != condition.is_negated:
             continue
-        if condition.startswith("!"):
-            given = f"{name}={values[name]}" if expected else "|".join(filter(values.get, names))
-            condition, advice = f"!{given}", "Omit one of them."
-        elif expected:
-            advice = f"Omit it with --{name}={values[name]}."
+        if condition.is_negated:
+            actual = [str(values[name]) for name in matches] if condition.values else []
+            condition, advice = not_with(*matches, values=actual), "Omit one of them."
+        elif condition.values:
+            advice = f"Omit it with --{condition.names[0]}={values[condition.names[0]]}."
         else:
+            names = filter(values.__contains__, condition.names)
             advice = f"Pass --{' or --'.join(names)} too, or omit {place}."
-        raise InputError(f"{place} is {shown_needs(condition, values)}. {advice}")
+        raise InputError(f"{place} is {condition.shown(values)}. {advice}")
 
 
-def shown_needs(needs: str, known: Container[str]) -> str:
+def shown_needs(needs: Iterable[Condition], known: Container[str]) -> str:
     """Returns the conditions on known flags, for messages and for `--help`."""
-    shown = []
-    for condition in needs.split():
-        name, equals, expected = condition.removeprefix("!").partition("=")
-        if names := [other for other in name.split("|") if other in known]:
-            verb = "not used" if condition.startswith("!") else "used only"
-            shown.append(f"{verb} with --{' or --'.join(names)}{equals}{expected.replace('|', ' or ')}")
-    return ", and ".join(shown)
+    return ", and ".join(filter(None, (condition.shown(known) for condition in needs)))
 
 
 def _plain(kind: Any) -> Any:
@@ -221,5 +298,5 @@ def _plain(kind: Any) -> Any:
     if typing.get_origin(kind) is Annotated:
         return _plain(kind.__origin__)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _plain(next(part for part in typing.get_args(kind) if part is not types.NoneType))
+        return _plain(next(member for member in typing.get_args(kind) if member is not types.NoneType))
     return kind

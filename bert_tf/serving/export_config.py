@@ -7,7 +7,7 @@ import msgspec
 
 from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, only_with
 
 SERVING_DEFAULT = "serving_default"
 # The libraries that can run an exported model.
@@ -55,7 +55,7 @@ class ExportConfig(Settings, frozen=True):
       InputError: if an ONNX model is requested and a required library is missing.
     """
 
-    needs: ClassVar[str] = "do_export"
+    needs: ClassVar = (only_with("do_export"),)
 
     dtype: Annotated[
         Literal["float32", "bfloat16", "mixed_bfloat16"],
@@ -71,8 +71,7 @@ class ExportConfig(Settings, frozen=True):
     answers: dict[str, int] = msgspec.field(default_factory=dict)
     litert: Annotated[bool, about("Also write a LiteRT model in float32.", flag="export_litert")] = False
     onnx_int8: Annotated[
-        bool,
-        about("Also write an ONNX model with 8-bit weights; needs tf2onnx, onnxruntime.", flag="export_onnx_int8"),
+        bool, about("Also write an ONNX model with 8-bit weights; needs tf2onnx, onnxruntime.", flag="export_onnx_int8")
     ] = False
 
     def __post_init__(self) -> None:

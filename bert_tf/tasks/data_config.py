@@ -3,10 +3,10 @@
 from typing import Annotated, ClassVar, Literal, get_args
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, not_with, only_with
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
-from bert_tf.tasks.task_names import ALL, GLUE_TASKS, TABLE_1_TASKS, TASK_NAMES
+from bert_tf.tasks.task_names import ALL, GLUE_TASKS, TABLE_1_TASKS, TAGGING, TASK_NAMES, TEXT
 from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
 # The scores of all tasks that can select models; see `metrics`.
@@ -17,7 +17,9 @@ METRICS: tuple[MetricName, ...] = get_args(MetricName)
 # The tagging schemes; see `tagging.schemes`.
 TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
 # Condition for flags that name data files: the files of GLUE and XNLI have fixed names.
-_OWN_FILES = f"!task_name={'|'.join(GLUE_TASKS)}|xnli"
+_OWN_FILES = not_with("task_name", values=(*GLUE_TASKS, "xnli"))
+_TEXT, _TAGGING = (only_with("task_name", values=(name,)) for name in (TEXT, TAGGING))
+_MULTI_LABEL = only_with("problem", values=("multi_label",))
 
 
 class Columns(Settings, frozen=True):
@@ -27,7 +29,7 @@ class Columns(Settings, frozen=True):
       weight: column of the weights of training rows. Dev and test files do not need it.
     """
 
-    needs: ClassVar[str] = "task_name=text"
+    needs: ClassVar = (_TEXT,)
 
     text: Annotated[str, about("Column of the text.", flag="text_column", group="Data")] = "text"
     text_b: Annotated[str, about("Column of a second text.", flag="text_b_column")] = ""
@@ -36,7 +38,7 @@ class Columns(Settings, frozen=True):
     ] = "label"
     id: Annotated[str, about('Column of a unique id. Default: "id", or else line numbers.', flag="id_column")] = ""
     weight: Annotated[str, about("Column of the weights in the training loss.", flag="weight_column")] = ""
-    label_separator: Annotated[str, about("Separator between several labels.", needs="problem=multi_label")] = ","
+    label_separator: Annotated[str, about("Separator between several labels."), _MULTI_LABEL] = ","
 
 
 class DataConfig(Settings, frozen=True):
@@ -58,63 +60,58 @@ class DataConfig(Settings, frozen=True):
     data_dir: Annotated[
         str | None, about("Directory of the task's files; for several tasks, GLUE's root directory.")
     ] = None
-    train_file: Annotated[str | None, about("Training file, if not in --data_dir.", needs=_OWN_FILES)] = None
-    dev_file: Annotated[str | None, about("Dev file, if not in --data_dir.", needs=_OWN_FILES)] = None
-    test_file: Annotated[str | None, about("Test file, if not in --data_dir.", needs=_OWN_FILES)] = None
+    train_file: Annotated[str | None, about("Training file, if not in --data_dir."), _OWN_FILES] = None
+    dev_file: Annotated[str | None, about("Dev file, if not in --data_dir."), _OWN_FILES] = None
+    test_file: Annotated[str | None, about("Test file, if not in --data_dir."), _OWN_FILES] = None
     on_bad_row: Annotated[Literal["error", "skip"], about("How to handle invalid examples: stop or skip.")] = "error"
-    xnli_language: Annotated[str, about("Language of XNLI.", needs="task_name=xnli")] = "zh"
+    xnli_language: Annotated[str, about("Language of XNLI."), only_with("task_name", values=("xnli",))] = "zh"
     columns: Columns = Columns()
     problem: Annotated[
-        Literal["classification", "regression", "multi_label"],
-        about("Type of the labels.", group="Data", needs="task_name=text"),
+        Literal["classification", "regression", "multi_label"], about("Type of the labels.", group="Data"), _TEXT
     ] = "classification"
     labels: Annotated[
         tuple[str, ...] | None,
-        about(
-            "Classes or entity types. Default: those in the training file.",
-            needs="task_name=text|ner problem=classification|multi_label",
-        ),
+        about("Classes or entity types. Default: those in the training file."),
+        only_with("task_name", values=(TEXT, TAGGING)),
+        only_with("problem", values=("classification", "multi_label")),
     ] = None
     class_weights: Annotated[
         str | dict[str, float],
-        about(
-            "Class weights in the training loss: 'balanced' or 'class=weight,...'.",
-            needs="task_name=text problem=classification",
-        ),
+        about("Class weights in the training loss: 'balanced' or 'class=weight,...'."),
+        _TEXT,
+        only_with("problem", values=("classification",)),
     ] = ""
     distillation_temperature: Annotated[
-        float, about("Temperature of training probabilities.", gt=0, needs="task_name=text !problem=regression")
+        float, about("Temperature of training probabilities.", gt=0), _TEXT, not_with("problem", values=("regression",))
     ] = 1.0
     delimiter: Annotated[
-        str, about("Cell delimiter, such as ';' or 'tab'. Default: detected.", needs="task_name=text|multiple_choice")
+        str,
+        about("Cell delimiter, such as ';' or 'tab'. Default: detected."),
+        only_with("task_name", values=(TEXT, "multiple_choice")),
     ] = AUTO
     documents: LongDocuments = TRUNCATED
     document_context: Annotated[
-        bool,
-        about("Add surrounding sentences of the document if the file has -DOCSTART- lines.", needs="task_name=ner"),
+        bool, about("Add surrounding sentences of the document if the file has -DOCSTART- lines."), _TAGGING
     ] = True
     label_threshold: Annotated[
-        str,
-        about(
-            "Lowest probability of a label. Default: 0.5. 'tune': best F1 on the dev set.",
-            needs="task_name=text problem=multi_label",
-        ),
+        str, about("Lowest probability of a label. Default: 0.5. 'tune': best F1 on the dev set."), _TEXT, _MULTI_LABEL
     ] = ""
-    tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it.", needs="task_name=ner")] = AUTO
+    tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it."), _TAGGING] = AUTO
     tag_classes: tuple[str, ...] | None = None
     word_column: Annotated[
-        str, about("Column of the words, as a name or a 1-based number. Default: detected.", needs="task_name=ner")
+        str, about("Column of the words, as a name or a 1-based number. Default: detected."), _TAGGING
     ] = ""
     tag_column: Annotated[
-        str, about("Column of the tags, as a name or a 1-based number. Default: detected.", needs="task_name=ner")
+        str, about("Column of the tags, as a name or a 1-based number. Default: detected."), _TAGGING
     ] = ""
     dev_fraction: Annotated[
         float,
-        about("Fraction of the training file to use as the dev set.", ge=0, lt=1, needs=f"{_OWN_FILES} !dev_file"),
+        about("Fraction of the training file to use as the dev set.", ge=0, lt=1),
+        _OWN_FILES,
+        not_with("dev_file"),
     ] = 0.0
     selection_metric: Annotated[
-        MetricName | None,
-        about("Score that selects weights and trials, such as macro_f1. Default: the task's own."),
+        MetricName | None, about("Score that selects weights and trials, such as macro_f1. Default: the task's own.")
     ] = None
 
 
@@ -128,7 +125,7 @@ class FeatureConfig(Settings, frozen=True):
       directory: stores the features for other runs with the same model, layers and text; "" for a temporary file.
     """
 
-    needs: ClassVar[str] = "feature_layers"
+    needs: ClassVar = (only_with("feature_layers"),)
 
     layers: Annotated[
         str,
@@ -136,8 +133,8 @@ class FeatureConfig(Settings, frozen=True):
             "Tagging with a frozen model (paper, Table 7): its layers, such as '-1,-2,-3,-4' or 'embeddings'.",
             flag="feature_layers",
             group="Features of a frozen model",
-            needs="task_name=ner",
         ),
+        _TAGGING,
     ] = ""
     combination: Annotated[
         Literal["concat", "weighted_sum"], about("How to combine several --feature_layers.", flag="feature_combination")

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, not_with, only_with
 from bert_tf.text.random_streams import below, draw, uniform
 from bert_tf.text.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
@@ -42,7 +42,7 @@ class MaskingPolicy(Settings, frozen=True):
       InputError: if the fractions don't sum to 1, or a number is out of bounds.
     """
 
-    needs: ClassVar[str] = "objective=mlm_nsp"
+    needs: ClassVar = (only_with("objective", values=("mlm_nsp",)),)
 
     mask: float = 0.8
     same: float = 0.1
@@ -52,7 +52,10 @@ class MaskingPolicy(Settings, frozen=True):
     ] = 0.15
     whole_word: Annotated[bool, about("Mask all tokens of a word together.", flag="do_whole_word_mask")] = False
     replace_words_jointly: Annotated[
-        bool, about("Replace all tokens of a masked word in the same way.", needs="do_whole_word_mask")
+        bool,
+        about("Replace all tokens of a masked word in the same way."),
+        only_with("do_whole_word_mask"),
+        not_with("original_order"),
     ] = False
     no_special_replacements: Annotated[bool, about("Exclude special and unused tokens as replacements.")] = False
 

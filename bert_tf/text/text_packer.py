@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, only_with
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.packing import Packed
 from bert_tf.text.vocabulary import CLS, SEP
@@ -39,11 +39,11 @@ class LongDocuments(Settings, frozen=True):
       InputError: if `doc_stride` is given without windows.
     """
 
-    needs: ClassVar[str] = "task_name=text"
+    needs: ClassVar = (only_with("task_name", values=("text",)),)
 
     long_documents: Annotated[Mode, about("Part of long texts to read: first tokens, both ends, or all.")] = TRUNCATE
     doc_stride: Annotated[
-        int, about("Tokens between the starts of two windows.", ge=1, needs="long_documents=windows")
+        int, about("Tokens between the starts of two windows.", ge=1), only_with("long_documents", values=(WINDOWS,))
     ] = DOC_STRIDE
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from bert_tf.distribution import hardware, strategies
 from bert_tf.optimization import build_optimizer
 from bert_tf.runtime import locks, signals
 from bert_tf.runtime.messages import say
+from bert_tf.runtime.settings import WORKERS
 from bert_tf.training import dry_run, evaluation, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook, Hooks
@@ -59,7 +60,7 @@ def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str,
         lambda: {
             **worker_checks.state(trainer.step, trainer.state()),
             **config.resume_settings(strategy),
-            **config.meeting_settings(),
+            **config.values_of(WORKERS),
             "evaluation": [{"every": hook.every, **hook.settings} for hook in hooks],
         },
     )

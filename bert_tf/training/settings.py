@@ -9,7 +9,7 @@ from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.lazy_imports import require
-from bert_tf.runtime.settings import FiniteFromZero, Settings, about
+from bert_tf.runtime.settings import MODEL, PROGRAMS, WEIGHTS, WEIGHTS_IF_SET, WORKERS, FiniteFromZero, Settings, about
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -60,52 +60,65 @@ class TrainingConfig(Settings, frozen=True):
       InputError: if a value is out of bounds, or settings contradict each other.
     """
 
-    output_dir: Annotated[str, about("Directory for checkpoints, logs and results.", group="Model and directories")] = (
-        ""
-    )
-    optimizer: OptimizerConfig = OptimizerConfig()
-    train_batch_size: Annotated[int, about("Examples in a training step, on all devices.", ge=1, group="Training")] = 32
-    save_checkpoints_steps: Annotated[int, about("Number of steps between checkpoints.", ge=1)] = 1000
+    output_dir: Annotated[
+        str, about("Directory for checkpoints, logs and results.", group="Model and directories"), PROGRAMS
+    ] = ""
+    optimizer: Annotated[OptimizerConfig, WEIGHTS] = OptimizerConfig()
+    train_batch_size: Annotated[
+        int, about("Examples in a training step, on all devices.", ge=1, group="Training"), WEIGHTS
+    ] = 32
+    save_checkpoints_steps: Annotated[int, about("Number of steps between checkpoints.", ge=1), WORKERS] = 1000
     keep_checkpoint_max: Annotated[int, about("Number of checkpoints to keep; 0 for all.", ge=0)] = 5
-    iterations_per_loop: Annotated[int, about("Largest number of steps that a TPU runs in one call.", ge=1)] = 1000
-    log_steps: Annotated[int, about("Steps between records in metrics.jsonl and TensorBoard.", ge=1)] = 100
+    iterations_per_loop: Annotated[
+        int, about("Largest number of steps that a TPU runs in one call.", ge=1), WORKERS
+    ] = 1000
+    log_steps: Annotated[int, about("Steps between records in metrics.jsonl and TensorBoard.", ge=1), WORKERS] = 100
     report_to: Annotated[
         str, about("More loggers: mlflow, wandb or both.", pattern="^(mlflow|wandb|mlflow,wandb|wandb,mlflow)?$")
     ] = ""
-    seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
+    seed: Annotated[
+        int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed"), WEIGHTS
+    ] = 12345
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16"],
         about("Type of matrix multiplications. mixed_bfloat16 is bfloat16; mixed_float16 is float16."),
+        MODEL,
+        WEIGHTS,
     ] = "float32"
     gradient_sum_dtype: Annotated[
-        Literal["float32", "bfloat16"], about("Type in which replicas sum their gradients.")
+        Literal["float32", "bfloat16"], about("Type in which replicas sum their gradients."), WEIGHTS_IF_SET
     ] = "float32"
     jit_compile: Annotated[
-        Literal["auto", "yes", "no"], about("Compile the encoder's blocks with XLA in training. auto: on GPUs.")
+        Literal["auto", "yes", "no"],
+        about("Compile the encoder's blocks with XLA in training. auto: on GPUs."),
+        WEIGHTS,
     ] = "auto"
     gradient_accumulation_steps: Annotated[
-        int, about("Split each batch into this many micro-batches, computed one after another.", ge=1)
+        int, about("Split each batch into this many micro-batches, computed one after another.", ge=1), WEIGHTS
     ] = 1
     pad_to_max_seq_length: Annotated[
-        bool, about("Pad each sequence to --max_seq_length, as the original does; slower.")
+        bool, about("Pad each sequence to --max_seq_length, as the original does; slower."), WEIGHTS_IF_SET
     ] = False
     gradient_checkpointing: Annotated[bool, about("Recompute activations in the backward pass to save memory.")] = False
     freeze_layers: Annotated[
-        int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1)
+        int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1), WEIGHTS_IF_SET
     ] = -1
-    freeze_encoder: Annotated[bool, about("Freeze the complete encoder, including its pooler.")] = False
-    max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
+    freeze_encoder: Annotated[bool, about("Freeze the complete encoder, including its pooler."), WEIGHTS_IF_SET] = False
+    max_nonfinite_steps: Annotated[
+        int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0), WORKERS
+    ] = 0
     peak_tflops: Annotated[
         FiniteFromZero, about("Peak TFLOP/s of all devices; 0 for the known peak of the GPUs, if any.")
     ] = 0.0
     profile_steps: Annotated[
         str,
         about("Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
+        WORKERS,
     ] = ""
     dry_run: Annotated[
-        bool, about("Check everything and trace a training step. Write nothing.", group="What to do")
+        bool, about("Check everything and trace a training step. Write nothing.", group="What to do"), PROGRAMS
     ] = False
-    second_batch: SecondBatch | None = None
+    second_batch: Annotated[SecondBatch | None, WEIGHTS] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,11 +156,11 @@ class TrainingConfig(Settings, frozen=True):
             flag_name, size = f"--{prefix}{name}", batch.train_batch_size
             if strategy:
                 size = devices.per_replica_batch_size(size, strategy, flag_name)
-            parts = batch.gradient_accumulation_steps
-            if parts < 1 or size % parts:
+            micro_batches = batch.gradient_accumulation_steps
+            if micro_batches < 1 or size % micro_batches:
                 raise InputError(
                     f"{flag_name}={batch.train_batch_size}: a replica's {size} examples are not a multiple of "
-                    f"--{prefix}gradient_accumulation_steps={parts}. Change one of them."
+                    f"--{prefix}gradient_accumulation_steps={micro_batches}. Change one of them."
                 )
 
     def freeze(self, encoder: "BertEncoder") -> None:
@@ -166,29 +179,11 @@ class TrainingConfig(Settings, frozen=True):
         second = self.second_batch
         return second if second and step >= second.start else self
 
-    def meeting_settings(self) -> dict[str, Any]:
-        """Returns the settings that determine when workers synchronise.
-
-        The values must be the same on all workers, but do not influence the weights.
-        """
-        names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
-        return {name: getattr(self, name) for name in (*names, "profile_steps")}
-
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, Any]:
         """Returns the settings that influence the weights. A resumed run must have the same settings."""
         clips_own = self.optimizer.clip_gradients == "per_replica"
         rounds_sums = self.gradient_sum_dtype != "float32"
-        return {
-            **({"replicas": strategy.num_replicas_in_sync} if clips_own or rounds_sums else {}),
-            **({"gradient_sum_dtype": self.gradient_sum_dtype} if rounds_sums else {}),
-            **({"freeze_layers": self.freeze_layers} if self.freeze_layers >= 0 else {}),
-            **({"freeze_encoder": True} if self.freeze_encoder else {}),
-            **({"pad_to_max_seq_length": True} if self.pad_to_max_seq_length else {}),
-            **self.optimizer.to_dict(),
-            "train_batch_size": self.train_batch_size,
-            "seed": self.seed,
-            "dtype": self.dtype,
-            "jit_compile": self.jit_compile,
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "second_batch": self.second_batch and self.second_batch.to_dict(),
-        }
+        replicas = {"replicas": strategy.num_replicas_in_sync} if clips_own or rounds_sums else {}
+        changed = self.values_of(WEIGHTS_IF_SET, only_changed=True).items()
+        in_order = sorted(changed, key=lambda item: item[0] == "pad_to_max_seq_length")  # as in older runs
+        return replicas | dict(in_order) | self.values_of(WEIGHTS)

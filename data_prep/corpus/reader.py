@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import NotIn, Settings, about, not_with, only_with
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
@@ -29,6 +29,9 @@ _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_END = re.compile("\r\n|\r|\n")
+# The program that makes a vocabulary, which needs no documents and sentences.
+_NOT_FOR_VOCABULARY = NotIn("data_prep.build_vocab")
+_NOT_ORIGINAL = not_with("original_order")
 
 
 class CorpusOptions(Settings, frozen=True):
@@ -50,11 +53,17 @@ class CorpusOptions(Settings, frozen=True):
             "Unit of a document. auto: record in JSON lines and Parquet, otherwise text between blank lines.",
             group="Form of the text",
         ),
+        _NOT_ORIGINAL,
+        _NOT_FOR_VOCABULARY,
     ] = "auto"
-    split_sentences: Annotated[bool, about("Treat lines as paragraphs and split them into sentences.")] = False
-    language: Annotated[str, about("Language (ISO code) for splitting sentences.", needs="split_sentences")] = "en"
-    on_bad_line: Annotated[Literal["clean", "skip", "fail", "error"], about(_HELP_ON_BAD_LINE)] = "clean"
-    text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files.")] = "text"
+    split_sentences: Annotated[
+        bool, about("Treat lines as paragraphs and split them into sentences."), _NOT_ORIGINAL, _NOT_FOR_VOCABULARY
+    ] = False
+    language: Annotated[
+        str, about("Language (ISO code) for splitting sentences."), only_with("split_sentences"), _NOT_FOR_VOCABULARY
+    ] = "en"
+    on_bad_line: Annotated[Literal["clean", "skip", "fail", "error"], about(_HELP_ON_BAD_LINE), _NOT_ORIGINAL] = "clean"
+    text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files."), _NOT_ORIGINAL] = "text"
 
     @property
     def keeps_going(self) -> bool:

@@ -33,7 +33,7 @@ def describe(program: str) -> dict[str, Any]:
     """Returns the documentation of a program, and the help and the section of each of its flags."""
     from absl import app, flags
 
-    from bert_tf.runtime.program import flags_by_section
+    from bert_tf.runtime.program import flags_by_section, needs_of_flags
 
     by_section: dict[str, list[str]] = {}
 
@@ -56,7 +56,8 @@ def describe(program: str) -> dict[str, Any]:
         # absl adds the values in angle brackets at the start of the help. A browser would read them as a tag.
         text = flag.help.removeprefix(f"<{'|'.join(values)}>: ") if values else flag.help
         described = {"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind}
-        found.append(described | {"section": sections.get(flag.name, "")})
+        needs = [list(condition) for condition in needs_of_flags.get(flag.name, [])]
+        found.append(described | {"section": sections.get(flag.name, ""), "needs": needs})
     titles = ["", *by_section]
     return {"program": program, "sections": titles, "flags": sorted(found, key=lambda flag: flag["name"])}
 

@@ -23,24 +23,24 @@ def _tables() -> dict[str, Mapping[str, Any]]:
     """Returns the settings for each table name."""
     sys.path.insert(0, ".")
     import bert_tf
-    from bert_tf.api import arguments, pretrainer
+    from bert_tf.api.arguments import accepted_flags
     from bert_tf.finetuning.finetuning_config import FinetuningConfig
     from bert_tf.pretraining.pretraining_config import PretrainingConfig
-    from bert_tf.runtime.settings import flags_of
+    from bert_tf.runtime.settings import FIT, MODEL, flags_of
     from bert_tf.serving.export_config import ExportConfig
 
-    def parts(name: str, config: type, refused: frozenset[str], of_model: frozenset[str]) -> dict[str, Any]:
-        every, of_fit = flags_of(config, omit=refused), flags_of(config, omit=refused | of_model)
+    def parts(name: str, config: type) -> dict[str, Any]:
+        of_model, of_fit = accepted_flags(config, MODEL), accepted_flags(config, FIT)
         return {
-            f"{name}.model": {flag: field for flag, field in every.items() if flag not in of_fit},
+            f"{name}.model": {flag: field for flag, field in of_model.items() if flag not in of_fit},
             f"{name}.fit": of_fit,
         }
 
     own = ("Classifier", "Regressor", "TokenClassifier", "QuestionAnswerer")
     return {
         **{name: flags_of(getattr(bert_tf, name)._OPTIONS) for name in own},
-        **parts("Estimator", FinetuningConfig, arguments.REFUSED, arguments.OF_MODEL),
-        **parts("Pretrainer", PretrainingConfig, pretrainer.REFUSED, pretrainer.OF_MODEL),
+        **parts("Estimator", FinetuningConfig),
+        **parts("Pretrainer", PretrainingConfig),
         "ExportConfig": flags_of(ExportConfig),
     }
 

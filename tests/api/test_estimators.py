@@ -92,6 +92,13 @@ def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, cap
         ({"class_weights": [1, 2]}, {}, "^class_weights: Expected"),
         ({"labels": "good"}, {}, "labels is 'good'"),
         ({"labels": 2}, {}, "labels is 2"),
+        (
+            {"doc_stride": 128},
+            {},
+            "^doc_stride is used only with long_documents=windows. Omit it with long_doc.*=truncate",
+        ),
+        ({"bilstm_units": 8}, {}, "^bilstm_units is used only with bilstm_layers. Pass bilstm_layers too"),
+        ({"evaluate_every": "end"}, {"early_stopping_patience": 0}, "is not used with evaluate_every=end"),
         ({"multilabel": True}, {}, "no argument 'multilabel'.* max_seq_length"),
         ({}, {"batch_size": 8.5}, "^batch_size is 8.5"),
         ({}, {"learning_rate": keras.optimizers.schedules.CosineDecay(1e-3, 10)}, "^learning_rate is .*CosineDecay"),

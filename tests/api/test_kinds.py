@@ -113,7 +113,7 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     bert_config = BertConfig.from_json_file(config)
     pretrainer = bert_tf.Pretrainer(bert_config, vocab, output_dir=str(tmp_path / "ours"))
     assert_refused("Pretrainer: there is no trained model yet", pretrainer.save, str(tmp_path / "saved"))
-    message = "use_best_checkpoint needs validation_data"
+    message = "use_best_checkpoint is used only with validation_data. Pass validation_data too"
     assert_refused(message, pretrainer.fit, data[0], use_best_checkpoint=True, **FIT)
     assert_refused("either num_train_steps or epochs", pretrainer.fit, data[0], num_train_steps=3, **FIT)
     with pytest.raises(TypeError, match=r"Pretrainer.fit\(\) has no argument 'oops'"):

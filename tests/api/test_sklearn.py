@@ -34,6 +34,7 @@ def test_a_search_tries_settings_from_the_same_start(pretrained):
     copy = clone(search.best_estimator_)
     assert (copy._start, copy._fits, copy._settings) == (pretrained, 0, search.best_estimator_._settings)
     assert copy.get_params()["learning_rate"] == LEARN["learning_rate"]
+    assert copy.set_params(**copy.get_params())._settings == search.best_estimator_._settings
     with pytest.raises(TypeError, match=r"set_params\(\) has no argument 'learning_rates'"):
         copy.set_params(learning_rates=1)
 

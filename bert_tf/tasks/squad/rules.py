@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import Settings, about, not_with, only_with
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
@@ -38,10 +38,9 @@ class SquadSteps(Settings, frozen=True):
     interactive: Annotated[bool, about("Answer questions about paragraphs that you type.")] = False
     evaluate_file: Annotated[
         str | None,
-        about(
-            "Only evaluate this file of answers to --predict_file, in the format of predictions.json.",
-            needs="predict_file !do_train|do_predict|interactive|do_export",
-        ),
+        about("Only evaluate this file of answers to --predict_file, in the format of predictions.json."),
+        only_with("predict_file"),
+        not_with("do_train", "do_predict", "interactive", "do_export"),
     ] = None
 
 
@@ -111,14 +110,14 @@ class AnswerConfig(Settings, frozen=True):
     null_score_diff_threshold: Annotated[
         float | None,
         about(
-            "Threshold of the no-answer score minus the best score. Default: tuned, or 0.",
-            group="Windows and answers",
-            needs="version_2_with_negative|do_export",
+            "Threshold of the no-answer score minus the best score. Default: tuned, or 0.", group="Windows and answers"
         ),
+        only_with("version_2_with_negative", "do_export"),
     ] = None
     tune_null_threshold: Annotated[
         bool | None,
-        about("Tune the no-answer threshold. Default: only if none was tuned.", needs="version_2_with_negative"),
+        about("Tune the no-answer threshold. Default: only if none was tuned."),
+        only_with("version_2_with_negative"),
     ] = None
     ensemble_dirs: Annotated[
         tuple[str, ...], about("Directories of finished runs to use as an ensemble.", group="Ensembles")
