@@ -71,6 +71,7 @@ class PretrainingRun(Run):
         config.check_layers(training_config.freeze_layers, "--freeze_layers")
         found = pretrained.find_files(ModelFiles(self.init_checkpoint), training_config.output_dir)
         directory = pretrained.model_directory(found, self.init_checkpoint)
+        pretrained.check_size(config, directory, "--init_checkpoint")
         self._finder = ExampleFinder(config, settings.objective, vocab_file, training_config.seed, directory)
         self.strategy  # noqa: B018 (workers must connect before TensorFlow is used for anything else)
         examples = [self._finder.find(part) for part in settings.phases]
