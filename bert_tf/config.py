@@ -104,8 +104,10 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
 }
 
-# Keys that occur only in Hugging Face configs.
-_HF_ONLY_KEYS = frozenset({"model_type", "architectures", "transformers_version"})
+# Keys that occur only in Hugging Face configs. Configs of 2018 and 2019 have no `model_type`.
+_HF_ONLY_KEYS = (_UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys()) - _UNREAD_RELEASED_KEYS
+# In a config without `model_type`, these keys distinguish BERT from other models.
+_BERT_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 _Size = Annotated[int, Meta(ge=1, le=10**9)]
@@ -224,6 +226,8 @@ class BertConfig(Settings, frozen=True):
                         f"{key} is {values[key]!r}. This is not a BERT model. Use one with {allowed[0]!r}.",
                         source,
                     )
+            if "model_type" not in values and (missing := [key for key in _BERT_KEYS if key not in values]):
+                raise InputError(f"no model_type and no {missing[0]}. This is not a BERT model.", source)
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
             fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
             # Ignore other keys, like transformers. Old versions and other tools write settings that BERT does not have.

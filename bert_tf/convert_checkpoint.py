@@ -91,6 +91,7 @@ def convert(
         )
     directory = run_directory.directory_of_checkpoint(source.path, "--input")
     config = BertConfig.from_json_file(config_file or find_config(directory, "--input"), "--bert_config_file")
+    pretrained.check_size(config, directory, "--input")
     weights = checkpoints.matching_weights(source, config, "--input")
     scale = class_names.recorded_scale(run_directory.recorded(source.path))
     for name in {"output_weights", "output_bias"} & weights.keys():

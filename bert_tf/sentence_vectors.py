@@ -6,7 +6,7 @@ sentence_bert_config.json, and config.json of the pooling module.
 
 import os
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypedDict
 
 import msgspec
 import numpy as np
@@ -129,19 +129,23 @@ class VectorConfig(Settings, frozen=True):
         Returns:
           [B, H], or [B, truncate_dim], float32.
         """
-        is_pooled = tf.range(tf.shape(mask)[1]) >= self.left_out
-        vectors = self._pooled(tf.cast(states, tf.float32), (tf.cast(mask, tf.bool) & is_pooled)[:, :, tf.newaxis])
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        # At least the last token is pooled, as in sentence-transformers if the prompt fills the sequence.
+        first = tf.clip_by_value(lengths - 1, 0, self.left_out)  # [B]
+        is_pooled = tf.range(tf.shape(mask)[1]) >= first[:, tf.newaxis]
+        is_token = (tf.cast(mask, tf.bool) & is_pooled)[:, :, tf.newaxis]
+        vectors = self._pooled(tf.cast(states, tf.float32), is_token, first)
         if self.truncate_first:
             vectors = vectors[:, : self.truncate_dim]
         if self.normalize:
-            vectors /= tf.norm(vectors, axis=1, keepdims=True)
+            vectors /= tf.maximum(tf.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors[:, : self.truncate_dim]
 
-    def _pooled(self, states: tf.Tensor, is_token: tf.Tensor) -> tf.Tensor:
+    def _pooled(self, states: tf.Tensor, is_token: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         if self.pooling == "pooled":
             return states
         if self.pooling == "cls":
-            return states[:, self.left_out]
+            return tf.gather(states, first, batch_dims=1)
         if self.pooling == "max":
             return tf.reduce_max(tf.where(is_token, states, states.dtype.min), axis=1)
         weights = tf.cast(is_token, tf.float32)
@@ -218,7 +222,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
     modules = _modules(directory, flag_name)
     if not modules:
         return SentenceModel(path, VectorConfig(), None)
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    kinds = [module.get("type", "").rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
@@ -229,19 +233,23 @@ def find(path: str, flag_name: str) -> SentenceModel:
     lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
     settings = _settings(os.path.join(directory, _PROMPTS_FILE), flag_name)
     prompts = check(settings.get("prompts") or {}, dict[str, str], f"{flag_name}: {directory}/{_PROMPTS_FILE}")
+    default = check(settings.get("default_prompt_name"), str | None, "default_prompt_name")
+    if default and default not in prompts:
+        raise InputError(f"{flag_name}: {directory}/{_PROMPTS_FILE}: prompts has no {default!r}. Add it.")
     pooling, include_prompt = _pooling(os.path.join(pooling_directory, "config.json"), flag_name)
     config = VectorConfig(
         pooling,
         "Normalize" in kinds,
         truncate_dim=settings.get("truncate_dim"),
-        prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
+        prompt=prompts[default] if default else "",
         prompts=tuple(prompts.items()),
         include_prompt=include_prompt,
     )
     tokenizer_config = os.path.join(encoder, TOKENIZER_CONFIG_FILE)
     recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
     longest = lengths.get("max_seq_length") or recorded.get("model_max_length")
-    return SentenceModel(encoder, config, longest and int(longest))
+    longest = check(longest, int | float | None, f"{flag_name}: {encoder}: max_seq_length")
+    return SentenceModel(encoder, config, longest and int(min(longest, 1e9)))
 
 
 def copy_settings(directory: str, target: str, flag_name: str) -> None:
@@ -256,16 +264,29 @@ def copy_settings(directory: str, target: str, flag_name: str) -> None:
             files.copy(os.path.join(directory, name), os.path.join(target, name))
 
 
-def _modules(directory: str, flag_name: str) -> list[dict[str, Any]]:
-    """Reads the list of modules in a directory of sentence-transformers; empty for other models."""
+class _Module(TypedDict, total=False):
+    type: str
+    path: str
+
+
+def _modules(directory: str, flag_name: str) -> list[_Module]:
+    """Reads the list of modules in a directory of sentence-transformers; empty for other models.
+
+    Raises:
+      InputError: if a module is not in the directory.
+    """
     path = os.path.join(directory, _MODULES_FILE)
     has_file = files.is_directory(directory) and files.exists(path)
-    return json_files.read(path, flag_name, list[dict[str, Any]]) if has_file else []
+    modules: list[_Module] = json_files.read(path, flag_name, list[_Module]) if has_file else []
+    for name in map(_path, modules):
+        if name.startswith("/") or ".." in name.split("/"):
+            raise InputError(f"{flag_name}: {path}: {name!r} is outside of the directory. Use another model.")
+    return modules
 
 
-def _path(module: dict[str, Any]) -> str:
+def _path(module: _Module) -> str:
     """Returns the subdirectory of a module."""
-    return str(module.get("path", "")).rstrip("/")
+    return module.get("path", "").rstrip("/")
 
 
 def _pooling(path: str, flag_name: str) -> tuple[str, bool]:

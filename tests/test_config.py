@@ -57,6 +57,13 @@ def test_other_settings_of_hugging_face_are_ignored_and_named(capsys):
     assert "ignoring _num_labels, language, num_beams" in capsys.readouterr().err
 
 
+def test_configs_of_2019_have_no_model_type():
+    others = {"output_attentions": False, "torchscript": False, "use_bfloat16": False, "pruned_heads": {}}
+    assert BertConfig.from_dict(RELEASED | others) == BertConfig.from_dict(RELEASED | {"model_type": "bert"})
+    distilbert = {"activation": "gelu", "dim": 768, "n_layers": 6, "output_attentions": False, "vocab_size": 30522}
+    assert_refused("no model_type and no hidden_size. This is not a BERT", BertConfig.from_dict, distilbert)
+
+
 def test_other_layer_norm_epsilon_is_kept():
     config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
     assert config.layer_norm_eps == 1e-5
@@ -75,6 +82,7 @@ def test_other_layer_norm_epsilon_is_kept():
         ({"hidden_dropout_prob": -0.1}, "hidden_dropout_prob: .*>= 0"),
         ({"model_type": "bert", "position_embedding_type": "relative_key"}, "position_embedding_type .*relative_key"),
         ({"model_type": "albert"}, "model_type .*albert"),
+        ({"output_attentions": False, "pruned_heads": {"0": [1]}}, "pruned_heads is"),
         ({"model_type": "bert", "auto_map": {"AutoModel": "other.Bert"}}, "auto_map"),
         ({"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .*BertJapanese"),
     ],

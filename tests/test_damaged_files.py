@@ -64,6 +64,7 @@ def test_damage_is_one_message(name, damage, write):
         ("run.json", '{"resume_settings": 8}', "at resume_settings: .*object"),
         ("labels.json", "[1, 2]", r"at \[0\]: .*str"),
         ("config.json", '{"id2label": ["a"]}', "at id2label: .*object"),
+        ("config.json", '{"id2label": {"x": "a"}}', "at id2label"),
         ("bert_config.json", '{"vocab_size": 9, "layer_norm_eps": 1e999}', "layer_norm_eps"),
         ("bert_config.json", '{"vocab_size": 1000000000000}', "vocab_size: .*<= "),
         ("bert_config.json", '{"vocab_size": 999999999, "hidden_size": 12000}', r"would have 1.2e\+13 weights"),

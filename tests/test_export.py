@@ -221,6 +221,8 @@ def test_answers_are_not_lost_when_reading_fails(tmp_path):
     output.write_text("of an earlier run\n")
     with pytest.raises(InputError), line_predictions.answers_file(str(output)) as writer:
         writer.write("an answer\n")
+        with pytest.raises(InputError, match="another program writes this file"):
+            line_predictions.answers_file(str(output)).__enter__()
         raise InputError("the input can't be read further")
     assert output.read_text() == "of an earlier run\n"
     assert (tmp_path / "answers.jsonl.incomplete").read_text() == "an answer\n"

@@ -1,12 +1,21 @@
 """Runs a few trials of `python -m tests.torture`, and checks that it reports broken promises."""
 
+import pytest
+
 from tests import programs
-from tests.torture import kills
+from tests.torture import damage, kills
 
 
 def test_kills_damage_and_properties_are_held():
     output = programs.run("-m", "tests.torture", "--seed=7", "--trial=1", "--only=kills,damage,properties")
     assert "3 trials of kills,damage,properties: 0 not held." in output
+
+
+@pytest.mark.parametrize("name", damage.FORMATS)
+def test_every_format_is_read(tmp_path, name):
+    write, read = damage.FORMATS[name]
+    write(tmp_path)
+    read(tmp_path)
 
 
 def test_a_broken_promise_is_reported_with_the_command_that_repeats_it():

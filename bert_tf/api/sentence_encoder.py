@@ -25,6 +25,9 @@ from bert_tf.serving.pretrained_encoder import states_of, vectors_of
 from bert_tf.serving.signature_inputs import ids_function
 from bert_tf.text import packing
 
+# The number of compiled functions that an encoder keeps. A function depends on the settings of the vectors.
+_MAX_GRAPHS = 16
+
 
 class SentenceEncoder(NamesArguments):
     """Computes a vector for each text or pair of texts.
@@ -52,7 +55,7 @@ class SentenceEncoder(NamesArguments):
         self.config: VectorConfig = config or VectorConfig()
         bert.config.check_sequence_length(self.max_seq_length)
         packing.check_max_seq_length(self.max_seq_length)
-        self._functions = functools.cache(self._function)
+        self._functions = functools.lru_cache(maxsize=_MAX_GRAPHS)(self._function)
 
     def __repr__(self) -> str:
         return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
@@ -178,7 +181,8 @@ class SentenceEncoder(NamesArguments):
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them."""
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
-        buckets, compute = feature_sets.bucket_lengths(self.max_seq_length), self._functions(function, config)
+        buckets = feature_sets.bucket_lengths(self.max_seq_length)
+        compute = self._functions(function, config.replace(prompt="", prompts=()))  # the graph contains no prompt
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):
             yield numbers, compute(**batch).numpy()[: len(numbers)]
 

@@ -8,8 +8,9 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 
@@ -36,7 +37,7 @@ _GENERIC_NAME = r"LABEL_\d+"
 
 class _HfConfig(TypedDict, total=False):
     architectures: list[str] | None
-    id2label: dict[str, str | int | float] | None
+    id2label: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}$")], str | int | float] | None
 
 
 def tag_classes(labels: Sequence[str], is_plain: bool = False) -> tuple[str, ...]:

@@ -146,7 +146,9 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
         # Passwords and unknown compressions are RuntimeErrors.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise InputError(f"{where}: damaged, or not a zip file ({error}). Download it again.") from None
-        except OSError:
+        except OSError as error:  # for example, two members with one name, or a name that is too long
+            raise InputError(f"{where}: it can't be unpacked ({error}). {_UNPACK}") from None
+        except InputError:
             if not os.path.exists(target):  # otherwise another process has unpacked the file
                 raise
     return _directory_with_config(target, where)

@@ -23,8 +23,8 @@ def add_embeddings(
       config: the model's config.
       tokenizer: the model's tokenizer, without the new tokens.
       directory: the directory with the vocabulary and the settings of the new tokenizer.
-      method: "mean" uses the mean embedding of the tokens that the old tokenizer splits the new token into; "random"
-        draws from the initializer's distribution.
+      method: "mean" uses the mean embedding of the tokens that the old tokenizer splits the new token into, or of all
+        tokens if there are none; "random" draws from the initializer's distribution.
 
     Returns:
       The config with the new vocabulary size.
@@ -38,7 +38,7 @@ def add_embeddings(
             old = weights[name]
             weights[name] = np.concatenate([old, np.zeros((size - len(old), *old.shape[1:]), old.dtype)])
             for token, number in new:
-                before = old[tokenizer.encode(token)]
+                before = old[tokenizer.encode(token) or slice(None)]
                 spread = config.initializer_range if name == _TABLE else 0.0
                 weights[name][number] = (
                     before.mean(axis=0) if method == "mean" else generator.normal(0.0, spread, old.shape[1:])

@@ -22,6 +22,10 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
 
+# The files of a checkpoint may be smaller than the weights of a config by this number of bytes. If the difference is
+# small, the error of `restore` is more precise.
+_SIZE_TOLERANCE = 10**8
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedBert:
@@ -138,6 +142,7 @@ def find_model(
     checkpoint = checkpoints.find_checkpoint(require_path(flag_name, path), flag_name)
     directory = run_directory.directory_of_checkpoint(checkpoint, flag_name)
     config = BertConfig.from_json_file(find_config(directory, flag_name), flag_name)
+    check_size(config, directory, flag_name)
     vocab_file = find_vocabulary(directory)
     if vocab_file is None:
         return checkpoint, config, None
@@ -194,6 +199,26 @@ class FoundFiles(NamedTuple):
     vocab_file: str | None
 
 
+def check_size(config: BertConfig, directory: str | None, flag_name: str) -> None:
+    """Checks, before any variable is created, that the files of a model may contain the weights of a config.
+
+    Args:
+      config: the config.
+      directory: the directory of the model; None for a new model.
+      flag_name: the flag with the model, for messages.
+
+    Raises:
+      InputError: if the weights would need much more space than the files have, even in half precision.
+    """
+    children = [os.path.join(directory, name) for name in files.list_directory(directory)] if directory else []
+    parents = [child for child in children if files.is_directory(child)]  # such as "variables" of a SavedModel
+    children += [os.path.join(parent, name) for parent in parents for name in files.list_directory(parent)]
+    size, weights = sum(map(files.size, filter(files.exists, children))), config.num_parameters
+    if directory and 2 * weights > size + _SIZE_TOLERANCE:
+        problem = f"the files have {size:.1e} bytes, but the config describes {weights:.1e} weights"
+        raise InputError(f"{flag_name}: {directory}: {problem}. Use the config of the checkpoint.")
+
+
 def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
     """Finds the config and the vocabulary of the model that a run starts from or resumes.
 
@@ -240,6 +265,7 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
             raise InputError(f"--{flag} is missing: {why}. Pass it.")
     config = BertConfig.from_json_file(found.config_file)
     directory = model_directory(found, model.init_checkpoint)
+    check_size(config, directory, "--init_checkpoint")
     return config, tokenizer_of(directory, config, found.vocab_file, model.do_lower_case)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 import ml_dtypes
@@ -140,10 +140,13 @@ def _open_files(path: str, flag_name: str) -> CheckpointSource:
     where, opener = f"{flag_name}: {path}", _opener(path)
     shapes: dict[str, tuple[int, ...]] = {}
     readers: dict[str, ReadTensor] = {}
-    for shard in _shards(path, flag_name):
+    weight_map = json_files.read(path, flag_name, _ShardsFile)["weight_map"] if path.endswith(_INDEX) else {}
+    for shard in _shards(path, weight_map, flag_name):
+        file_name = os.path.basename(shard)
         shard_shapes, read_shard = opener(shard, f"{flag_name}: {shard}")
-        shapes |= shard_shapes
-        readers |= dict.fromkeys(shard_shapes, read_shard)
+        for name, shape in shard_shapes.items():
+            if weight_map.get(name, file_name) == file_name:
+                shapes[name], readers[name] = shape, read_shard
 
     def read(name: str) -> np.ndarray:
         return readers[name](name)
@@ -222,15 +225,15 @@ class _ShardsFile(TypedDict):
     weight_map: dict[str, str]
 
 
-def _shards(path: str, flag_name: str) -> list[str]:
+def _shards(path: str, weight_map: Mapping[str, str], flag_name: str) -> list[str]:
     """Returns the files of weights: the file itself, or the files listed in an index.
 
     Raises:
-      InputError: if a listed file is missing, has another format, or is not in the directory of the index.
+      InputError: if a file is missing, is no regular file, has another format, or is not in the directory of the index.
     """
     if not path.endswith(_INDEX):
-        return [path]
-    shards = sorted(set(json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()))
+        return [files.require_file(path, flag_name, may_be_empty=True)]
+    shards = sorted(set(weight_map.values()))
     directory = os.path.dirname(path)
     for shard in shards:
         if os.path.basename(shard) != shard or shard.endswith(_INDEX) or _opener(shard) is not _opener(path):

@@ -77,7 +77,13 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
         except _READ_ERRORS as error:
             raise InputError(f"{where}{prefix}: {name} is damaged ({error}). Restore it from a copy.") from None
 
-    return {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}, read
+    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    types = reader.get_variable_to_dtype_map()
+    needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
+    names = [data for data in files.list_directory(directory or ".") if data.startswith(f"{name}.data-")]
+    if needed > (size := sum(files.size(os.path.join(directory, data)) for data in names)):
+        raise InputError(f"{where}{prefix}: the data has {size} bytes instead of {needed}. Restore it from a copy.")
+    return shapes, read
 
 
 def damage(prefix: str) -> str:

@@ -49,6 +49,7 @@ class PretrainingRun(Run):
         config.check_layers(training_config.freeze_layers, "--freeze_layers")
         model_files = pretrained.find_files(ModelFiles(self.init_checkpoint), training_config.output_dir)
         directory = pretrained.model_directory(model_files, self.init_checkpoint)
+        pretrained.check_size(config, directory, "--init_checkpoint")
         self.finder: ExampleFinder = ExampleFinder(
             config, settings.objective, vocab_file, training_config.seed, directory
         )

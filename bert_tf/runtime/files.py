@@ -306,6 +306,11 @@ def lines_of(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
+def claims(descriptor: int, name: str) -> bool:
+    """Locks an open local file. Returns False if another program has locked it, or renamed it after it was opened."""
+    return lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name))
+
+
 @contextlib.contextmanager
 def _temporary(path: str, is_directory: bool) -> Iterator[str]:
     """Yields the name of a temporary file, or of an empty temporary directory, that no other running program uses."""
@@ -318,8 +323,7 @@ def _temporary(path: str, is_directory: bool) -> Iterator[str]:
             make_directory(name)
         descriptor = os.open(name, os.O_RDONLY if is_directory else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            # Another program may have renamed the file after it was opened and before it was locked.
-            if lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name)):
+            if claims(descriptor, name):
                 for left in os.scandir(name) if is_directory else ():
                     (remove_directory if left.is_dir(follow_symlinks=False) else remove)(left.path)
                 yield name

@@ -250,6 +250,8 @@ def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 # TensorFlow's fused layer normalisation (2.20, on CPUs) adds this to the variance. It ignores the epsilon in the graph.
 _FUSED_EPSILON = 1e-3
+# With a smaller epsilon, the scaled inputs could exceed the range of float32.
+_SMALLEST_EPSILON = 1e-20
 
 
 def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -258,7 +260,7 @@ def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) 
     The inputs are scaled so that adding the epsilon of the fused operation is equivalent to adding `epsilon`. The
     result is the same whether TensorFlow fuses the operation or not.
     """
-    x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)
+    x = math.sqrt(_FUSED_EPSILON / max(epsilon, _SMALLEST_EPSILON)) * tf.cast(x, tf.float32)
     # Without this, TensorFlow would multiply gamma by the scale beforehand, and could not fuse the operation.
     x = tf.ensure_shape(x, x.shape)
     mean = tf.reduce_mean(x, axis=[1], keepdims=True)

@@ -61,6 +61,9 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
     """Yields a writer for the answers: to a file, or to standard output if there is no path.
 
     Until all answers are written, and after an error or a kill, the file is named `PATH.incomplete`.
+
+    Raises:
+      InputError: if another program writes answers to the same file.
     """
     if not path:
         sys.stdout.reconfigure(encoding="utf-8")
@@ -69,7 +72,11 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
     path = files.target_of(path)
     files.make_directory(os.path.dirname(path))
     unfinished = f"{path}.incomplete"
-    with files.open_file(unfinished, "w") as writer:
+    with files.open_file(unfinished, "w" if files.is_remote(path) else "a") as writer:
+        if not files.is_remote(path):
+            if not files.claims(writer.fileno(), unfinished):
+                raise InputError(f"{path}: another program writes this file. Pass another name.")
+            writer.truncate(0)
         yield writer
     files.sync(unfinished)
     files.rename(unfinished, path)

@@ -71,7 +71,13 @@ class Row:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Maps column names to unconverted values."""
+        """Maps column names to unconverted values.
+
+        Raises:
+          InputError: if several columns have the same name, or no name.
+        """
+        if len(self.columns) < len(self.cells):
+            raise InputError(f"{self.path}: several columns have the same name, or no name. Rename or remove them.")
         return dict(zip(self.columns, self.cells, strict=True))
 
 

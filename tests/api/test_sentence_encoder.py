@@ -30,14 +30,18 @@ def encoder(pretrained):
     return bert_tf.SentenceEncoder.from_pretrained(pretrained)
 
 
+def modules(pooling):
+    """Returns the content of modules.json, with the directory of the pooling module."""
+    kinds = {"Transformer": "", "Pooling": pooling, "Normalize": "2_Normalize"}
+    return [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in kinds.items()]
+
+
 @pytest.fixture
 def directory(pretrained, tmp_path):
     """Returns a sentence-transformers directory of the tiny model: [CLS] pooling, normalised, at most 4 tokens."""
     directory = tmp_path / "sentences"
     shutil.copytree(pretrained, directory)
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
-    write(directory / "modules.json", modules)
+    write(directory / "modules.json", modules("1_Pooling"))
     write(directory / BERT_FILE, {"max_seq_length": 4, "do_lower_case": False})
     (directory / "1_Pooling").mkdir()
     write(directory / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
@@ -112,6 +116,13 @@ def test_bfloat16_is_close_to_float32(pretrained, encoder):
     ("file", "values", "message"),
     [
         ("modules.json", [{"type": f"x.{kind}"} for kind in ("Transformer", "Pooling", "Dense")], "modules.*Dense"),
+        ("modules.json", modules("/tmp"), "modules.json: '/tmp' is outside of the directory"),
+        ("modules.json", modules("a/../../b"), "'a/../../b' is outside of the directory"),
+        ("modules.json", modules(["1_Pooling"]), r"modules.json, at \[1\].path: Expected `str`"),
+        (PROMPTS_FILE, {"default_prompt_name": ["query"]}, "default_prompt_name"),
+        (PROMPTS_FILE, {"default_prompt_name": "query"}, "prompts has no 'query'"),
+        (BERT_FILE, {"max_seq_length": "8"}, "max_seq_length is '8'"),
+        (BERT_FILE, {"max_seq_length": [8]}, "max_seq_length"),
         ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "config.json.*weightedmean"),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "config.json.*lasttoken"),
         ("1_Pooling/config.json", BOTH, "config.json.*pooling_mode_max_tokens"),
@@ -169,6 +180,14 @@ def test_pooling_may_leave_out_the_prompt(directory, pooling):
     states = output.sequence_output[0, 2:].numpy()  # after [CLS] and the prompt
     expected = {"mean": states.mean(axis=0), "max": states.max(axis=0), "cls": states[0]}[pooling]
     assert_close(encoder.encode(["a fine day"])[0], expected / np.linalg.norm(expected), 1e-5)
+    long = "here " * 9  # only [SEP] is pooled, as in sentence-transformers
+    output = encoder.bert.encoder(*encoder.bert.tokenizer([long], max_length=8, return_tensors="tf").values())
+    expected = output.sequence_output[0, 7].numpy()
+    assert_close(encoder.encode("day", prompt=long), expected / np.linalg.norm(expected), 1e-5)
+    assert_close(encoder.config.vectors(tf.zeros([1, 8, 16]), tf.ones([1, 8])), np.zeros([1, 16]), 0)
+    for number in range(40):
+        encoder.encode("day", prompt="here" + " a" * (number % 6) + " " * number)
+    assert encoder._functions.cache_info().currsize <= 7  # not one graph for each prompt
 
 
 def test_texts_may_be_converted_to_lower_case_before_a_cased_tokenizer(directory):

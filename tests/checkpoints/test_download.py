@@ -173,7 +173,7 @@ def test_weights_in_several_files_are_read(hub, released):
     tensors = safetensors.numpy.load(hub.repositories[NAME].pop("model.safetensors"))
     shard_of = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
     for shard in sorted(set(shard_of.values())):
-        part = {name: tensors[name] for name in tensors if shard_of[name] == shard}
+        part = {name: tensors[name] if shard_of[name] == shard else tensors[name] * 2 for name in tensors}
         hub.repositories[NAME][shard] = safetensors.numpy.save(part)
     hub.repositories[NAME]["model.safetensors.index.json"] = json.dumps({"weight_map": shard_of}).encode()
     assert reading.find_checkpoint(NAME).endswith("model.safetensors.index.json")
@@ -206,6 +206,24 @@ def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
     np.testing.assert_equal(tensors_of(url), tensors_of(released))
     assert len(hub.asked("GET", "uncased.zip")) == 1
     assert "not in the cache. Unset HF_HUB_OFFLINE" in error(f"{hub.url}/files/other.zip")
+
+
+def test_two_processes_may_unpack_the_same_zip_file(hub, released, write, monkeypatch):
+    unpack, path = download.zipfile.ZipFile.extractall, write("uncased.zip", zipped(released))
+
+    def extract(archive, directory, members):
+        monkeypatch.setattr(download.zipfile.ZipFile, "extractall", unpack)
+        reading.find_checkpoint(path)  # another process, which is faster
+        unpack(archive, directory, members)
+
+    monkeypatch.setattr(download.zipfile.ZipFile, "extractall", extract)
+    np.testing.assert_equal(tensors_of(path), tensors_of(released))
+
+
+def test_names_that_cannot_be_unpacked_are_an_error(hub, released, write):
+    for names in (["a/x.txt", "a/x.txt/y.txt"], ["a" * 300 + ".txt"]):
+        others = dict.fromkeys(names, "x")
+        assert "it can't be unpacked" in error(write("model.zip", zipped(released, others=others)))
 
 
 def test_a_changed_zip_file_is_read_anew(hub, released, write):

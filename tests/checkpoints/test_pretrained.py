@@ -146,7 +146,7 @@ def test_nothing_random_is_returned_where_no_pooler_was_loaded(tmp_path):
 def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
     encoder = save(tmp_path / "0", [*PIECES, "[unused0]", "E", "é"])
     (tmp_path / "0" / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    (tmp_path / "new.txt").write_text("[URL]\n[unused0]\n")
+    (tmp_path / "new.txt").write_text("[URL]\n[unused0]\n\u200d\n")
     added = [tmp_path / "new.txt", *[[]] * len(formats)]
     for number, (target, tokens) in enumerate(zip(formats, added, strict=False)):
         directories = str(tmp_path / f"{number}"), str(tmp_path / f"{number + 1}")
@@ -159,6 +159,7 @@ def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
     old = encoder.embedding_table.numpy()
     assert last.tokenizer.vocab["[URL]"] == 10
     assert_close(last.encoder.embedding_table[10], old[1], 1e-6)  # "[", "url" and "]" were [UNK]
+    assert_close(last.encoder.embedding_table[11], old.mean(axis=0), 1e-6)  # a character that is removed
 
 
 def test_vocabularies_that_do_not_belong_to_the_model_are_refused(tmp_path, write):

@@ -71,7 +71,7 @@ def test_logits_are_those_of_the_masked_lm_head(changes):
     assert_close(fast.masked_lm_logits(states), head(states, embedding_table=encoder.embedding_table), 5e-5)
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-30, 1e-12, 1e-5, 0.1])
 def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
     rng = np.random.default_rng(0)
     x, beta, gamma = rng.normal(0, 0.01, [5, 12]), rng.normal(0, 1, 12), rng.normal(0, 1, 12)

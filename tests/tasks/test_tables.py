@@ -105,6 +105,8 @@ def test_csv_cells_may_span_lines_and_several_columns_may_have_no_name(write):
     for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
         (row,) = tables.read_table(path, ("text",))
         assert (row["text"], row["label"], row.problem) == ("a", "x", "")
+        with pytest.raises(InputError, match=f"{path}: several columns have the same name, or no name. Rename"):
+            row.values  # noqa: B018
 
 
 def test_cells_of_json_are_converted_to_text(write):

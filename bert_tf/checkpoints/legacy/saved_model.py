@@ -91,7 +91,7 @@ def _decoded(kind: type[Any], data: bytes, where: str) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _parsed(path: str, where: str, _: object) -> MetaGraphDef:
-    with files.open_file(path, "rb") as reader:
+    with files.open_file(files.require_file(path, where), "rb") as reader:
         graphs = _decoded(SavedModel, reader.read(), where).meta_graphs
     # TensorFlow Hub's first format also contains a graph for training.
     return next((graph for graph in graphs if "train" not in graph.meta_info_def.tags), MetaGraphDef())
@@ -108,12 +108,16 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _constant(node: NodeDef) -> list[Any]:
-    """Returns the values of a constant with one to four numbers; an empty list for other operations."""
+    """Returns the values of a constant with one to four numbers; an empty list for other or damaged operations."""
     tensor = node.attr["value"].tensor
     is_small = math.prod(dim.size for dim in tensor.tensor_shape.dim) in range(1, 5)
-    if node.op != "Const" or not is_small or tensor.dtype == tf.string.as_datatype_enum:
+    if node.op != "Const" or not is_small:
         return []
-    return tf.make_ndarray(tensor).ravel().tolist()
+    try:
+        array = tf.make_ndarray(tensor)
+    except (TypeError, ValueError):  # the type is unknown, or the values don't fit the shape
+        return []
+    return array.ravel().tolist() if array.dtype.kind in "biuf" else []
 
 
 def _signature(path: str, where: str) -> SignatureDef:

@@ -1,7 +1,12 @@
 """Readers refuse files that would run code, fill the memory or write outside their directory, and other models."""
 
+import contextlib
 import json
+import pathlib
 import pickle
+import resource
+import signal
+import struct
 import zipfile
 
 import h5py
@@ -10,7 +15,9 @@ import pytest
 
 import bert_tf
 from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.legacy import keras_names
+from bert_tf.config import ModelFiles
 from bert_tf.runtime.errors import InputError
 from tests.checkpoints.legacy import writers
 from tests.checkpoints.legacy.writers import CONFIG, number, numbers, tensor, text
@@ -28,8 +35,24 @@ class Evil:
         return run_code, ()
 
 
+@contextlib.contextmanager
+def limits(gigabytes=1, seconds=10):
+    """Limits the additional memory and the CPU time of this process."""
+    used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _, hard = old = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + gigabytes * 10**9, hard))
+    handler = signal.signal(signal.SIGPROF, lambda *_: pytest.fail(f"it takes more than {seconds} seconds"))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
+        resource.setrlimit(resource.RLIMIT_AS, old)
+
+
 def error(path, open_model=checkpoints.open_checkpoint):
-    with pytest.raises(InputError) as raised:
+    with limits(), pytest.raises(InputError) as raised:
         open_model(path)
     message = str(raised.value)
     assert "\n" not in message and not CODE
@@ -40,14 +63,15 @@ GLOBAL = b"ctests.checkpoints.legacy.test_hostile\nrun_code\n"
 REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 START = b"\x80\x02}"
 SMALL = tensor("0", (2, 3))
+BOMB = b"K\x01q\x00" + b"h\x00\x86q\x00" * 64  # 64 nested tuples, each with twice the same part
 DATA = {"0": b"\0" * 24}
 PICKLES = {
     "a class with code": (pickle.dumps({"x": Evil()}, 2), "run_code"),
-    "a newer pickle": (pickle.dumps({"x": Evil()}, 4), "run_code"),
+    "a newer pickle": (pickle.dumps({"x": Evil()}, 4), "operation 0x95"),
     "os.system": (b"\x80\x02cos\nsystem\n" + text("true") + b"\x85R.", "os.system"),
     "builtins": (b"\x80\x02cbuiltins\neval\n" + text("1") + b"\x85R.", "builtins.eval"),
-    "an instance": (b"\x80\x02(itests.checkpoints.legacy.test_hostile\nrun_code\n.", "run_code"),
-    "an extension": (b"\x80\x02\x82\x01.", "1"),
+    "an instance": (b"\x80\x02(itests.checkpoints.legacy.test_hostile\nrun_code\n.", "operation 0x69"),
+    "an extension": (b"\x80\x02\x82\x01.", "operation 0x82"),
     "a method of a dictionary": (b"\x80\x02ccollections\nOrderedDict.fromkeys\n.", "OrderedDict.fromkeys"),
     "code in the state": (START + text("x") + GLOBAL + b"s.", "run_code"),
     "a state that sets attributes": (b"\x80\x02" + REBUILD + b"}" + text("__code__") + b"Ksb.", "damaged"),
@@ -56,7 +80,7 @@ PICKLES = {
     "no dictionary": (b"\x80\x02]K\x01a.", "damaged"),
     "a training checkpoint": (START + text("state_dict") + b"}s.", "'state_dict' is not a tensor"),
     "a number": (START + text("epoch") + b"K\x01s.", "'epoch' is not a tensor"),
-    "a name that is no text": (b"\x80\x02}K\x01" + SMALL + b"s.", "1 is not a tensor"),
+    "a name that is no text": (b"\x80\x02}K\x01" + SMALL + b"s.", "a key of a dictionary is not a text"),
     "another storage": (START + text("x") + tensor("0", (2,), storage="QInt8Storage") + b"s.", "QInt8Storage"),
     "a foreign storage": (b"\x80\x02" + numbers([1]) + b"Q.", "damaged"),
     "a truncated pickle": (START + text("x") + SMALL, "damaged"),
@@ -67,15 +91,27 @@ PICKLES = {
     "strides beyond the data": (START + text("x") + tensor("0", (2, 3), [99, 1], 6) + b"s.", "larger than its data"),
     "a negative stride": (START + text("x") + tensor("0", (2, 3), [-3, 1], 6) + b"s.", "larger than its data"),
     "a negative offset": (START + text("x") + tensor("0", (2, 3), offset=-1) + b"s.", "larger than its data"),
+    "shared tuples": (BOMB + b".", "not a dictionary"),
+    "shared tuples as a key": (START + BOMB + b"Ns.", "a key of a dictionary is not a text"),
+    "shared tuples as a tensor": (START + text("x") + REBUILD + BOMB + b"\x85Rs.", "damaged"),
+    "shared tuples as a shape": (START + text("x") + REBUILD + b"(" + BOMB * 4 + b"tRs.", "damaged"),
+    "shared tuples in an OrderedDict": (b"\x80\x02ccollections\nOrderedDict\n" + BOMB + b"\x85R.", "damaged"),
+    "shared tuples of Python's copies": (b"\x80\x02K\x01" + b"2\x86" * 64 + b".", "operation 0x32"),
+    "a size that is allocated": (b"\x80\x02\x96" + (1 << 33).to_bytes(8, "little") + b".", "operation 0x96"),
+    "a shape of many sizes": (START + text("x") + tensor("0", (1,) * 9) + b"s.", "damaged"),
     "a shape of texts": (START + text("x") + SMALL.replace(number(3), text("3")) + b"s.", "damaged"),
 }
 
 
+@pytest.mark.parametrize("is_older", [False, True], ids=["zip", "before 1.6"])
 @pytest.mark.parametrize("name", PICKLES)
-def test_pickles(tmp_path, name):
+def test_pickles(tmp_path, name, is_older):
     pickled, message = PICKLES[name]
     path = tmp_path / "pytorch_model.bin"
-    writers.write_torch(path, {}, DATA, pickled)
+    if is_older:
+        writers.write_older_bin(path, {}, pickled)
+    else:
+        writers.write_torch(path, {}, DATA, pickled)
     found = error(path)
     assert message is None or message in found.partition("pytorch_model.bin: ")[2]
 
@@ -89,7 +125,7 @@ def test_a_tensor_that_is_damaged_is_named(tmp_path):
     data[start] ^= 1
     path.write_bytes(data)
     read = checkpoints.open_checkpoint(path).read
-    assert_refused(r"model.bin: bert.pooler.dense.bias is damaged \(Bad CRC-32", read, "bert/pooler/dense/bias")
+    assert_refused(r"model.bin: bert.pooler.dense.bias is damaged \(the checksum", read, "bert/pooler/dense/bias")
 
 
 def test_data_of_another_size_is_named(tmp_path):
@@ -97,7 +133,7 @@ def test_data_of_another_size_is_named(tmp_path):
     writers.write_torch(path, {name: tensor("0", (3, 2))}, {"0": bytes(24)})
     assert not checkpoints.open_checkpoint(path).read("bert/embeddings/word_embeddings").any()
     writers.write_torch(path, {name: tensor("0", (3, 2))}, {"0": bytes(20)})
-    assert_refused(f"{name} is damaged", checkpoints.open_checkpoint(path).read, "bert/embeddings/word_embeddings")
+    assert f"the data of {name} has another size" in error(path)
 
 
 def test_other_zip_files(tmp_path):
@@ -109,6 +145,9 @@ def test_other_zip_files(tmp_path):
         archive.writestr("a/data.pkl", pickled)
         archive.writestr("b/data.pkl", pickled)
     assert "damaged" in error(path)
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("b/data.pkl", pickled)
+    assert "two of its files have the same name" in error(path)
     path.write_bytes(path.read_bytes()[:40])
     assert "damaged" in error(path)
     for content in (b"", b"version https://git-lfs.github.com/spec/v1\n"):
@@ -116,10 +155,33 @@ def test_other_zip_files(tmp_path):
         assert "damaged" in error(path)
 
 
-def test_the_older_form_is_refused_by_name(tmp_path):
+def test_damage_in_the_older_form(tmp_path):
     path = tmp_path / "pytorch_model.bin"
-    path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(Evil(), 2))
-    assert "PyTorch's older file format, from before version 1.6, is not read" in error(path)
+    writers.write_older_bin(path, writers.hf_arrays(writers.arrays()))
+    checkpoints.open_checkpoint(path)
+    data = path.read_bytes()
+    for size in (15, 40, 300, 3000, len(data) - 1):
+        path.write_bytes(data[:size])
+        assert "damaged" in error(path)
+    path.write_bytes(data.replace(b"\x88", b"\x89", 1))
+    assert "not little-endian" in error(path)
+    first = data.index(b"]")  # the keys
+    path.write_bytes(data[:first] + data[first:].replace(struct.pack("<q", 144), struct.pack("<q", 1 << 40), 1))
+    assert "damaged" in error(path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "tf_model.h5", "saved_model.pb"])
+def test_endless_devices_are_not_read(tmp_path, name):
+    (tmp_path / name).symlink_to("/dev/zero")
+    assert f"{name}' is a device, a pipe or a socket" in error(tmp_path)
+
+
+def test_sizes_are_compared_before_memory_is_allocated(tmp_path):
+    for place, name in (("m", "vocab_size"), ("n", "max_position_embeddings"), ("o", "num_hidden_layers")):
+        writers.write_files(tmp_path / place, CONFIG.replace(**{name: 300_000_000}))
+        writers.write_bin(tmp_path / place / "pytorch_model.bin", writers.arrays())
+        assert "bytes, but the config describes" in error(tmp_path / place, bert_tf.load_model)
+        assert "bytes, but the config describes" in error(ModelFiles(str(tmp_path / place)), pretrained.read_model)
 
 
 @pytest.mark.parametrize("shard", ["../secret.bin", "/etc/passwd", "other.index.json", "x.h5", "a/b.bin", "", ".."])
@@ -265,6 +327,12 @@ def test_a_constant_of_a_huge_shape_is_not_expanded(tmp_path):
     node.attr["value"].tensor.float_val.append(1.0)
     for _ in range(4):
         node.attr["value"].tensor.tensor_shape.dim.add(size=2**20)
+    for dtype in (1, 8, 14, 99):  # float, complex, bfloat16, unknown
+        for sizes in ([3], [-1, -1]):
+            node = saved.meta_graphs[0].graph_def.node.add(op="Const", name="y/batchnorm/add/y")
+            node.attr["value"].tensor.dtype, node.attr["value"].tensor.tensor_content = dtype, b"12345678"
+            for size in sizes:
+                node.attr["value"].tensor.tensor_shape.dim.add(size=size)
     path.write_bytes(saved.SerializeToString())
     assert bert_tf.load_model(tmp_path / "m").config == CONFIG
 

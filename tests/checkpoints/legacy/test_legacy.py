@@ -1,6 +1,7 @@
 """Models in the formats of other libraries are read with the correct values, sizes and tokenizer."""
 
 import json
+import zlib
 
 import h5py
 import ml_dtypes
@@ -11,6 +12,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import class_names, pretrained, run_directory
+from bert_tf.checkpoints.legacy import torch_file
 from bert_tf.checkpoints.restoring import restore
 from bert_tf.encoder import BertEncoder
 from tests.checkpoints.legacy import writers
@@ -67,17 +69,38 @@ def test_models_of_transformers(tmp_path, heads, is_sharded, write, stem, suffix
     assert loaded.tokenizer.rules["do_lower_case"] is False
 
 
-def test_half_precision_copies_and_old_names(tmp_path):
+@pytest.mark.parametrize("is_older", [False, True], ids=["zip", "before 1.6"])
+def test_half_precision_copies_and_old_names(tmp_path, is_older):
     weights = writers.arrays(heads=("masked LM",))
-    stored = writers.hf_arrays(weights)
+    stored = {name: array.astype(np.float16) for name, array in writers.hf_arrays(weights).items()}
     stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"]
-    items = {name: writers.tensor(name, array.shape, storage="HalfStorage") for name, array in stored.items()}
-    items["bert.embeddings.position_ids"] = writers.tensor("ids", (1, 4), storage="LongStorage")
-    items = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): item for name, item in items.items()}
-    data = {name: array.astype(np.float16).tobytes() for name, array in stored.items()}
+    stored["bert.embeddings.position_ids"] = np.arange(4)[None]
+    stored = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): array for name, array in stored.items()}
+    path = tmp_path / "m/pytorch_model.bin"
     writers.write_files(tmp_path / "m")
-    writers.write_torch(tmp_path / "m/pytorch_model.bin", items, data | {"ids": b"\0" * 32})
+    if is_older:
+        writers.write_older_bin(path, stored)
+    else:
+        types = {name: writers.STORAGES[array.dtype.char] for name, array in stored.items()}
+        items = {name: writers.tensor(name, stored[name].shape, storage=types[name]) for name in stored}
+        writers.write_torch(path, items, {name: array.tobytes() for name, array in stored.items()})
     assert_has(tmp_path / "m", {name: array.astype(np.float16) for name, array in weights.items()})
+
+
+def test_views_of_one_storage_are_checked_once(tmp_path, monkeypatch):
+    weights = writers.arrays()
+    stored = writers.hf_arrays(weights)
+    size, offset, items = sum(array.size for array in stored.values()), 0, {}
+    for name, array in stored.items():
+        items[name] = writers.tensor("0", array.shape, size=size, offset=offset)
+        offset += array.size
+    writers.write_files(tmp_path / "m")
+    data = b"".join(array.tobytes() for array in stored.values())
+    writers.write_torch(tmp_path / "m/pytorch_model.bin", items, {"0": data})
+    checked, crc32 = [], zlib.crc32
+    monkeypatch.setattr(torch_file.zlib, "crc32", lambda data: checked.append(data) or crc32(data))
+    assert_has(tmp_path / "m", weights)
+    assert len(checked) == len({*checked})
 
 
 def test_class_names_and_conversion(tmp_path):

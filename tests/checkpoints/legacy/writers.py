@@ -1,6 +1,7 @@
 """Writes tiny models in the formats of other libraries, from arrays with original names."""
 
 import json
+import pickle
 import re
 import struct
 import zipfile
@@ -15,6 +16,7 @@ from bert_tf.model.heads import MaskedLMHead
 from tests.conftest import tiny_config
 
 v1 = tf.compat.v1
+STORAGES = {"f": "FloatStorage", "e": "HalfStorage", "l": "LongStorage"}
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##s", "!"]
 CONFIG = tiny_config(vocab_size=len(PIECES), hidden_act="gelu_erf")
 IDS = np.array([[2, 5, 6, 3, 7, 3], [2, 7, 3, 9, 3, 0]], np.int32)
@@ -108,6 +110,20 @@ def write_bin(path, weights):
         items[name] = tensor(str(key), array.shape, strides)
         data[str(key)] = array.T.tobytes()
     write_torch(path, items, data)
+
+
+def write_older_bin(path, stored, pickled=None):
+    """Writes a file like torch.save before version 1.6, on a GPU. Arrays that are the same object share a storage."""
+    data = {str(id(array)): array for array in stored.values()}
+    items = [
+        text(name) + tensor(str(id(array)), array.shape, storage=STORAGES[array.dtype.char]).replace(b"tQ", b"NtQ", 1)
+        for name, array in stored.items()
+    ]
+    content = b"\x80\x02ccollections\nOrderedDict\n)R(" + b"".join(items).replace(text("cpu"), text("cuda:0")) + b"u."
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    head = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, system)]
+    data_of = b"".join(struct.pack("<q", array.size) + array.tobytes() for array in data.values())
+    path.write_bytes(b"".join([*head, pickled or content, pickle.dumps([*data], 2), data_of]))
 
 
 # --- transformers' Keras 2 models -------------------------------------------------------------------------------------
