@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
-from bert_tf.text.example_format import pretraining_features, serialize
+from bert_tf.text.example_format import pretraining_features
 from bert_tf.text.placement import Packer
 from tests.pretraining.test_record_shards import find
+from tests.programs import serialize
 
 LENGTH, PREDICTIONS, BATCH = 16, 4, 8
 FEATURES = pretraining_features(LENGTH, PREDICTIONS)
