@@ -1,3 +1,5 @@
 """Benchmarks of speed, memory and reliability, often against another implementation; results are in docs/results."""
 
-import bert_tf  # noqa: F401 (it configures TensorFlow, which must happen before TensorFlow is imported)
+from bert_tf.runtime import lazy_imports
+
+lazy_imports.prepare_tensorflow()

@@ -27,6 +27,7 @@ from bert_tf.runtime import reporting
 from bert_tf.text import example_format
 from bert_tf.text.graph_masking import BatchMasker
 from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
+from data_prep.examples.records import RecordEncoder
 
 _RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples to write into four files first.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline; the table shows the median.")
@@ -39,19 +40,15 @@ _WORKERS = (1, 2, 4, 8, 64)
 
 def write_files(directory, features):
     """Writes random examples into four files."""
-    rng = np.random.default_rng(0)
-    values = {
-        feature.name: rng.integers(0, 2 if feature.length == LENGTH else VOCAB_SIZE, feature.length)
-        for feature in features
-    }
-    values["masked_lm_weights"] = np.ones(PREDICTIONS)
+    rng, encoder = np.random.default_rng(0), RecordEncoder(features, VOCAB_SIZE)
+    limits = dict.fromkeys(("input_mask", "segment_ids", "next_sentence_labels"), 2)
     paths = [os.path.join(directory, f"part-{i}.tfrecord") for i in range(4)]
     for path in paths:
-        with tf.io.TFRecordWriter(path) as writer:
-            for _ in range(_RECORDS.value // len(paths)):
-                values["input_ids"] = rng.integers(0, VOCAB_SIZE, LENGTH)
-                values["next_sentence_labels"] = [int(rng.integers(2))]
-                writer.write(example_format.serialize(features, values))
+        count = _RECORDS.value // len(paths)
+        values = {f.name: rng.integers(0, limits.get(f.name, VOCAB_SIZE), (count, f.length)) for f in features}
+        values["masked_lm_weights"] = np.ones((count, PREDICTIONS))
+        with open(path, "wb") as file:
+            file.writelines(encoder.encode(values))
     return paths
 
 

@@ -1,24 +1,9 @@
 """BERT in TensorFlow 2, with the numbers, names and file formats of the original code."""
 
-import glob
 import os
-import platform
 from typing import TYPE_CHECKING
 
 from bert_tf.runtime import __version__ as __version__, lazy_imports
-
-# Hide TensorFlow's log output, so that this project's messages stay readable. Show TensorFlow errors on machines with a
-# GPU. On other machines, the first "error" only states that no GPU was found.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (for example with AVX2 only).
-# On such CPUs, training and inference are also faster with oneDNN; see docs/results/speed.md.
-if platform.machine() == "x86_64":
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits several minutes for the
-# cloud's metadata server, without a message.
-if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
-    os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 if TYPE_CHECKING:
     from bert_tf.api import (
@@ -61,6 +46,7 @@ def load_model(
     Raises:
       InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
+    lazy_imports.prepare_tensorflow()
     from bert_tf.checkpoints import pretrained
 
     return pretrained.load_model(path, do_lower_case, dtype)

@@ -24,7 +24,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.sentence_vectors import VectorConfig, check_layers
 from bert_tf.text import Tokenizer, packing
-from bert_tf.text.vocabulary import CLS, SEP
 
 # In lists of layers, the name of the embedding output, which is the input of the first encoder block.
 EMBEDDINGS = "embeddings"
@@ -80,7 +79,7 @@ def pack_words(
             position = end
         position, shift = limit + 1, len(text_a) + len(" ||| ")
     num_words = sum(bool(tokens) for segment in segments for *_, tokens in segment)
-    packed = packing.pack(ids, lengths, tokenizer.vocab[CLS], tokenizer.vocab[SEP])
+    packed = packing.pack(ids, lengths, tokenizer.vocab)
     return packed.ids, packed.segment_ids, words, num_words - len(words)
 
 

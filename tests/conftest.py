@@ -14,9 +14,10 @@ import pathlib
 
 import pytest
 
-# Sets how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
-import bert_tf  # noqa: F401
+from bert_tf.runtime import lazy_imports
 
+# Sets how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+lazy_imports.prepare_tensorflow()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 

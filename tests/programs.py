@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.example_format import pretraining_features, serialize
+from bert_tf.text.example_format import pretraining_features
 from tests import command_server
 from tests.conftest import ROOT, tiny_config
 
@@ -28,6 +28,15 @@ def write_model_files(directory, **changes):
     sizes = {"vocab_size": len(PIECES), "num_hidden_layers": 1} | changes
     config.write_text(tiny_config(**sizes).to_json_string())
     return str(config), str(directory / "vocab.txt")
+
+
+def serialize(features, values):
+    """Returns a serialized `tf.train.Example`. Equal values give equal bytes."""
+    example = tf.train.Example()
+    for feature in features:
+        entry = example.features.feature[feature.name]
+        (entry.float_list if feature.is_float else entry.int64_list).value.extend(values[feature.name])
+    return example.SerializeToString(deterministic=True)
 
 
 def write_pretraining_data(path, records=40, seed=0, length=LENGTH):

@@ -86,6 +86,9 @@ WITHOUT_COMMANDS = {
 }
 
 
+# Pages whose Python blocks are one program.
+ONE_PROGRAM = {"docs/explain/model.md"}
+
 # Flags that the documentation passes to Beam and other programs.
 OTHER_PROGRAMS_FLAGS = {
     "help",
@@ -162,7 +165,10 @@ def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
     heading = f"echo '{place_of(block)}'\n"
     if block.language == "bash":
         return heading + block.code
-    (directory / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+    code, before = block.code, directory / f"block_{number - 1}.py"
+    if block.page in ONE_PROGRAM and before.exists():
+        code = before.read_text(encoding="utf-8") + code
+    (directory / f"block_{number}.py").write_text(code, encoding="utf-8")
     return f"{heading}python block_{number}.py\n"
 
 

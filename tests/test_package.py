@@ -45,6 +45,28 @@ for module in OPTIONAL:
     except InputError as error:
         print(error)
 """
+# Uses layers and settings, and compares the state of the process before and after.
+AS_A_GUEST = """
+import os, sys
+import keras, tensorflow as tf
+from tensorflow.python.framework import ops
+
+def state():
+    return dict(os.environ), tf.get_logger().level, type(ops.gradient_registry)
+
+before = state()
+import bert_tf
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.serving.export_config import ExportConfig
+from bert_tf.training.settings import TrainingConfig
+
+BertEncoder(BertConfig.named("tiny", vocab_size=9))(tf.constant([[1, 2]]))
+TrainingConfig(report_to="mlflow,wandb")
+ExportConfig(onnx_int8=True)
+assert state() == before
+assert not {"mlflow", "wandb", "tf2onnx", "onnxruntime"} & sys.modules.keys()
+"""
 ORIGIN = """
 import bert_tf
 from bert_tf.checkpoints import run_directory
@@ -138,6 +160,13 @@ def test_an_optional_package_is_imported_without_its_warnings_and_its_faults_are
     with pytest.raises(ModuleNotFoundError, match="nowhere") as raised:
         lazy_imports.require("a_bad_package", "This test")
     assert not isinstance(raised.value, InputError)
+
+
+def test_layers_and_settings_do_not_change_the_process(tmp_path):
+    for name in ("mlflow", "wandb", "tf2onnx", "onnxruntime"):
+        (tmp_path / f"{name}.py").touch()
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))}
+    subprocess.run([sys.executable, "-c", AS_A_GUEST], env=variables, check=True)
 
 
 def test_commands_work_in_any_directory(target):

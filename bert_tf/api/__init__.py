@@ -19,6 +19,10 @@ The messages of public methods contain the names of arguments: `epochs` instead 
 `arguments.NamesArguments`).
 """
 
+from bert_tf.runtime import lazy_imports
+
+lazy_imports.prepare_tensorflow()
+
 from bert_tf.api.base import Estimator
 from bert_tf.api.pretrainer import Pretrainer
 from bert_tf.api.question_answerer import QuestionAnswerer

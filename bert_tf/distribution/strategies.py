@@ -28,8 +28,8 @@ _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
 def _quieten_tensorflow() -> None:
     """Applies TF_CPP_MIN_LOG_LEVEL to TensorFlow's Python log and absl's log, which ignore it.
 
-    `bert_tf` sets a default for this variable. The Python log would warn about every new graph of a step, but one graph
-    per length is expected.
+    `lazy_imports.prepare_tensorflow` sets a default for this variable. The Python log would warn about every new graph
+    of a step, but one graph per length is expected.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if not level.isdecimal():
@@ -40,12 +40,12 @@ def _quieten_tensorflow() -> None:
 
 
 def _warn_of_lost_onednn() -> None:
-    """Warns if TensorFlow was imported before `bert_tf` could enable oneDNN."""
+    """Warns if TensorFlow was imported before `lazy_imports.prepare_tensorflow` could enable oneDNN."""
     is_wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1" and platform.machine() == "x86_64"
     if is_wanted and tensorflow_internals.lacks_onednn():
         warnings.warn(
-            "TensorFlow was imported before bert_tf, so oneDNN is disabled. Computation is slower, and the last "
-            "digits differ from the programs' results. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
+            "TensorFlow was imported before bert_tf.api, so oneDNN is disabled. Computation is slower, and the last "
+            "digits differ from the programs' results. Import bert_tf.api first, or set TF_ENABLE_ONEDNN_OPTS=1.",
             stacklevel=2,
         )
 
@@ -72,6 +72,7 @@ def build_strategy(
       InputError: if workers can't connect (see `workers.connect`), no TPU with this name can be reached, or the program
         can't use this TPU.
     """
+    tensorflow_internals.release_gradients_with_graphs()
     is_tf32_allowed = config.allow_tf32 or config.distribution_strategy == "tpu"
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
     if config.deterministic:

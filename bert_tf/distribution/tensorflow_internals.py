@@ -1,7 +1,4 @@
-"""All private names of TensorFlow that this package uses. CONTRIBUTING lists them with their tests.
-
-Importing this module makes TensorFlow release custom gradients together with their graphs. Import it before tracing.
-"""
+"""All private names of TensorFlow that this package uses. CONTRIBUTING lists them with their tests."""
 
 import contextlib
 import ctypes
@@ -40,7 +37,9 @@ class _GradientRegistry(registry.Registry):
             weakref.finalize(candidate, self._registry.pop, name)
 
 
-ops.gradient_registry.__class__ = _GradientRegistry
+def release_gradients_with_graphs() -> None:
+    """Makes TensorFlow release custom gradients together with their graphs. Call this before tracing."""
+    ops.gradient_registry.__class__ = _GradientRegistry
 
 
 def set_absl_log_level(level: int) -> None:

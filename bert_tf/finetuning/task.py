@@ -210,7 +210,7 @@ class TaskData:
 
     def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
         self._task, self._config, self._num_workers = task, config, settings.num_workers
-        self.packer = TextPacker(tokenizer, settings.max_seq_length, task.documents)
+        self.packer: TextPacker = TextPacker(tokenizer, settings.max_seq_length, task.documents)
         self._features: dict[str, FeatureSet] = {}
 
     def features(self, split: str) -> FeatureSet:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.distribution import tensorflow_internals
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.cpu_kernels import add_bias, matmul
 from bert_tf.model.normalization import layer_norm
@@ -63,6 +64,12 @@ class BertLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.supports_masking = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer."""
+        if not tf.executing_eagerly():
+            tensorflow_internals.release_gradients_with_graphs()
+        return super().__call__(*args, **kwargs)
 
     @property
     def shared(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ No module needs TensorFlow; `remote` imports it when it first gets a URL.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.
 - `differences`: lists the settings that differ between runs or workers.
-- `lazy_imports`: imports optional packages on first use.
+- `lazy_imports`: imports optional packages on first use, and prepares the import of TensorFlow.
 """
 
 __version__ = "1.0.0b1"

@@ -2,9 +2,12 @@
 
 import ast
 import contextlib
-import importlib
+import glob
+import importlib.util
 import inspect
 import logging
+import os
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -25,6 +28,26 @@ OPTIONAL = {
 }
 
 
+def prepare_tensorflow() -> None:
+    """Sets the environment variables that TensorFlow and Keras read when they are imported, unless they are set.
+
+    Programs and the Python classes call this function before they import TensorFlow. A process that only uses the
+    layers keeps its environment.
+    """
+    # Hide TensorFlow's log output, so that this project's messages stay readable. Show TensorFlow errors on machines
+    # with a GPU. On other machines, the first "error" only states that no GPU was found.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (for example with AVX2
+    # only). On such CPUs, training and inference are also faster with oneDNN; see docs/results/speed.md.
+    if platform.machine() == "x86_64":
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    # The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits several minutes for the
+    # cloud's metadata server, without a message.
+    if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
+        os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+
+
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
     """Hides the warnings that other packages log in the `with` block."""
@@ -41,21 +64,30 @@ def require(module: str, purpose: str) -> ModuleType:
 
     Args:
       module: the full name of the module.
+      purpose: see `check_installed`.
+
+    Raises:
+      InputError: if the package is not installed.
+    """
+    check_installed(module, purpose)
+    with without_warnings():
+        return importlib.import_module(module)
+
+
+def check_installed(module: str, purpose: str) -> None:
+    """Checks that an optional package is installed, without importing it.
+
+    Args:
+      module: the full name of a module of the package.
       purpose: the flag or task that needs the module; the error message begins with it.
 
     Raises:
       InputError: if the package is not installed.
     """
     top_level = module.partition(".")[0]
-    try:
-        with without_warnings():
-            importlib.import_module(top_level)
-            return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != top_level:
-            raise
+    if not (sys.modules.get(top_level) or importlib.util.find_spec(top_level)):
         package = OPTIONAL[top_level]
-        raise InputError(f"{package} is not installed. Install it with `pip install {package}`.", purpose) from None
+        raise InputError(f"{package} is not installed. Install it with `pip install {package}`.", purpose)
 
 
 def when_used(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

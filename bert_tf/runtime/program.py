@@ -10,13 +10,16 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime import errors, files, settings
+from bert_tf.runtime import errors, files, lazy_imports, settings
 from bert_tf.runtime.messages import say
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
 _OUTPUT = "standard output"
+
+# At the import, because own programs import `run_classifier` before they import TensorFlow.
+lazy_imports.prepare_tensorflow()
 
 # See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []

@@ -78,6 +78,6 @@ class ExportConfig(Settings, frozen=True):
         super().__post_init__()
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
         if self.onnx or self.onnx_int8:
-            lazy_imports.require("tf2onnx", "--export_onnx" if self.onnx else "--export_onnx_int8")
+            lazy_imports.check_installed("tf2onnx", "--export_onnx" if self.onnx else "--export_onnx_int8")
         if self.onnx_int8:
-            lazy_imports.require("onnxruntime", "--export_onnx_int8")
+            lazy_imports.check_installed("onnxruntime", "--export_onnx_int8")

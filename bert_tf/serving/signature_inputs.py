@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
+from bert_tf.text.graph_packing import FittedLengths, GraphPacker, TokenBatch, window_positions
 from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
@@ -90,17 +90,17 @@ class GraphTextReader(tf.Module):
         else:
             check_equally_many(**dict(zip(names, (text_a, text_b), strict=True)))
             second = self.tokenizer.tokenize(text_b)
-        kept: KeptPieces = self.packer.fit(first, second)
-        return self.packer.pack(first, second, kept), kept.truncated
+        fitted = self.packer.fit(first, second)
+        return self.packer.pack(first, second, fitted), fitted.truncated
 
     def read_windows(self, text: tf.Tensor) -> tuple[TokenBatch, tf.Tensor]:
         """Returns the windows [W] of texts [B], and the index of the text for each window [W], ascending."""
         pieces = self.tokenizer.tokenize(text)
         spans = self.documents.windows(pieces.row_lengths(), self.packer.max_seq_length, tf)
-        places = window_places(pieces, spans)
-        windows = places.with_flat_values(tf.gather(pieces.flat_values, places.flat_values))
-        kept = KeptPieces(spans.lengths, tf.zeros_like(spans.lengths), tf.zeros_like(spans.lengths, tf.bool))
-        batch = self.packer.pack(windows, windows[:, :0], kept)
+        positions = window_positions(pieces, spans)
+        windows = positions.with_flat_values(tf.gather(pieces.flat_values, positions.flat_values))
+        fitted = FittedLengths(spans.lengths, tf.zeros_like(spans.lengths), tf.zeros_like(spans.lengths, tf.bool))
+        batch = self.packer.pack(windows, windows[:, :0], fitted)
         return batch, tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
 
 

@@ -1,6 +1,6 @@
 """The features of a record and the metadata file of a shard. `data_prep` writes both; the input pipeline reads them.
 
-Writing and parsing use the same specification. TensorFlow is imported only to serialize or parse a record.
+Writing and parsing use the same specification. TensorFlow is imported only to parse records.
 """
 
 import array
@@ -77,24 +77,6 @@ def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[F
 def names(features: Sequence[Feature]) -> tuple[str, ...]:
     """Returns the names of features, in order."""
     return tuple(feature.name for feature in features)
-
-
-def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-    """Returns a serialized `tf.train.Example`. Equal values give equal bytes.
-
-    Raises:
-      ValueError: if a value does not have the length of its feature.
-    """
-    import tensorflow as tf
-
-    example = tf.train.Example()
-    for feature in features:
-        value = values[feature.name]
-        if len(value) != feature.length:
-            raise ValueError(f"{feature.name} has {len(value)} numbers, but {feature.length} are expected")
-        entry = example.features.feature[feature.name]
-        (entry.float_list if feature.is_float else entry.int64_list).value.extend(value)
-    return example.SerializeToString(deterministic=True)
 
 
 def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf.Tensor]":

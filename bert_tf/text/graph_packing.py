@@ -32,11 +32,11 @@ class TokenBatch(NamedTuple):
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
         """Removes padding from inputs [B, T]. Keeps each row up to the last visible token; all of it without any."""
         length = tf.shape(input_ids)[1]
-        places = tf.range(length)
-        lengths = tf.reduce_max(tf.where(input_mask > 0, places + 1, 0), axis=1)
+        positions = tf.range(length)
+        lengths = tf.reduce_max(tf.where(input_mask > 0, positions + 1, 0), axis=1)
         lengths = tf.where(lengths > 0, lengths, length)
-        kept = places < lengths[:, tf.newaxis]
-        return cls(*(tf.boolean_mask(values, kept) for values in (input_ids, segment_ids, input_mask)), lengths)
+        is_kept = positions < lengths[:, tf.newaxis]
+        return cls(*(tf.boolean_mask(values, is_kept) for values in (input_ids, segment_ids, input_mask)), lengths)
 
     def first(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the values [B, ...] of the first token of each sequence, for values [n, ...]."""
@@ -54,7 +54,7 @@ class TokenBatch(NamedTuple):
         return self.ragged(values).to_tensor(padding, shape=shape)
 
 
-class KeptPieces(NamedTuple):
+class FittedLengths(NamedTuple):
     """The number of tokens to keep of each text. A second text without tokens has no [SEP].
 
     Attributes:
@@ -83,31 +83,32 @@ class GraphPacker:
         self._head_length = packing.head_length if keeps_ends else tf.identity
         self._cls, self._sep = vocab[CLS], vocab[SEP]
 
-    def fit(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> KeptPieces:
+    def fit(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FittedLengths:
         """Applies `packing.fitting_lengths` to token ids [B, (tokens)]. A missing second text has no tokens."""
         lengths = first.row_lengths(), second.row_lengths()
-        kept = packing.fitting_lengths(*lengths, self.max_seq_length, ops=tf)
-        return KeptPieces(*kept, truncated=tf.add(*kept) < tf.add(*lengths))
+        fitted = packing.fitting_lengths(*lengths, self.max_seq_length, ops=tf)
+        return FittedLengths(*fitted, truncated=tf.add(*fitted) < tf.add(*lengths))
 
-    def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces) -> TokenBatch:
+    def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, fitted: FittedLengths) -> TokenBatch:
         """Returns the model's input sequences for the ids [B, (tokens)] of both texts."""
-        column = tf.ones_like(kept.first, first.dtype)[:, tf.newaxis]
+        column = tf.ones_like(fitted.first, first.dtype)[:, tf.newaxis]
         sep = tf.constant(self._sep, first.dtype)
-        last = by_row(tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), sep), kept.second > 0)
-        pieces_a, pieces_b = self._shortened(first, kept.first), self._shortened(second, kept.second)
+        last = by_row(tf.fill(tf.math.count_nonzero(fitted.second, keepdims=True), sep), fitted.second > 0)
+        pieces_a, pieces_b = self._shortened(first, fitted.first), self._shortened(second, fitted.second)
         ids = tf.concat([self._cls * column, pieces_a, self._sep * column, pieces_b, last], 1)
         lengths = ids.row_lengths()
-        places = tf.ragged.range(lengths).flat_values
-        behind_first = tf.repeat(kept.first + 2, lengths)
-        segments = tf.cast(places >= behind_first, tf.int32)
+        positions = tf.ragged.range(lengths).flat_values
+        begins_b = tf.repeat(fitted.first + 2, lengths)
+        segments = tf.cast(positions >= begins_b, tf.int32)
         return TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(lengths, tf.int32))
 
-    def _shortened(self, pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-        """Returns `kept` [B] values of each row: the first values, or values at both ends."""
-        lengths, head = pieces.row_lengths(), self._head_length(kept)
-        places = tf.ragged.range(lengths).flat_values
-        is_kept = (places < tf.repeat(head, lengths)) | (places >= tf.repeat(lengths - kept + head, lengths))
-        return by_row(tf.boolean_mask(pieces.flat_values, is_kept), kept)
+    def _shortened(self, pieces: tf.RaggedTensor, new_lengths: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `new_lengths` [B] values of each row: the first values, or values at both ends."""
+        lengths, head = pieces.row_lengths(), self._head_length(new_lengths)
+        positions = tf.ragged.range(lengths).flat_values
+        tail_begin = lengths - new_lengths + head
+        is_kept = (positions < tf.repeat(head, lengths)) | (positions >= tf.repeat(tail_begin, lengths))
+        return by_row(tf.boolean_mask(pieces.flat_values, is_kept), new_lengths)
 
 
 def by_row(values: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
@@ -115,7 +116,7 @@ def by_row(values: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
 
-def window_places(texts: tf.RaggedTensor, spans: TextSpans) -> tf.RaggedTensor:
+def window_positions(texts: tf.RaggedTensor, spans: TextSpans) -> tf.RaggedTensor:
     """Returns the positions [W, (tokens)] of the windows' tokens in the flat values of texts [B, (tokens)]."""
     first = tf.repeat(texts.row_starts(), spans.counts) + spans.begins
     return tf.ragged.range(first, first + spans.lengths)

@@ -7,7 +7,7 @@ Axis letters: B examples, T tokens.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_tf.runtime.errors import require_whole
 from bert_tf.text.random_streams import coin_flips
+from bert_tf.text.vocabulary import CLS, SEP
 
 Token = TypeVar("Token")
 
@@ -53,8 +54,8 @@ def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, ops: Module
     This is the original rule for fine-tuning and pre-training: of two segments with equal lengths, the second one loses
     a token first. Lengths are numbers, arrays [B] or tensors [B].
     """
-    kept_b = ops.minimum(length_b, ops.maximum(max_length // 2, max_length - length_a))
-    return ops.minimum(length_a, max_length - kept_b), kept_b
+    new_b = ops.minimum(length_b, ops.maximum(max_length // 2, max_length - length_a))
+    return ops.minimum(length_a, max_length - new_b), new_b
 
 
 def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, ops: ModuleType = np) -> tuple[Any, Any]:
@@ -71,22 +72,22 @@ def head_length(length: Any) -> Any:
 
 
 def pack(
-    segments: Sequence[Sequence[int]], lengths: Sequence[int], cls: int, sep: int, keeps_ends: bool = False
+    segments: Sequence[Sequence[int]], lengths: Sequence[int], vocab: Mapping[str, int], keeps_ends: bool = False
 ) -> Packed:
     """Shortens two segments, and joins them; see `join_segments`.
 
     Args:
       segments: the ids of the first and the second segment.
       lengths: the numbers of ids to keep, from `fitting_lengths`.
-      cls: the id of [CLS].
-      sep: the id of [SEP].
+      vocab: maps [CLS] and [SEP] to their ids.
       keeps_ends: if True, remove tokens from the middle instead of the end; see `head_length`.
     """
     shortened = []
     for segment, length in zip(segments, lengths, strict=True):
         head = head_length(length) if keeps_ends else length
         shortened.append([*segment[:head], *segment[len(segment) - length + head :]])
-    return Packed(*join_segments(*shortened, cls, sep), is_truncated=sum(lengths) < sum(map(len, segments)))
+    sequence = join_segments(*shortened, vocab[CLS], vocab[SEP])
+    return Packed(*sequence, is_truncated=sum(lengths) < sum(map(len, segments)))
 
 
 def truncate_randomly(tokens_a: list[Any], tokens_b: list[Any], max_length: int, rng: random.Random) -> None:
@@ -117,8 +118,8 @@ def truncate_randomly_batch(
       Two pairs, for the first and the second segments: the number of tokens [B] to skip at the front, and the new
       lengths [B].
     """
-    kept = truncated_lengths(*lengths, max_length)
-    return [(coin_flips(key, old - new), new) for key, old, new in zip(keys, lengths, kept, strict=True)]
+    new_lengths = truncated_lengths(*lengths, max_length)
+    return [(coin_flips(key, old - new), new) for key, old, new in zip(keys, lengths, new_lengths, strict=True)]
 
 
 def join_segments(
@@ -182,16 +183,16 @@ def pack_batch(
       cls: id of [CLS].
       sep: id of [SEP].
     """
-    places = np.arange(max_seq_length)
+    positions = np.arange(max_seq_length)
     end_a = lengths_a.astype(np.int64)[:, None] + 1
     end_b = end_a + lengths_b[:, None] + 1
-    is_sep = (places == end_a) | (places == end_b)
-    input_mask = places <= end_b
-    is_text = input_mask & ~is_sep & (places > 0)
+    is_sep = (positions == end_a) | (positions == end_b)
+    input_mask = positions <= end_b
+    is_text = input_mask & ~is_sep & (positions > 0)
     input_ids = is_sep * np.int32(sep)
     input_ids[:, 0] = cls
     input_ids[is_text] = tokens
-    return PackedBatch(input_ids, input_mask, input_mask & (places > end_a), is_text)
+    return PackedBatch(input_ids, input_mask, input_mask & (positions > end_a), is_text)
 
 
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:

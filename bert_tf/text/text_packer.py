@@ -14,7 +14,6 @@ import numpy as np
 from bert_tf.runtime.settings import Settings, about, only_with
 from bert_tf.text import Tokenizer, packing
 from bert_tf.text.packing import Packed
-from bert_tf.text.vocabulary import CLS, SEP
 
 Mode = Literal["truncate", "head_tail", "windows"]
 TRUNCATE, HEAD_TAIL, WINDOWS = MODES = get_args(Mode)
@@ -98,7 +97,7 @@ class TextPacker(NamedTuple):
         """Returns the sequence of a text or a pair. A text that is too long is truncated, even with windows."""
         segments = self.tokenizer.encode(text_a), self.tokenizer.encode(text_b) if text_b else []
         lengths = packing.fitting_lengths(*map(len, segments), self.max_seq_length)
-        return packing.pack(segments, lengths, *self._ends, self.documents.keeps_ends)
+        return packing.pack(segments, lengths, self.tokenizer.vocab, self.documents.keeps_ends)
 
     def pack_document(self, text_a: str, text_b: str | None = None) -> list[Packed]:
         """Returns the sequences of a text or a pair: one, or one for each window. Pairs can't have windows."""
@@ -107,14 +106,9 @@ class TextPacker(NamedTuple):
         ids = self.tokenizer.encode(text_a)
         _, begins, lengths = self.documents.windows(np.array([len(ids)]), self.max_seq_length)
         return [
-            packing.pack((ids[begin : begin + length], []), (length, 0), *self._ends)
+            packing.pack((ids[begin : begin + length], []), (length, 0), self.tokenizer.vocab)
             for begin, length in zip(begins, lengths, strict=True)
         ]
-
-    @property
-    def _ends(self) -> tuple[int, int]:
-        """The ids of [CLS] and [SEP]."""
-        return self.tokenizer.vocab[CLS], self.tokenizer.vocab[SEP]
 
 
 class TextSpans(NamedTuple):

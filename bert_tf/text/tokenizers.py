@@ -21,9 +21,7 @@ from bert_tf.text.splitting import BasicTokenizer, WordpieceTokenizer, convert_b
 from bert_tf.text.tokenizer_config import find_rules, tokenizer_record
 from bert_tf.text.traced_text import TracedText
 from bert_tf.text.vocabulary import (
-    CLS,
     CONTINUATION,
-    SEP,
     SPECIAL_TOKENS,
     added_tokens,
     check_vocab_file,
@@ -73,11 +71,11 @@ class Tokenizer:
             token: added.normalized for token, added in added_tokens(vocab_file).items()
         }
         special = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
-        self.kept: dict[str, tuple[str, str]] = kept_forms(special, self.added_tokens, do_lower_case)
+        self._never_split: dict[str, tuple[str, str]] = kept_forms(special, self.added_tokens, do_lower_case)
         # The longest token is tried first.
         patterns = [
             "".join(f"[{re.escape(a)}{re.escape(b)}]" for a, b in zip(*forms, strict=True))
-            for _, forms in sorted(self.kept.items(), key=lambda item: -len(item[0]))
+            for _, forms in sorted(self._never_split.items(), key=lambda item: -len(item[0]))
         ]
         self._special = re.compile("(" + "|".join(patterns) + ")") if patterns else None
         # 16 bits if all ids fit, otherwise 32.
@@ -145,7 +143,7 @@ class Tokenizer:
         """
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
-        for word, begin in self._words_with_places(text):
+        for word, begin in self._words_with_positions(text):
             for piece, start, end in self._traced[word]:
                 pieces.append(piece)
                 spans.append((begin + start, begin + end))
@@ -161,7 +159,7 @@ class Tokenizer:
             joined by spaces.
         """
         if isinstance(text, str):
-            return [(word, begin, self._ids[word]) for word, begin in self._words_with_places(text)]
+            return [(word, begin, self._ids[word]) for word, begin in self._words_with_positions(text)]
         begins = itertools.accumulate((len(word) + 1 for word in text), initial=0)
         return [(word, begin, self.encode(word)) for word, begin in zip(text, begins, strict=False)]
 
@@ -177,7 +175,7 @@ class Tokenizer:
         """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` for the truncation."""
         segments = self.encode(text_a), self.encode(text_b) if text_b else []
         lengths = packing.fitting_lengths(*map(len, segments), max_seq_length)
-        return packing.pack(segments, lengths, self.vocab[CLS], self.vocab[SEP])
+        return packing.pack(segments, lengths, self.vocab)
 
     def __call__(
         self,
@@ -245,8 +243,8 @@ class Tokenizer:
         if ids.ndim != 1:
             raise InputError(f"ids of shape {list(ids.shape)} are not one sequence. Use batch_decode() for several.")
         tokens = self.convert_ids_to_tokens(map(int, ids))
-        kept = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
-        return " ".join(kept).replace(f" {CONTINUATION}", "")
+        shown = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
+        return " ".join(shown).replace(f" {CONTINUATION}", "")
 
     def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
         """Returns the texts of several sequences, such as a batch's `input_ids`. See `decode`."""
@@ -263,28 +261,28 @@ class Tokenizer:
             for word in ([part] if i % 2 else split_words(part))
         ]
 
-    def _words_with_places(self, text: str) -> Iterable[tuple[str, int]]:
+    def _words_with_positions(self, text: str) -> Iterable[tuple[str, int]]:
         begin = 0
         for word in self._split(text):
             begin = text.index(word, begin)
             yield word, begin
             begin += len(word)
 
-    def _kept_token(self, word: str) -> str | None:
+    def _never_split_token(self, word: str) -> str | None:
         """Returns the never-split token that equals a word, or None."""
         if self._special is None or not self._special.fullmatch(word):
             return None
-        forms = (
-            (token, zip(word, *forms, strict=True)) for token, forms in self.kept.items() if len(token) == len(word)
+        forms = ((token, forms) for token, forms in self._never_split.items() if len(token) == len(word))
+        return next(
+            token for token, (a, b) in forms if all(char in chars for char, *chars in zip(word, a, b, strict=True))
         )
-        return next(token for token, chars in forms if all(char in (a, b) for char, a, b in chars))
 
     def _tokens_of_word(self, word: str) -> list[str]:
-        kept = self._kept_token(word)
-        return self.basic_tokenizer.tokenize(word) if kept is None else [kept]
+        token = self._never_split_token(word)
+        return self.basic_tokenizer.tokenize(word) if token is None else [token]
 
     def _pieces_of_token(self, token: str) -> list[str]:
-        return [token] if token in self.kept else self.wordpiece_tokenizer.split_word(token)
+        return [token] if token in self._never_split else self.wordpiece_tokenizer.split_word(token)
 
     def _bytes_of_token(self, token: str) -> bytes:
         return array(self.id_typecode, self.convert_tokens_to_ids(self._pieces_of_token(token))).tobytes()
@@ -299,8 +297,8 @@ class Tokenizer:
         return b"".join(map(self._token_bytes.__getitem__, self._tokens_of_word(word)))
 
     def _traced_pieces_of_word(self, word: str) -> tuple[tuple[str, int, int], ...]:
-        if kept := self._kept_token(word):
-            return ((kept, 0, len(word)),)
+        if token := self._never_split_token(word):
+            return ((token, 0, len(word)),)
         traced: list[tuple[str, int, int]] = []
         for token in self.basic_tokenizer.tokenize_with_origins(word):
             pieces = self.wordpiece_tokenizer.split_word(token.text())
@@ -320,16 +318,16 @@ FullTokenizer = Tokenizer
 
 def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
     """Returns pairs of texts. The second text is None for a single text."""
-    given = list(texts) if isinstance(texts, list | np.ndarray) else [texts]
+    inputs = list(texts) if isinstance(texts, list | np.ndarray) else [texts]
     if text_pair is not None:
         second = list(text_pair) if isinstance(text_pair, list | np.ndarray) else [text_pair]
-        if len(given) != len(second):
-            raise InputError(f"text_pair has {len(second)} texts for {len(given)} first texts. Pass one for each.")
-        given = list(zip(given, second, strict=True))
-    if not given:
+        if len(inputs) != len(second):
+            raise InputError(f"text_pair has {len(second)} texts for {len(inputs)} first texts. Pass one for each.")
+        inputs = list(zip(inputs, second, strict=True))
+    if not inputs:
         raise InputError("texts is empty. Pass at least one text.")
     pairs = []
-    for text in given:
+    for text in inputs:
         parts = (text,) if isinstance(text, str) else text
         if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
             raise InputError(

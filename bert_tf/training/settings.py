@@ -8,7 +8,7 @@ import msgspec
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.lazy_imports import require
+from bert_tf.runtime.lazy_imports import check_installed
 from bert_tf.runtime.settings import MODEL, PROGRAMS, WEIGHTS, WEIGHTS_IF_SET, WORKERS, FiniteFromZero, Settings, about
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class TrainingConfig(Settings, frozen=True):
         if self.traced_steps and self.traced_steps[0] >= self.traced_steps[1]:
             raise InputError(f"--profile_steps is {self.profile_steps}. Use a larger second number.", "--profile_steps")
         for name in filter(None, self.report_to.split(",")):
-            require(name, "--report_to")
+            check_installed(name, "--report_to")
         if self.freeze_encoder and self.freeze_layers >= 0:
             raise InputError("--freeze_layers: --freeze_encoder is also given. Omit one of them.", "--freeze_layers")
 

@@ -125,7 +125,7 @@ def test_tensorflow_has_the_function_that_sets_the_level_of_absl_s_log():
 def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypatch):
     assert _pywrap_util_port.IsMklEnabled()
     monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: False)
-    with pytest.warns(UserWarning, match="Import bert_tf first"):
+    with pytest.warns(UserWarning, match="Import bert_tf.api first"):
         strategies._warn_of_lost_onednn()
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # a value that the user has set
     with warnings.catch_warnings(action="error"):

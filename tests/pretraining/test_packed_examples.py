@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.runtime.errors import InputError
-from bert_tf.text.example_format import parse, pretraining_features, serialize
+from bert_tf.text.example_format import parse, pretraining_features
 from bert_tf.text.placement import Packer
 from bert_tf.training.errors import explain_data
 from tests.pretraining.test_record_shards import find
+from tests.programs import serialize
 
 LENGTH, PREDICTIONS, BATCH = 16, 4, 8
 FEATURES = pretraining_features(LENGTH, PREDICTIONS)

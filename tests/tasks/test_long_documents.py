@@ -19,6 +19,7 @@ from tests.api.tiny import FIT, LEARN
 from tests.conftest import assert_close, assert_refused
 
 LENGTH = 10
+ENDS = {"[CLS]": -1, "[SEP]": -2}
 MODES = [LongDocuments(), LongDocuments("head_tail"), LongDocuments("windows", 3), LongDocuments("windows")]
 # The label depends on the last words, which are beyond the first tokens.
 DOCUMENTS = ["words " * length + f"{word} " * 6 for length in (8, 13, 18) for word in ("fine", "poor")] * 4
@@ -65,9 +66,9 @@ def test_parts_of_texts_in_python_and_in_the_graph(documents, tokenizer):
 
 
 def test_a_quarter_of_what_is_kept_is_the_beginning():
-    ids, *_ = packing.pack((range(1000), []), (510, 0), -1, -2, keeps_ends=True)
+    ids, *_ = packing.pack((range(1000), []), (510, 0), ENDS, keeps_ends=True)
     assert ids == [-1, *range(128), *range(1000 - 382, 1000), -2]  # the numbers of Sun et al. (2019)
-    ids, *_ = packing.pack((range(30), range(100, 103)), (6, 3), -1, -2, keeps_ends=True)
+    ids, *_ = packing.pack((range(30), range(100, 103)), (6, 3), ENDS, keeps_ends=True)
     assert ids == [-1, 0, 1, 26, 27, 28, 29, -2, 100, 101, 102, -2]
 
 

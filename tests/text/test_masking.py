@@ -19,6 +19,7 @@ from bert_tf.text.random_streams import make_keys
 from bert_tf.text.vocabulary import vocabulary_hash
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_refused, tiny_config
+from tests.programs import serialize
 
 CLS, SEP, MASK, FIRST = 1, 2, 3, 5
 VOCAB = {"[PAD]": 0, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[unused0]": 4}
@@ -216,7 +217,7 @@ def write_unmasked(path, batch, rows, **settings):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in rows:
             values = {name: np.atleast_1d(value[row]) for name, value in batch.items()}
-            writer.write(example_format.serialize(features, values))
+            writer.write(serialize(features, values))
     policy = {"masking_policy": {"whole_word": True} | settings}
     metadata = Metadata(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, example_format.names(features))
     metadata.write(Metadata.path_of(str(path)))

@@ -12,6 +12,7 @@ from bert_tf.text.random_streams import make_keys
 from tests.conftest import assert_refused
 
 CLS, SEP = 101, 102
+VOCAB = {"[CLS]": CLS, "[SEP]": SEP}
 PAIRS = [
     (list(range(1, 1 + a)), list(range(51, 51 + b))) for a, b in itertools.product(range(16), [0, 1, 2, 3, 5, 8, 15])
 ]
@@ -28,7 +29,7 @@ def expected(a, b, max_seq_length):
 
 def pack_lists(pairs, max_seq_length):
     lengths = [packing.fitting_lengths(len(a), len(b), max_seq_length) for a, b in pairs]
-    packed = [packing.pack(pair, fitted, CLS, SEP)[:2] for pair, fitted in zip(pairs, lengths, strict=True)]
+    packed = [packing.pack(pair, fitted, VOCAB)[:2] for pair, fitted in zip(pairs, lengths, strict=True)]
     padded = [packing.pad(*sequence, max_seq_length) for sequence in packed]
     for (ids, segments), found in zip(packed, padded, strict=True):
         zeros = [0] * (max_seq_length - len(ids))
@@ -50,7 +51,7 @@ def pack_arrays(pairs, max_seq_length):
 
 
 def pack_tensors(pairs, max_seq_length):
-    packer = GraphPacker({"[CLS]": CLS, "[SEP]": SEP}, max_seq_length)
+    packer = GraphPacker(VOCAB, max_seq_length)
     texts = [tf.ragged.constant(column, tf.int32) for column in zip(*pairs, strict=True)]
     kept = packer.fit(*texts)
     total = [len(a) + len(b) for a, b in pairs]

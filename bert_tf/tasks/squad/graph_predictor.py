@@ -25,7 +25,7 @@ from bert_tf.tasks.squad.rules import (
     text_room,
 )
 from bert_tf.text import Tokenizer
-from bert_tf.text.graph_packing import TokenBatch, by_row, window_places
+from bert_tf.text.graph_packing import TokenBatch, by_row, window_positions
 from bert_tf.text.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.text.text_packer import cut_texts
 
@@ -148,7 +148,7 @@ def cut_windows(
     query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
     spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
-    places = window_places(context, spans)
+    places = window_positions(context, spans)
     is_max_context = _is_max_context(places, tf.size(context.flat_values))
     question = tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
     cls, sep = (tf.fill([tf.size(question), 1], token) for token in (cls, sep))

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.text.example_format import Feature, pretraining_features, serialize
+from bert_tf.text.example_format import Feature, pretraining_features
 from data_prep.examples.records import RecordEncoder
+from tests.programs import serialize
 
 FEATURES = pretraining_features(9, 3)
 
