@@ -1,5 +1,6 @@
 """All steps of fine-tuning: prepare the data, train (one run or several trials), evaluate, predict."""
 
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.trials import TrialTable
-from bert_tf.runtime import files
+from bert_tf.runtime import dry_run, files
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import Tokenizer
 from bert_tf.training.callbacks import Callbacks
@@ -59,9 +60,14 @@ def finetune(
         candidates = config.candidates()
         is_single = len(candidates) == 1
         run = _train(run.with_settings(candidates[0]), callbacks) if is_single else _run_trials(run, candidates)
-    if config.training.dry_run and config.do_train and task.uses_model_of_run:  # the model is not trained yet
-        return {"eval": {}, "predict": {}}
-    return task.finish(run, output_dir)
+    results: dict[str, dict[str, Any]] = {"eval": {}, "predict": {}}
+    with dry_run.step():
+        if config.do_train and task.uses_model_of_run:
+            dry_run.end()
+        results = task.finish(run, output_dir)
+    if config.do_train:  # later steps need the weights, too
+        dry_run.end()
+    return results
 
 
 def prepare(run: FinetuningRun) -> None:
@@ -105,17 +111,16 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         if any(begun[number:]):  # a later split has been started, so this one is finished
             continue
         settings = (
-            settings.in_directory(directory)
-            if number == 1 or (settings.training.dry_run and not begun[number - 2])
-            else settings.starting_from(directories[number - 2], directory)
+            settings.starting_from(directories[number - 2], directory)
+            if number > 1 and saver.latest_checkpoint(directories[number - 2])
+            else settings.in_directory(directory)
         )
-        features = run.data.features(split)
-        num_examples = len(run.data.examples(split) if task.counts_examples else features)
+        num_examples = _num_examples(run, split)
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)), split=split)
         stage.check_workers()
         stage.record()
         # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-        if not settings.training.dry_run:
+        if not dry_run.is_on():
             _write_labels(task, directory)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
         is_last = directory == output_dir
@@ -126,21 +131,35 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
         if is_last and callbacks:
             hooks.append(Callbacks(callbacks, every))
         stage.train(hooks)
-        if is_last and settings.evaluates_while_training and not settings.training.dry_run:
+        if is_last and settings.evaluates_while_training:
             reports.report_training(directory, num_examples / settings.training.train_batch_size, task.selection_metric)
     return stage
 
 
+def _num_examples(run: FinetuningRun, split: str) -> int:
+    """Returns the number of examples that an epoch counts."""
+    return len(run.data.examples(split) if run.task.counts_examples else run.data.features(split))
+
+
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
-    """Trains every candidate in its own directory, and returns the run of the best candidate."""
+    """Trains every candidate in its own directory, and returns the run of the best candidate.
+
+    A dry run checks the settings of all candidates, and trains only the first one that has not finished yet.
+    """
     task, config = run.task, run.settings
     output_dir = config.training.output_dir
+
+    # All settings are checked first, so no trial ends with an error after others have trained.
+    num_steps = 0
+    for candidate, split in itertools.product(candidates, task.train_splits):
+        training = candidate.for_steps(_num_examples(run, split))
+        training.check_batch(run.strategy, "sweep_batch_sizes" if config.trials.sweep else "train_batch_size")
+        num_steps += training.num_train_steps
 
     def train(candidate: FinetuningConfig) -> dict[str, float]:
         start = time.perf_counter()
         trial = _train(run.with_settings(candidate))
-        if config.training.dry_run:
-            return {}
+        dry_run.end(f"All {len(candidates)} trials have {num_steps:,} steps. The numbers above are for one trial.")
         _write_labels(task, output_dir)
         line = DevSelection(trial).selected_evaluation()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}

@@ -18,7 +18,7 @@ from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.pretraining.example_sets import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.text.placement import Packer, Sizes
@@ -88,8 +88,7 @@ class PretrainingRun(Run):
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
         """The distribution strategy, which may use a TPU whose hosts are other machines."""
-        is_dry_run = self.settings.training.dry_run
-        return strategies.build_strategy(self.settings.distribution, several_hosts=True, dry_run=is_dry_run)
+        return strategies.build_strategy(self.settings.distribution, several_hosts=True)
 
     @property
     def rules(self) -> dict[str, bool] | None:
@@ -279,11 +278,10 @@ class PretrainingRun(Run):
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         examples = self.phases[-1].examples
         packer = self._packer(examples, SecondBatch(0, batch_size, 1), None)
-        if self.training_config.dry_run:
-            return {"global_step": step}
         return {"global_step": step, **self._evaluate(examples, packer, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
+        dry_run.end()
         paths = ", ".join(shard.path for shard in examples.shards)
         with explain_data(lambda: f"{examples.flag_name}: one of {paths}"):
             return self.evaluator.evaluate(lambda context: self._batches(examples, batch_size, context, packer), steps)
@@ -318,10 +316,11 @@ def pretrain(
         hooks = [hook for hook in (run.held_out_evaluation(), epochs) if hook]
         run.record()
         results = run.train(hooks)
-    is_dry_run = config.training.dry_run
-    if config.do_eval and not (is_dry_run and config.do_train):
-        results = run.evaluate(held_out.batch_size, held_out.max_steps)
-        if strategies.is_chief(run.strategy) and not is_dry_run:
-            path = os.path.join(config.training.output_dir, "eval_results.txt")
-            reporting.report_results(results, path)
+        dry_run.end()
+    if config.do_eval:
+        with dry_run.step():
+            results = run.evaluate(held_out.batch_size, held_out.max_steps)
+            if strategies.is_chief(run.strategy):
+                path = os.path.join(config.training.output_dir, "eval_results.txt")
+                reporting.report_results(results, path)
     return run, results

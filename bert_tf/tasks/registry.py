@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import pretrained, run_directory
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -73,6 +74,14 @@ def build_task(
         scores = ", ".join(task.metric_names)
         raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
     return task
+
+
+def model_directory(config: FinetuningConfig) -> str:
+    """Returns the directory of the model: the run's, or without training also the directory of `init_checkpoint`."""
+    output_dir = config.training.output_dir
+    if config.do_train:
+        return output_dir
+    return pretrained.find_files(config.model, run_directory.directory_of_model(output_dir)).directory or output_dir
 
 
 def _own_task(task: ReportingTask, config: DataConfig, output_names: Mapping[str, str]) -> ReportingTask:

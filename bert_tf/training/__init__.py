@@ -9,7 +9,7 @@ It imports only lower layers. `pretraining`, `finetuning` and higher layers may 
 - `run`: `Run`, the base of pre-training and fine-tuning runs: model, devices and run directory.
 - `loop`: `train`, which runs the complete training.
 - `trainer`: `Trainer`, which runs the steps.
-- `dry_run`: the end of a run with --dry_run.
+- `estimate`: the report of a dry run.
 - `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
-from bert_tf.runtime import locks, signals
+from bert_tf.runtime import dry_run, locks, signals
 from bert_tf.runtime.messages import say
-from bert_tf.training import dry_run, resume, worker_checks
+from bert_tf.training import estimate, evaluation, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainableModel, TrainingData
@@ -49,10 +49,12 @@ def train(
     """
     config = with_known_peak(config, strategy)
     trainer = _start(model, config, strategy, init_checkpoint, hooks, new_variables)
-    if config.dry_run:
-        dry_run.report(trainer, data)
+    if dry_run.is_on():
+        estimate.report(trainer, data)
         return {}
     is_chief, step = strategies.is_chief(strategy), trainer.step
+    if is_chief:
+        evaluation.remove_stale_best(config.output_dir)
 
     def hook_stops() -> bool:
         return any(hook.should_stop for hook in hooks)

@@ -15,7 +15,7 @@ from bert_tf.model.base_layers import initial_values_from
 from bert_tf.runtime import files
 from bert_tf.runtime.messages import say
 from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import evaluation, loop, resume, worker_checks
+from bert_tf.training import loop, resume, worker_checks
 from bert_tf.training.hooks import Hook
 from bert_tf.training.interface import TrainableModel, TrainingData
 from bert_tf.training.settings import SecondBatch, Shapes, TrainingConfig
@@ -52,7 +52,7 @@ class Run(abc.ABC):
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
         """The distribution strategy; its first use initialises the devices."""
-        return strategies.build_strategy(self.settings.distribution, dry_run=self.settings.training.dry_run)
+        return strategies.build_strategy(self.settings.distribution)
 
     @property
     def init_checkpoint(self) -> str | None:
@@ -130,7 +130,6 @@ class Run(abc.ABC):
                 rules=self.rules,
                 devices=strategies.devices(self.strategy),
                 allow_changed_settings=self.settings.allow_changed_settings,
-                dry_run=self.training_config.dry_run,
             )
 
     @property
@@ -176,8 +175,6 @@ class Run(abc.ABC):
         """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
         if self.jit_compile:
             say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={self.training_config.jit_compile}).")
-        if strategies.is_chief(self.strategy) and not self.training_config.dry_run:
-            evaluation.remove_stale_best(self.training_config.output_dir)
         start = (self.init_checkpoint, hooks, self.new_variables)
         return loop.train(self.model, self.training_config, self.strategy, data, *start)
 
