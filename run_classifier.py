@@ -1,6 +1,5 @@
 """Fine-tunes BERT for classification, regression, multiple choice and tagging: train, evaluate, predict, export."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bert_tf import program_flags
@@ -22,41 +21,33 @@ _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
 
 def main() -> None:
-    """Runs the steps that the flags select."""
-    config, data, features = read_settings()
-    program.require_one("do_train", "do_eval", "do_predict", "do_export")
-    names, output_dir = parse(data.task_name), config.training.output_dir
-    export_config = _EXPORT.config() if _EXPORT.do_export else None
-    if export_config is None or config.do_train or config.do_eval or config.do_predict:
-        from bert_tf.checkpoints import pretrained, run_directory
-        from bert_tf.finetuning.finetune import finetune
-        from bert_tf.tasks import glue_benchmark, registry
+    """Trains, evaluates, predicts and exports, as the flags select."""
+    config, data, features, export_config = read_settings()
+    from bert_tf.checkpoints import pretrained
+    from bert_tf.export import check_can_export, export_run
+    from bert_tf.finetuning.finetune import finetune
+    from bert_tf.tasks import glue_benchmark, registry
 
+    names, output_dir = parse(data.task_name), config.training.output_dir
+    if config.do_train or config.do_eval or config.do_predict:
         model = pretrained.read_model(config.model, output_dir)
-        feature_based = make_feature_based(config, features, model[0]) if features.layers else None
-        if feature_based:
+        frozen = make_feature_based(config, features, model[0]) if features.layers else None
+        if frozen:
             config = config.replace(model=config.model.replace(init_checkpoint=None))
         if export_config is not None:
-            start = run_directory.recorded_bilstm(config.model.init_checkpoint)
-            check_no_bilstm(bool(feature_based or config.bilstm or start), "--do_export")
+            check_can_export(config)
         if len(names) > 1:
             glue_benchmark.finetune_tasks(names, data, config, model)
         else:
-            directory = output_dir
-            if not config.do_train:  # the model may come from --init_checkpoint
-                directory = (
-                    pretrained.find_files(config.model, run_directory.directory_of_model(output_dir)).directory
-                    or directory
-                )
-            task = registry.build_task(data.replace(task_name=names[0]), directory, config.do_train, feature_based)
+            task = registry.build_task(data, registry.model_directory(config), config.do_train, frozen)
             finetune(task, config, model)
-    is_dry_run = config.training.dry_run
-    if export_config is not None and not (is_dry_run and config.do_train):
-        export(names, output_dir, export_config, is_dry_run)
+    if export_config is not None:
+        for directories in glue_benchmark.export_directories(names, output_dir, _EXPORT.export_dir):
+            export_run(*directories, export_config)
 
 
-def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
-    """Returns the settings that the flags contain."""
+def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig, ExportConfig | None]:
+    """Returns the settings that the flags contain, after all checks that need neither TensorFlow nor the data."""
     features = _FEATURES.config()
     if features.layers:
         program.set_defaults(_BILSTM_DEFAULTS)
@@ -67,33 +58,22 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
     if features.directory:
         files.check_output_directory(features.directory, "--features_dir")
     program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
-    return config, _DATA.config(), features
-
-
-def export(names: Sequence[str], output_dir: str, config: ExportConfig, dry_run: bool) -> None:
-    """Exports the fine-tuned model. If there are several tasks, each model gets its own directory."""
-    from bert_tf.export import export_run
-    from bert_tf.tasks.glue_benchmark import task_directory
-
-    if len(names) == 1:
-        export_run(output_dir, _EXPORT.export_dir, config, dry_run)
-        return
-    for name in names:
-        directories = (task_directory(root, name) for root in (output_dir, _EXPORT.export_dir))
-        export_run(*directories, config, dry_run)
+    program.require_one("do_train", "do_eval", "do_predict", "do_export")
+    data = _DATA.config()
+    data = data.replace(task_name=",".join(parse(data.task_name)))
+    export_config = _EXPORT.config() if _EXPORT.do_export else None
+    if export_config is not None:
+        check_no_bilstm(bool(features.layers), "--do_export")
+    return config, data, features, export_config
 
 
 def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
     """Returns the settings of feature-based tagging, including the frozen model."""
-    from bert_tf.distribution import strategies
-    from bert_tf.distribution.devices import DistributionConfig
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
-    is_dry_run = config.training.dry_run
-    strategy = strategies.build_strategy(DistributionConfig(), dry_run=True) if is_dry_run else None
-    encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers", strategy)
-    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory, is_dry_run)
+    encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers")
+    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory)
 
 
 def cli() -> None:

@@ -10,6 +10,7 @@ from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError
+from bert_tf.serving.export_config import ExportConfig
 
 _CONFIG = program_flags.SettingsFlags(PretrainingConfig, "run_pretraining", input_file=None, output_dir=None)
 program.section("Model, data and directories")
@@ -24,7 +25,25 @@ _EXPORT = program_flags.ExportFlags(is_step=True)
 
 
 def main() -> None:
-    """Runs the steps that the flags select."""
+    """Trains, evaluates and exports, as the flags select."""
+    config, export_config = read_settings()
+    from bert_tf.checkpoints import pretrained
+    from bert_tf.distribution import strategies
+    from bert_tf.export import export_run
+    from bert_tf.pretraining.run import pretrain
+
+    output_dir = config.training.output_dir
+    start = pretrained.find_files(config.model, output_dir)
+    if export_config is not None and config.do_train and not start.vocab_file:
+        raise InputError("--vocab_file is missing. An exported model takes raw strings, so pass it with --do_export.")
+    model = _MODEL_SIZE.config(config.model.bert_config_file, start.vocab_file, start.config_file)
+    run, _ = pretrain(config, model, start.vocab_file or "")
+    if export_config is not None and strategies.is_chief(run.strategy):
+        export_run(output_dir, _EXPORT.export_dir, export_config)
+
+
+def read_settings() -> tuple[PretrainingConfig, ExportConfig | None]:
+    """Returns the settings that the flags contain, after all checks that need neither TensorFlow nor the data."""
     program.set_defaults(RECIPES.get(_RECIPE.value, {}))
     program.check_needs()
     program.require_one("do_train", "do_eval", "do_export")
@@ -36,20 +55,7 @@ def main() -> None:
             files.expand_patterns(data.input_file, data.flag_name)
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
-    from bert_tf.checkpoints import pretrained
-    from bert_tf.distribution import strategies
-    from bert_tf.export import export_run
-    from bert_tf.pretraining.run import pretrain
-
-    output_dir = config.training.output_dir
-    found = pretrained.find_files(config.model, output_dir)
-    if export_config is not None and config.do_train and not found.vocab_file:
-        raise InputError("--vocab_file is missing. An exported model takes raw strings, so pass it with --do_export.")
-    model = _MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file)
-    run, _ = pretrain(config, model, found.vocab_file or "")
-    is_dry_run = config.training.dry_run
-    if export_config is not None and strategies.is_chief(run.strategy) and not (is_dry_run and config.do_train):
-        export_run(output_dir, _EXPORT.export_dir, export_config, is_dry_run)
+    return config, export_config
 
 
 def cli() -> None:

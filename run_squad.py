@@ -26,7 +26,7 @@ from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.settings import only_with
-from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
 
 _CONFIG = program_flags.SettingsFlags(FinetuningConfig, "run_squad", output_dir=None, max_seq_length=384, num_workers=0)
@@ -40,49 +40,51 @@ for _step, _file in _FILES.items():
 
 
 def main() -> None:
-    """Runs the steps that the flags select."""
-    program.check_needs()
-    program.require_one("do_train", "do_predict", "interactive", "do_export", "evaluate_file")
-    config, answer_config, step = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
-    squad_config = _SQUAD.config(
-        max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
-    )
-    if squad_config.verbose_logging:
-        logging.set_verbosity(logging.INFO)
-    config.distribution.check_tf_config()
-    files.check_output_directory(config.training.output_dir, "--output_dir")
-    read = [_FILES[name] for name in _FILES if program.flag_values()[name]]
-    program.require_files(*read, "vocab_file", "bert_config_file", "evaluate_file")
-    squad_config.check_lengths()
-    export_config = make_export_config(config, squad_config, answer_config) if _EXPORT.do_export else None
-    from bert_tf.checkpoints import pretrained, run_directory
-    from bert_tf.export import export_run
+    """Trains, answers, evaluates and exports, as the flags select."""
+    config, squad, answers, steps, export_config = read_settings()
+    from bert_tf.checkpoints import pretrained
+    from bert_tf.export import check_can_export, export_run
     from bert_tf.finetuning.finetune import finetune
     from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.tasks.squad import typed_questions
     from bert_tf.tasks.squad.answerer import Answerer
     from bert_tf.tasks.squad.squad_task import SquadTask, evaluate_file
 
-    output_dir, is_dry_run = config.training.output_dir, config.training.dry_run
-    needs_training = is_dry_run and config.do_train
-    task = SquadTask(squad_config, step.train_file, step.predict_file, answer_config)
-    if step.evaluate_file:
-        evaluate_file(task, step.evaluate_file, None if is_dry_run else output_dir)
+    output_dir = config.training.output_dir
+    task = SquadTask(squad, steps.train_file, steps.predict_file, answers)
+    if steps.evaluate_file:
+        evaluate_file(task, steps.evaluate_file, output_dir)
         return
-    model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
+    model = pretrained.read_model(config.model, (*answers.ensemble_dirs, output_dir)[0])
     if export_config is not None:
-        start = run_directory.recorded_bilstm(config.model.init_checkpoint)
-        check_no_bilstm(bool(config.bilstm or start), "--do_export")
-    if step.interactive:
-        config.distribution.check_one_worker("--interactive")
+        check_can_export(config)
     if config.do_train or config.do_predict:
         finetune(task, config, model)
-    if step.interactive and not needs_training:
-        answerer = Answerer(FinetuningRun(task, config, model), answer_config)
-        if not is_dry_run:
-            typed_questions.interact(answerer)
-    if export_config is not None and not needs_training:
-        export_run(output_dir, _EXPORT.export_dir, export_config, is_dry_run)
+    if export_config is not None:
+        export_run(output_dir, _EXPORT.export_dir, export_config)
+    if steps.interactive:
+        typed_questions.interact(Answerer(FinetuningRun(task, config, model), answers))
+
+
+def read_settings() -> tuple[FinetuningConfig, SquadConfig, AnswerConfig, SquadSteps, ExportConfig | None]:
+    """Returns the settings that the flags contain, after all checks that need neither TensorFlow nor the data."""
+    program.check_needs()
+    program.require_one("do_train", "do_predict", "interactive", "do_export", "evaluate_file")
+    config, answers, steps = _CONFIG.config(flags=program.flag_values()), _ANSWERS.config(), _STEPS.config()
+    squad = _SQUAD.config(
+        max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.training.pad_to_max_seq_length
+    )
+    if squad.verbose_logging:
+        logging.set_verbosity(logging.INFO)
+    config.distribution.check_tf_config()
+    if steps.interactive:
+        config.distribution.check_one_worker("--interactive")
+    files.check_output_directory(config.training.output_dir, "--output_dir")
+    data_files = [_FILES[name] for name in _FILES if program.flag_values()[name]]
+    program.require_files(*data_files, "vocab_file", "bert_config_file", "evaluate_file")
+    squad.check_lengths()
+    export_config = make_export_config(config, squad, answers) if _EXPORT.do_export else None
+    return config, squad, answers, steps, export_config
 
 
 def make_export_config(config: FinetuningConfig, squad: SquadConfig, answers: AnswerConfig) -> ExportConfig:

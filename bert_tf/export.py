@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import files, lazy_imports, program
+from bert_tf.runtime import dry_run, files, lazy_imports, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.output_checks import is_unfinished
 from bert_tf.serving.answering import Predictor
-from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
+from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig, check_no_bilstm
 
 if TYPE_CHECKING:
+    from bert_tf.finetuning.finetuning_config import FinetuningConfig
     from bert_tf.finetuning.task import Task
     from bert_tf.serving.exportable import Exportable, FinishedRun
     from bert_tf.serving.saved_model import ExportedModel as ExportedModel
@@ -70,20 +71,21 @@ def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, en
     return ExportedModel(directory, signature)
 
 
+@dry_run.step()
 def export_run(
     model_dir: str | os.PathLike[str],
     export_dir: str | os.PathLike[str],
     config: ExportConfig | None = None,
-    dry_run: bool = False,
 ) -> None:
     """Exports a finished run, or any pre-trained model that `bert_tf.load_model` can read.
+
+    A dry run only checks that the model can be exported.
 
     Args:
       model_dir: the directory of the model, or a name that `bert_tf.load_model` accepts. If a run has several trials,
         the best trial is exported.
       export_dir: a directory that doesn't exist yet or is empty.
       config: the settings; None for the defaults.
-      dry_run: if True, only check that the model can be exported.
 
     Raises:
       InputError: if there is no model in `model_dir`, or if `export_dir` is not empty.
@@ -92,11 +94,21 @@ def export_run(
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     files.check_new_directory(export_dir, "--export_dir")
     model = build(model_dir, config)
-    if dry_run:
-        return
     with files.replacing_directory(export_dir) as directory:
         signatures = model.write(directory, config)
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
+
+
+def check_can_export(config: "FinetuningConfig") -> None:
+    """Checks before a run that its model can be exported.
+
+    Raises:
+      InputError: if the model has a BiLSTM.
+    """
+    from bert_tf.checkpoints import run_directory
+
+    recorded = run_directory.recorded_bilstm(config.model.init_checkpoint)
+    check_no_bilstm(bool(config.bilstm or recorded), "--do_export")
 
 
 def build(model_dir: str, config: ExportConfig) -> "Exportable":

@@ -24,7 +24,7 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # process.
 USED_BY_DATA_PREPARATION = {
     "runtime": "settings errors locks files first_bytes output_checks json_files lazy_imports messages program signals "
-    "parallel reporting",
+    "parallel reporting dry_run",
     "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary packing masking "
     "random_streams example_format",
 }

@@ -15,7 +15,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model import estimates
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import files as runtime_files, remote
+from bert_tf.runtime import dry_run as dry_run_mode, files as runtime_files, remote
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.training import log
@@ -139,6 +139,7 @@ WRONG = {
     f"{SQUAD} --train_file={{d}}/bad_squad.json --do_train": "--train_file: {d}/bad",
     f"{SQUAD} {ASKED} --ensemble_dirs={{d}}/squad_run,{{d}}/full": "--ensemble_dirs",
     f"{CLASSIFY} {TABLE} --bilstm_layers=1 --do_export --export_dir={{out}}/e": "--do_export: a model with a BiLSTM",
+    f"{CLASSIFY} {TABLE} --do_eval --sweep --sweep_batch_sizes=6,24 --sweep_epochs=0.5": "--num_train_epochs=0.5 of 12",
     f"{CLASSIFY} --do_export --export_dir={{d}}/e --output_dir={{d}}/full": "",
 }
 
@@ -271,8 +272,8 @@ def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):
     flags |= {"bert_config_file": str(files / "config.json"), "vocab_file": str(files / "vocab.txt")}
     shapes, make = [], strategies.batches
 
-    def run(**more):
-        config = FinetuningConfig.from_flags(flags | more)
+    def run():
+        config = FinetuningConfig.from_flags(flags)
         finetune(registry.build_task(DataConfig("text", str(files / "table")), "", True), config)
 
     def batches(*arguments):
@@ -280,7 +281,8 @@ def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):
             shapes.append(batch["input_ids"].shape)
             yield batch
 
-    run(dry_run=True)
+    with dry_run_mode.guard(True):
+        run()
     rows, length = map(float, re.search(r"  ([\d.]+) x ([\d.]+)  ", capsys.readouterr().err).groups())
     monkeypatch.setattr(strategies, "batches", batches)
     run()

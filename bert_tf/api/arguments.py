@@ -26,6 +26,7 @@ _ARGUMENTS = NAMES_IN_KERAS | {
     "do_train": "fit()",
     "init_checkpoint": "path",
     "export_dir": "directory",
+    "use_tpu": 'distribution_strategy="tpu"',
     "input_file": "records",
     "eval_input_file": "validation_data",
 }
@@ -76,6 +77,10 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, function:
             if name == "num_labels":
                 raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
             raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
+    by_flag: dict[str, str] = {}
+    for name in arguments:
+        if (other := by_flag.setdefault(known[name].flag, name)) != name:
+            raise TypeError(f"{caller}: {other} and {name} are two names of the same argument. Pass one of them.")
     # The type is str, but Python users may pass a number.
     arguments = {name: str(value) if name == "evaluate_every" else value for name, value in arguments.items()}
     values = {known[name].flag: check(value, known[name].type, name) for name, value in arguments.items()}

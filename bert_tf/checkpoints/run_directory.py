@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import __version__, differences, files, json_files, locks
+from bert_tf.runtime import __version__, differences, dry_run, files, json_files, locks
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
@@ -57,9 +57,10 @@ def prepare(
     rules: Mapping[str, bool] | None = None,
     devices: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
-    dry_run: bool = False,
 ) -> None:
     """Writes the settings of a run to the run directory. If the run is resumed, compares the settings first.
+
+    A dry run only compares the settings.
 
     Args:
       output_dir: the run directory; created if it doesn't exist.
@@ -71,7 +72,6 @@ def prepare(
       rules: the rules of the tokenizer, if known.
       devices: the devices; see `strategies.devices`. They are recorded. If they change, a warning is printed.
       allow_changed_settings: if True, resume even if settings have changed.
-      dry_run: if True, only compare the settings; write nothing.
 
     Raises:
       InputError: if another process is training in the directory, or if there is a checkpoint to resume from and
@@ -96,7 +96,7 @@ def prepare(
                 "Use another directory or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
-    if dry_run:
+    if dry_run.is_on():
         return
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())

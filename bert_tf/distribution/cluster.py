@@ -18,6 +18,9 @@ from bert_tf.runtime.errors import InputError
 # Maps jobs to the addresses of their workers.
 Cluster = Mapping[str, Sequence[str]]
 
+# The jobs of processes that train. "master" is the name of "chief" in TensorFlow 1.
+_JOBS = ("chief", "worker", "master")
+
 # Seconds to wait for the first message of a connection. Programs other than workers may connect to the port.
 _SECONDS_TO_GREET = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -37,10 +40,8 @@ def read_tf_config() -> tuple[Cluster, str]:
     try:
         parsed = json_files.parse(tf_config)
         job, index = parsed["task"]["type"], int(parsed["task"]["index"])
-        cluster = {
-            name: list(tasks) for name, tasks in parsed["cluster"].items() if name in ("chief", "worker") and tasks
-        }
-        tasks = cluster[job] if job in ("chief", "worker") else None
+        cluster = {name: list(tasks) for name, tasks in parsed["cluster"].items() if name in _JOBS and tasks}
+        tasks = cluster[job] if job in _JOBS else None
     except (AttributeError, ValueError, KeyError, TypeError):
         raise InputError(
             "--distribution_strategy=multi_worker: requires the cluster in the environment variable TF_CONFIG, "
@@ -59,6 +60,12 @@ def read_tf_config() -> tuple[Cluster, str]:
             "address of the form host:port."
         )
     return cluster, f"{job} {index}"
+
+
+def check_jobs(cluster: Cluster) -> None:
+    """Raises an InputError if TensorFlow does not support the name of a job."""
+    if "master" in cluster:
+        raise InputError("TF_CONFIG: the job 'master' is not supported. Rename it to 'chief' on all workers.")
 
 
 def _is_address(text: str) -> bool:

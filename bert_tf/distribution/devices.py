@@ -42,6 +42,9 @@ class DistributionConfig(Settings, frozen=True):
         # The original flags are aliases of these settings.
         strategy = "tpu" if self.use_tpu else self.distribution_strategy
         values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master or None}
+        if values["tpu_name"] and strategy != "tpu":
+            place = "--tpu_name" if self.tpu_name else "--master"
+            raise InputError(f"{place} is used only with --use_tpu. Pass --use_tpu too, or omit {place}.")
         for name, value in (values | {"use_tpu": False, "master": None}).items():
             msgspec.structs.force_setattr(self, name, value)
         if strategy == "tpu" and not self.tpu_name:
@@ -63,6 +66,8 @@ class DistributionConfig(Settings, frozen=True):
             if is_worker:
                 raise
             return
+        if is_worker:
+            cluster.check_jobs(workers)
         count = sum(map(len, workers.values()))
         if count > 1 and not is_worker:
             raise InputError(

@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.distribution import hardware, tensorflow_internals, workers
 from bert_tf.distribution.assumed_devices import AssumedDevices
 from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.runtime import dry_run
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
@@ -54,10 +55,8 @@ _quieten_tensorflow()
 _warn_of_lost_onednn()
 
 
-def build_strategy(
-    config: DistributionConfig, several_hosts: bool = False, dry_run: bool = False
-) -> tf.distribute.Strategy:
-    """Builds the requested strategy, and sets TensorFlow options of the process.
+def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> tf.distribute.Strategy:
+    """Builds the requested strategy, and sets TensorFlow options of the process. A dry run assumes the devices.
 
     On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the default precision of the TPU, as in
     the original code. Otherwise, TensorFlow would split each one into six bfloat16 multiplications.
@@ -66,7 +65,6 @@ def build_strategy(
       config: the devices.
       several_hosts: whether the program can use a TPU with hosts on other machines. Input pipelines on such hosts can't
         call Python.
-      dry_run: whether to assume the devices; see `AssumedDevices`.
 
     Raises:
       InputError: if workers can't connect (see `workers.connect`), no TPU with this name can be reached, or the program
@@ -77,7 +75,7 @@ def build_strategy(
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    if dry_run:
+    if dry_run.is_on():
         strategy = AssumedDevices(config)
     elif config.distribution_strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")

@@ -61,6 +61,7 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
       InputError: if TF_CONFIG is missing or malformed, or the workers can't connect; see `cluster.wait_for_all`.
     """
     members, name = cluster.read_tf_config()
+    cluster.check_jobs(members)
     program.on_failure(functools.partial(_end_all, name))
     leader = f"/job:{cluster.leader(members).replace(' ', '/replica:0/task:')}"
     jobs = {job: len(tasks) for job, tasks in members.items()}

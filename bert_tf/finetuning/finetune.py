@@ -1,5 +1,6 @@
 """All steps of fine-tuning: prepare the data, train (one run or several trials), evaluate, predict."""
 
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.trials import TrialTable
-from bert_tf.runtime import files
+from bert_tf.runtime import dry_run, files
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import Tokenizer
 from bert_tf.training.callbacks import Callbacks
@@ -59,9 +60,14 @@ def finetune(
     if config.do_train:
         candidates = config.candidates()
         run = _train(run, candidates[0], callbacks) if len(candidates) == 1 else _run_trials(run, candidates)
-    if config.training.dry_run and config.do_train and task.uses_model_of_run:  # the model is not trained yet
-        return {"eval": {}, "predict": {}}
-    return task.finish(run, output_dir)
+    results: dict[str, dict[str, Any]] = {"eval": {}, "predict": {}}
+    with dry_run.step():
+        if config.do_train and task.uses_model_of_run:
+            dry_run.end()
+        results = task.finish(run, output_dir)
+    if config.do_train:  # later steps need the weights, too
+        dry_run.end()
+    return results
 
 
 def prepare(run: FinetuningRun) -> None:
@@ -100,12 +106,12 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
     task = run.task
     for split, stage in _unfinished_stages(task.train_splits, settings):
         output_dir, is_last = stage.training.output_dir, split == task.train_splits[-1]
-        num_examples = len(task.split(split) if task.counts_examples else run.data.features(split))
+        num_examples = _num_examples(run, split)
         stage_run = run.with_settings(stage.replace(training=stage.for_steps(num_examples)), split=split)
         stage_run.check_workers()
         stage_run.record()
         # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-        if not settings.training.dry_run:
+        if not dry_run.is_on():
             _write_labels(task, output_dir)
         every = settings.selection.eval_steps(stage_run.training_config, num_examples)
         hooks: list[Hook] = []
@@ -117,7 +123,7 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
         data = training_batches.training_data(stage_run)
         stage_run.announce()
         train(stage_run, data, hooks)
-        if is_last and settings.evaluates_while_training and not settings.training.dry_run:
+        if is_last and settings.evaluates_while_training:
             epoch = num_examples / settings.training.train_batch_size
             reports.report_training(output_dir, epoch, task.metric_that_selects)
     return stage_run
@@ -132,7 +138,7 @@ def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> lis
     for number, (split, directory) in enumerate(zip(splits, directories, strict=True)):
         if any(begun[number + 1 :]):
             continue
-        if number == 0 or (settings.training.dry_run and not begun[number - 1]):
+        if number == 0 or (dry_run.is_on() and not begun[number - 1]):
             settings = settings.in_directory(directory)
         else:
             settings = settings.starting_from(directories[number - 1], directory)
@@ -140,16 +146,30 @@ def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> lis
     return stages
 
 
+def _num_examples(run: FinetuningRun, split: str) -> int:
+    """Returns the number of examples that an epoch counts."""
+    return len(run.task.split(split) if run.task.counts_examples else run.data.features(split))
+
+
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
-    """Trains every candidate in its own directory, and returns the run of the best candidate."""
+    """Trains every candidate in its own directory, and returns the run of the best candidate.
+
+    A dry run checks the settings of all candidates, and trains only the first one that has not finished yet.
+    """
     task, config = run.task, run.settings
     output_dir = config.training.output_dir
+
+    # All settings are checked first, so no trial ends with an error after others have trained.
+    num_steps = 0
+    for candidate, split in itertools.product(candidates, task.train_splits):
+        training = candidate.for_steps(_num_examples(run, split))
+        training.check_batch(run.strategy, "sweep_batch_sizes" if config.trials.sweep else "train_batch_size")
+        num_steps += training.num_train_steps
 
     def train_candidate(candidate: FinetuningConfig) -> dict[str, float]:
         start = time.perf_counter()
         trial = _train(run, candidate)
-        if config.training.dry_run:
-            return {}
+        dry_run.end(f"All {len(candidates)} trials have {num_steps:,} steps. The numbers above are for one trial.")
         _write_labels(task, output_dir)
         line = DevSelection(trial).selected_evaluation()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}

@@ -57,9 +57,9 @@ def report_training(output_dir: str, steps_per_epoch: float, selection_metric: s
     """Prints the table of a run's evaluations and draws learning_curves.png; does nothing if there are none."""
     rows = epoch_table(output_dir, steps_per_epoch, selection_metric)
     if rows:
-        say(reporting.table(rows))
         path = os.path.join(output_dir, "learning_curves.png")
         log.plot_metrics(output_dir, list(dict.fromkeys(["loss", selection_metric])), path)
+        say(reporting.table(rows))
 
 
 def report_evaluation(

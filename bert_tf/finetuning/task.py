@@ -166,8 +166,6 @@ class Task(abc.ABC):
         task, settings, global_step = self, run.settings, run.restore()
         results: dict[str, dict[str, Any]] = {}
         outputs: dict[str, ModelOutputs] = {}
-        if settings.training.dry_run:
-            return {"eval": results, "predict": outputs}
 
         def report(split: str, suffix: str, values: ModelOutputs, batch_size: int) -> None:
             features = run.data.features(split)

@@ -91,7 +91,7 @@ def run_trials(
     resume_settings: Mapping[str, object],
     train: Callable[[FinetuningConfig], Mapping[str, float]],
 ) -> str:
-    """Trains every candidate that has no row yet. A dry run checks only the first candidate without a row.
+    """Trains every candidate that has no row yet.
 
     Args:
       candidates: the settings of each trial.
@@ -112,19 +112,14 @@ def run_trials(
         raise InputError(
             f"--output_dir: {table.path} has trials with other settings or data. Pass --allow_changed_settings."
         )
-    is_dry_run = candidates[0].training.dry_run
     for number, candidate in enumerate(candidates, start=1):
         name = candidate.trial_name
         if name in finished:
             continue
         say(f"***** Trial {number} of {len(candidates)}: {name} *****")
         scores = train(candidate.in_directory(table.directory(name)))
-        if is_dry_run:
-            return name
         table.add({"trial": name, "settings": settings, **candidate.hyperparameters, **scores})
         _keep_best_checkpoints(table)
-    if is_dry_run:
-        return table.best()["trial"]
     _keep_best_checkpoints(table)  # repeated, because a run may have been killed after writing the last row
     columns = ["trial", table.selection_metric, "loss"]
     say(reporting.table([{name: row[name] for name in columns} for row in table.rows()]))

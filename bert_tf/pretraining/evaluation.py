@@ -8,7 +8,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.distribution import devices, strategies
 from bert_tf.pretraining.example_sets import ExampleSet
 from bert_tf.pretraining.training_batches import batches, packer_of
-from bert_tf.runtime import reporting
+from bert_tf.runtime import dry_run, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.text.placement import Packer
 from bert_tf.training import worker_checks
@@ -59,8 +59,7 @@ def evaluate(run: Run, examples: ExampleSet, batch_size: int, steps: int) -> dic
     Uses the best weights if the run saved them, or else the last weights. Writes the results to eval_results.txt.
 
     Returns:
-      global_step, loss (the mean over the batches), and the means of the model's metrics. In a dry run, only
-      global_step.
+      global_step, loss (the mean over the batches), and the means of the model's metrics.
 
     Raises:
       InputError: if the run was trained with another model, objective or vocabulary; the message names the
@@ -74,10 +73,7 @@ def evaluate(run: Run, examples: ExampleSet, batch_size: int, steps: int) -> dic
     )
     devices.per_replica_batch_size(batch_size, run.strategy, "--eval_batch_size")
     packer = packer_of(run, examples, SecondBatch(0, batch_size, 1), None)
-    results = {"global_step": step}
-    if run.training_config.dry_run:
-        return results
-    results |= _means(run, examples, packer, batch_size, steps)
+    results = {"global_step": step, **_means(run, examples, packer, batch_size, steps)}
     if strategies.is_chief(run.strategy):
         reporting.report_results(results, os.path.join(output_dir, "eval_results.txt"))
     return results
@@ -96,6 +92,7 @@ def _check_trained_with(run: Run) -> None:
 
 def _means(run: Run, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
     """Returns the means of loss and metrics over `steps` batches."""
+    dry_run.end()
     paths = ", ".join(shard.path for shard in examples.shards)
     with explain_data(lambda: f"{examples.flag_name}: one of {paths}"):
         return run.evaluator.evaluate(

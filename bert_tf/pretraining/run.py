@@ -15,7 +15,7 @@ from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.pretraining.training_batches import Phase, phase_at, training_data
-from bert_tf.runtime import files
+from bert_tf.runtime import dry_run, files
 from bert_tf.runtime.messages import say
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.hooks import Hook
@@ -163,8 +163,10 @@ def pretrain(
         run.record()
         run.announce()
         results = train(run, training_data(run, run.phases), hooks)
+        dry_run.end()
 
-    if config.do_eval and not (config.training.dry_run and config.do_train):
+    if config.do_eval:
         examples = run.phases[-1].examples
-        results = evaluation.evaluate(run, examples, held_out.batch_size, held_out.max_steps)
+        with dry_run.step():
+            results = evaluation.evaluate(run, examples, held_out.batch_size, held_out.max_steps)
     return run, results

@@ -6,6 +6,7 @@ No module needs TensorFlow; `remote` imports it when it first gets a URL.
 - `settings`: the base class of all settings; its fields define type, bounds, help and flag.
 - `remote`: opens URLs such as `gs://bucket/name`.
 - `output_checks`: checks output paths.
+- `dry_run`: dry runs, which end at their first output.
 - `files`: reads and writes local and remote files.
 - `first_bytes`: detects compression and text encoding from the first bytes of a file.
 - `json_files`: reads JSON and TOML files, and checks their types.

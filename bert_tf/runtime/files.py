@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from bert_tf.runtime import first_bytes, remote
+from bert_tf.runtime import dry_run, first_bytes, remote
 from bert_tf.runtime.errors import InputError as InputError, explanation, require_utf8
 from bert_tf.runtime.output_checks import (
     check_output_files as check_output_files,
@@ -60,6 +60,8 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
       mode: as for `open`.
       buffering: as for `open`, for local files that are not text.
     """
+    if not mode.startswith("r"):
+        dry_run.end()
     if is_remote(path):
         return remote.open_file(path, mode)
     if "b" in mode:
@@ -127,6 +129,7 @@ def list_directory(path: str) -> list[str]:
 
 def make_directory(path: str) -> None:
     """Creates a directory and its parents; does nothing if the directory exists."""
+    dry_run.end()
     if is_remote(path):
         remote.call("makedirs", path)
     elif path:
@@ -135,6 +138,7 @@ def make_directory(path: str) -> None:
 
 def remove(path: str) -> None:
     """Removes a file; does nothing if it does not exist."""
+    dry_run.end()
     if is_remote(path):
         if remote.call("exists", path):
             remote.call("remove", path)
@@ -382,6 +386,7 @@ def replacing_directory(path: str) -> Iterator[str]:
 
 def remove_directory(path: str) -> None:
     """Removes a directory and everything in it; does nothing if it does not exist."""
+    dry_run.end()
     if is_remote(path):
         if remote.call("exists", path):
             remote.call("rmtree", path)

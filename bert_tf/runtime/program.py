@@ -10,7 +10,7 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime import errors, files, lazy_imports, settings
+from bert_tf.runtime import dry_run, errors, files, lazy_imports, settings
 from bert_tf.runtime.messages import say
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
@@ -111,7 +111,8 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
             for name in required:
                 if flags.FLAGS[name].value is None:
                     raise errors.InputError(f"--{name} is required. Pass it.")
-            main(*arguments[1:])
+            with dry_run.guard(bool(flag_values().get("dry_run"))):
+                main(*arguments[1:])
             if flag_values().get("dry_run"):
                 say("Dry run: no errors were found. Nothing was written.")
             sys.stdout.flush()
@@ -185,6 +186,7 @@ def _present_as_main(module: ModuleType) -> None:
 
 def typed_lines() -> Iterator[str]:
     """Yields the lines of standard input without line ends, read as UTF-8 in any locale; invalid bytes are replaced."""
+    dry_run.end()
     return (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
 
 

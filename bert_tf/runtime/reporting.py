@@ -84,12 +84,12 @@ def report_results(results: Mapping[str, object], path: str, model: str = "") ->
       path: the file.
       model: a description of the model, printed above the results.
     """
-    say(f"***** Eval results ({path}) *****" + (f"\n  of the model at {model}" if model else ""))
     lines = [f"{name} = {results[name]}" for name in sorted(results)]
-    for line in lines:
-        if "eval_loss" not in results or not line.startswith("loss = "):
-            say(f"  {line}")
     with files.replacing(path) as writer:
+        say(f"***** Eval results ({path}) *****" + (f"\n  of the model at {model}" if model else ""))
+        for line in lines:
+            if "eval_loss" not in results or not line.startswith("loss = "):
+                say(f"  {line}")
         writer.writelines(f"{line}\n" for line in lines)
 
 

@@ -12,7 +12,7 @@ from bert_tf.finetuning.finetune import finetune, prepare
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.tasks import registry
@@ -61,6 +61,13 @@ def task_directory(root: str | None, name: str) -> str:
     return os.path.join(root, DEFINITIONS[name.lower()].directory)
 
 
+def export_directories(names: Sequence[str], output_dir: str, export_dir: str) -> list[tuple[str, str]]:
+    """Returns the directories of each task's model and of its export. Several tasks have subdirectories."""
+    if len(names) == 1:
+        return [(output_dir, export_dir)]
+    return [(task_directory(output_dir, name), task_directory(export_dir, name)) for name in names]
+
+
 def finetune_tasks(
     names: Sequence[str], data: DataConfig, config: FinetuningConfig, model: tuple[BertConfig, Tokenizer]
 ) -> None:
@@ -87,11 +94,14 @@ def finetune_tasks(
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for task, run in zip(tasks, runs, strict=True):
         say(f"***** {task.name} *****")
-        task_results = finetune(task, run.settings, run=run)
-        results[task.name] = task_results["eval"]
-        if task.name != "wnli":
-            submission |= server_predictions(task, task_results["predict"])
-    if config.training.dry_run:
+        with dry_run.step():
+            task_results = finetune(task, run.settings, run=run)
+            results[task.name] = task_results["eval"]
+            if task.name != "wnli":
+                submission |= server_predictions(task, task_results["predict"])
+    if config.do_train:
+        dry_run.end()
+    if dry_run.is_on():
         return
     if config.do_eval:
         row = table_1_row(results)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_tf.checkpoints import pretrained, run_directory
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.task import Task
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import multiple_choice, own_tasks, tables
@@ -59,3 +61,11 @@ def build_task(
         raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
     chosen = {"chosen_metric": config.selection_metric, "output_names": output_names}
     return task.replace(held_out=config.dev_fraction, **chosen)
+
+
+def model_directory(config: FinetuningConfig) -> str:
+    """Returns the directory of the model: the run's, or without training also the directory of `init_checkpoint`."""
+    output_dir = config.training.output_dir
+    if config.do_train:
+        return output_dir
+    return pretrained.find_files(config.model, run_directory.directory_of_model(output_dir)).directory or output_dir

@@ -10,7 +10,7 @@ It imports only lower layers. `pretraining`, `finetuning` and higher layers may 
 - `loop`: `train`, which trains a run.
 - `trainer`: `Trainer`, which runs the steps.
 - `row_packing`: chooses how the examples of a run are packed into rows.
-- `dry_run`: the end of a run with --dry_run.
+- `estimate`: the report of a dry run.
 - `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.

@@ -8,10 +8,10 @@ from bert_tf.checkpoints import RestoreSummary
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
 from bert_tf.optimization import build_optimizer
-from bert_tf.runtime import locks, signals
+from bert_tf.runtime import dry_run, locks, signals
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.settings import WORKERS
-from bert_tf.training import dry_run, evaluation, resume, worker_checks
+from bert_tf.training import estimate, evaluation, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook, Hooks
 from bert_tf.training.interface import TrainingData
@@ -66,8 +66,8 @@ def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str,
     )
     if is_chief:
         _announce(run, trainer, summary)
-    if config.dry_run:
-        dry_run.report(trainer, data)
+    if dry_run.is_on():
+        estimate.report(trainer, data)
         return {}
     if is_chief:
         evaluation.remove_stale_best(config.output_dir)

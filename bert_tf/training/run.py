@@ -48,8 +48,7 @@ class Run(abc.ABC):
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
         """The distribution strategy; its first use initialises the devices."""
-        is_dry_run = self.settings.training.dry_run
-        return strategies.build_strategy(self.settings.distribution, self.several_hosts, is_dry_run)
+        return strategies.build_strategy(self.settings.distribution, self.several_hosts)
 
     def connect(self) -> tf.distribute.Strategy:
         """Initialises the devices and connects the workers. Several workers must connect before TensorFlow is used."""
@@ -131,7 +130,6 @@ class Run(abc.ABC):
                 rules=self.rules,
                 devices=strategies.devices(self.strategy),
                 allow_changed_settings=self.settings.allow_changed_settings,
-                dry_run=self.training_config.dry_run,
             )
 
     @property

@@ -135,10 +135,15 @@ FIRST = {"type": "worker", "index": 0}
         *((["a:1"], task, NO_CLUSTER) for task in (FIRST | {"index": "x"}, FIRST | {"type": "chief"}, {"index": 0})),
         (["a:1"], FIRST | {"index": 3}, "task index 3 is not one of the 1 tasks of type worker"),
         (["a:1"], FIRST | {"type": "ps"}, "the task's type is 'ps'"),
+        *(
+            ({"worker": ["a:1"], "master": ["b:1"]}, FIRST | {"type": job}, "Rename it to 'chief'")
+            for job in ("worker", "master")
+        ),
         *((workers, FIRST, BAD_ADDRESS) for workers in (["a:1", "a:1"], ["a:1", "b"], ["a:1", "b:65536"], "a:1", [7])),
     ],
 )
 def test_bad_descriptions_of_a_cluster_are_refused(workers, task, message, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}) if task else "")
+    jobs = workers if isinstance(workers, dict) else {"worker": workers}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}) if task else "")
     assert_refused(message, DistributionConfig("multi_worker").check_tf_config)
     assert_refused("--distribution_strategy is 'horovod'", DistributionConfig, "horovod")

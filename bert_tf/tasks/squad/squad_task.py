@@ -140,19 +140,14 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
       The scores; empty if the right answers are unknown.
     """
     examples = run.task.split(PREDICT_SPLIT)
-    is_dry_run = run.settings.training.dry_run
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
     else:
         answerer = Answerer(run, config)
         model, threshold = answerer.description, answerer.task.null_score_diff_threshold
-        if is_dry_run:
-            return {}
         windows = run.data.features(PREDICT_SPLIT)
         outputs = answerer.predict(windows, run.settings.predict_batch_size)
         predictions = answerer.task.decode(examples, windows, outputs)
-    if is_dry_run:
-        return {}
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -173,12 +168,11 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
     return results
 
 
-def evaluate_file(task: SquadTask, path: str, output_dir: str | None) -> dict[str, float]:
-    """Evaluates a `predictions.json` of any system. If `output_dir` is None, the scores are only returned."""
+def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, float]:
+    """Evaluates a `predictions.json` of any system, and writes and returns the scores."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
     results = judge(task.split(PREDICT_SPLIT), read_answers(path))
-    if output_dir is not None:
-        reports.report_evaluation(output_dir, "", results, None)
+    reports.report_evaluation(output_dir, "", results, None)
     return results
 
 

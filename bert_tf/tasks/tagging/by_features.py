@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.models import NO_TAG
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.tasks.setup import Setup
@@ -36,7 +36,6 @@ class FeatureBased:
       units: the number of units in each direction of the BiLSTM.
       features_dir: a directory that stores the features for other runs with the same model, layers and text; "" for a
         temporary file.
-      dry_run: if True, load the encoder, but compute no features. All features are zeros.
 
     Raises:
       InputError: if the directory is remote.
@@ -46,7 +45,6 @@ class FeatureBased:
     combination: str = "concat"
     units: int = BiLstmConfig().units
     features_dir: str = ""
-    dry_run: bool = False
 
     def __post_init__(self) -> None:
         if files.is_remote(self.features_dir):
@@ -116,7 +114,7 @@ class FeatureTaggingTask(TaggingTask):
         """
         encoder, directory = self.feature_based.encoder, self.feature_based.features_dir
         shape = (len(windows.word_windows), len(encoder.layers), encoder.config.hidden_size)
-        if self.feature_based.dry_run:
+        if dry_run.is_on():  # training is checked with zeros
             encoder.encoder  # noqa: B018 (loads it)
             return np.broadcast_to(np.float32(0), shape)
         if not directory:
