@@ -213,5 +213,5 @@ def test_missing_ambiguous_pickled_damaged_and_foreign_checkpoints_are_refused(t
         assert f"{tmp_path}/{path}" in str(raised.value)
     data = tmp_path / "two" / "a.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
-    message = f"^--input: {tmp_path}/two/a: the data has 8 bytes instead of 12"
+    message = f"^--input: {tmp_path}/two/a: the data has 20 bytes instead of 24"
     assert_refused(message, checkpoints.open_checkpoint, str(tmp_path / "two" / "a.index"), "--input")
