@@ -6,7 +6,7 @@ evaluation, a batch is padded to the smallest of several lengths that fits its l
 The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch contains
 every example once.
 
-In a large training set, each batch has examples of similar length, which saves padding. The batches of an epoch are
+In a large training set, each batch has examples of similar length, so rows are shorter. The batches of an epoch are
 split into windows of `WINDOW_BATCHES`. The examples of a window are sorted by length and split into batches again, and
 these batches are shuffled. The batch of a step depends only on (seed, step).
 

@@ -88,7 +88,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     Attributes:
       num_train_epochs: on small data sets, more than the paper's 2 to 4 epochs make training more stable. Mosbach et
         al. (2021) recommend 20, with bias correction.
-      group_by_length: grouping saves padding, but reduces accuracy on small data sets.
+      group_by_length: grouping makes rows shorter, but reduces accuracy on small data sets.
       reinit_layers: the top layers are the most specific to pre-training. Initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
       training: the training settings. Their numbers of steps are ignored; `for_steps` computes them from the data.
