@@ -217,7 +217,7 @@ def test_batches_of_all_devices_together_must_be_divisible(tmp_path, write, monk
     steps = {"do_train": True, "do_eval": True, "do_predict": True, "eval_batch_size": 6, "predict_batch_size": 6}
     run = run_of(tmp_path / "out", write, **steps | {flag: 8})
     strategy = types.SimpleNamespace(num_replicas_in_sync=3)
-    monkeypatch.setattr(strategies, "build_strategy", lambda config: strategy)
+    monkeypatch.setattr(strategies, "build_strategy", lambda config, several_hosts: strategy)
     assert_refused(f"--{flag} is 8. Use a multiple of the 3 replicas", finetune, run)
 
 
