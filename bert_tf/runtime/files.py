@@ -129,7 +129,8 @@ def list_directory(path: str) -> list[str]:
 
 def make_directory(path: str) -> None:
     """Creates a directory and its parents; does nothing if the directory exists."""
-    dry_run.end()
+    if is_remote(path) or not os.path.exists(path):
+        dry_run.end()
     if is_remote(path):
         remote.call("makedirs", path)
     elif path:
@@ -339,6 +340,7 @@ def _temporary(path: str, is_directory: bool) -> Iterator[str]:
 @contextlib.contextmanager
 def _completing(path: str, is_directory: bool) -> Iterator[str]:
     """Yields a temporary name, which is renamed to `path` when the `with` block ends without an error."""
+    dry_run.end()
     make_directory(os.path.dirname(path))
     with _temporary(path, is_directory) as name:
         try:
