@@ -90,4 +90,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path):
     saver.write_checkpoint(path, {"w": np.array([1.0, np.nan, np.inf], np.float32)})
     variable = tf.Variable(tf.zeros(3))
     assert_refused(f"{path}: w: 2 values are not finite", checkpoints.restore, {"w": variable}, path)
+    for values in (np.arange(3), np.ones(3, np.complex64)):
+        saver.write_checkpoint(path, {"w": values})
+        assert_refused(f"{path}: w has values of type", checkpoints.restore, {"w": variable}, path)
     assert variable.numpy().tolist() == [0, 0, 0]

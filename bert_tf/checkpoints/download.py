@@ -40,6 +40,7 @@ _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|pt|pth|h5|
 _MODEL_FILE = re.compile(
     r"(\.(json|txt|index|meta|safetensors|h5|bin|pt|pth|pb)|\.data-\d{5}-of-\d{5}|(^|/)checkpoint)$"
 )
+_WEIGHTS = re.compile(r"\.(index|index\.json|safetensors|h5|bin|pt|pth|pb)$")
 _MAX_GIGABYTES = 5
 _UNPACK = "Unpack it, and pass the model's directory."
 _WEB = ("http://", "https://")
@@ -196,10 +197,12 @@ def _directory_with_config(root: str, where: str) -> str:
     """Returns the directory below `root` that contains the config of a model.
 
     Raises:
-      InputError: if no directory, or more than one, contains a config.
+      InputError: if no directory, or more than one, contains a config, or if there are no weights.
     """
     found = [directory for directory, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
     if len(found) != 1:
         inside = ", ".join(sorted(os.path.relpath(directory, root) for directory in found)) or "no directory"
         raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. {_UNPACK}")
+    if not any(map(_WEIGHTS.search, os.listdir(found[0]))):
+        raise InputError(f"{where}: there are no weights next to the config. Download another file.")
     return found[0]

@@ -146,6 +146,8 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
 
 def _finite(source: CheckpointSource, name: str, flag_name: str) -> np.ndarray:
     array = source.read(name)
+    if array.ndim and array.dtype.kind not in "fV":  # "V" is bfloat16
+        raise InputError(f"{flag_name}: {source.path}: {name} has values of type {array.dtype}. Use another one.")
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         count = np.count_nonzero(~np.isfinite(array))
         raise InputError(f"{flag_name}: {source.path}: {name}: {count} values are not finite. Use another checkpoint.")

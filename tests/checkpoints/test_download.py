@@ -238,6 +238,9 @@ def test_a_damaged_zip_file_is_an_error_and_leaves_nothing(hub, released, write,
     damaged[place : place + 100] = bytes(100)
     for data in (whole[:-100], bytes(damaged), b"", b"no zip file at all"):
         assert "damaged, or not a zip file" in error(write("model.zip", data))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.json").write_text("{}")
+    assert "there are no weights next to the config" in error(write("model.zip", zipped(tmp_path / "config")))
     hub.files["model.zip"] = whole
     hub.broken["/files/model.zip"] = [len(whole) - 100]
     assert "the download failed (100 bytes are missing" in error(f"{hub.url}/files/model.zip")

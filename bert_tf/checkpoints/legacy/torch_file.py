@@ -150,7 +150,8 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
         checked.add(key)
         flat = np.frombuffer(content, dtype)[offset - first :]
         steps = [stride * dtype.itemsize for stride in strides]
-        return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False).astype(np.float32)
+        array = np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
+        return array if dtype.kind == "i" else array.astype(np.float32)
 
     return {name: tensor[2] for name, tensor in tensors.items()}, read
 

@@ -182,6 +182,9 @@ def test_sizes_are_compared_before_memory_is_allocated(tmp_path):
         writers.write_bin(tmp_path / place / "pytorch_model.bin", writers.arrays())
         assert "bytes, but the config describes" in error(tmp_path / place, bert_tf.load_model)
         assert "bytes, but the config describes" in error(ModelFiles(str(tmp_path / place)), pretrained.read_model)
+    names, whole, values = ["w"], ["900000000 128 0,10:0,128"], [np.zeros((10, 128), np.float32)]  # a part of a table
+    writers.tf.raw_ops.SaveV2(prefix=str(tmp_path / "x"), tensor_names=names, shape_and_slices=whole, tensors=values)
+    assert "x: the data has 5120 bytes instead of 460800000000" in error(tmp_path / "x")
 
 
 @pytest.mark.parametrize("shard", ["../secret.bin", "/etc/passwd", "other.index.json", "x.h5", "a/b.bin", "", ".."])
