@@ -120,13 +120,24 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     from bert_tf.checkpoints import download, run_directory
     from bert_tf.serving import pretrained_encoder
     from bert_tf.serving.exportable import FinishedRun
+    from bert_tf.tasks import graph_heads, own_tasks
+    from bert_tf.tasks.registry import TASKS
 
     model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no directory {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.directory_of_model(model_dir)):
         run = FinishedRun.read(model_dir, config)
-        return _builder(run)(run)
+        name, functions = run.settings["task"], exportables()
+        if own := own_tasks.find(name):
+            return (own.export or graph_heads.exportable)(run)
+        if TASKS.get(name) not in functions:
+            known = ", ".join(task for task in TASKS if TASKS[task] in functions)
+            raise InputError(
+                f"--model_dir: {run.directory}/run.json has the unknown task {name!r}. Known tasks: {known}. Export a "
+                "task of your own with its program and --do_export."
+            )
+        return functions[TASKS[name]](run)
     return pretrained_encoder.exportable_encoder(model_dir, config)
 
 
@@ -148,22 +159,6 @@ def exportables() -> "Mapping[type[Task], Callable[[FinishedRun], Exportable]]":
         TaggingTask: graph_tagger.exportable_tagger,
         SquadTask: graph_predictor.exportable_predictor,
     }
-
-
-def _builder(run: "FinishedRun") -> "Callable[[FinishedRun], Exportable]":
-    from bert_tf.tasks import graph_heads, own_tasks
-    from bert_tf.tasks.registry import TASKS
-
-    name, functions = run.settings["task"], exportables()
-    if own := own_tasks.find(name):
-        return own.export or graph_heads.exportable
-    if TASKS.get(name) not in functions:
-        known = ", ".join(task for task in TASKS if TASKS[task] in functions)
-        raise InputError(
-            f"--model_dir: {run.directory}/run.json has the unknown task {name!r}. Known tasks: {known}. Export a task "
-            "of your own with its program and --do_export."
-        )
-    return functions[TASKS[name]]
 
 
 def cli() -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -261,4 +261,4 @@ class SplitOutputs(NamedTuple):
     features: FeatureSet
 
 
-ReportingTask = Task  # the earlier name of the class
+ReportingTask: TypeAlias = Task  # the earlier name of the class
