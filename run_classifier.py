@@ -26,7 +26,8 @@ def main() -> None:
     from bert_tf.checkpoints import pretrained
     from bert_tf.export import check_can_export, export_run
     from bert_tf.finetuning.finetune import finetune
-    from bert_tf.tasks import glue_benchmark, registry
+    from bert_tf.tasks import registry
+    from bert_tf.tasks.sentences import glue_benchmark
 
     names, output_dir = parse(data.task_name), config.training.output_dir
     if config.do_train or config.do_eval or config.do_predict:

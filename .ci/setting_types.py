@@ -17,9 +17,9 @@ from bert_tf.api.token_classifier import TokenClassifierOptions
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.runtime.settings import FIT, MODEL, Field, Settings, fields, flags_of
+from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.squad.rules import SquadConfig
-from bert_tf.text.text_packer import LongDocuments
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "bert_tf" / "api" / "setting_types.py"
 _HEAD = '''"""The settings that the Python classes take as keyword arguments, for type checkers and editors.

@@ -24,9 +24,9 @@ from absl import app, flags
 from benchmarks.common import medians
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
-from bert_tf.text import example_format
-from bert_tf.text.graph_masking import BatchMasker
-from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences import example_format
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from data_prep.examples.records import RecordEncoder
 
 _RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples to write into four files first.")

@@ -18,7 +18,7 @@ from absl import app, flags
 import bert_tf
 from benchmarks.common import BOOKS_DIRECTORY
 from bert_tf.runtime import reporting
-from bert_tf.text.text_packer import MODES
+from bert_tf.sequences.text_packer import MODES
 
 AUTHORS = ("austen", "darwin", "gibbon", "melville")
 

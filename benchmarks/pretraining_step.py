@@ -15,7 +15,7 @@ from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.settings import Shapes, TrainingConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step.trainer import Trainer
 
 PREDICTIONS = 20
 

@@ -79,11 +79,11 @@ def export(directory):
     import bert_tf.export
     from bert_tf.config import BertConfig
     from bert_tf.finetuning.models import ClassifierModel
+    from bert_tf.graphs.classifier import ServedClassifier
+    from bert_tf.graphs.encoder import InferenceEncoder
+    from bert_tf.graphs.exportable import Exportable, plain_logits
     from bert_tf.serving.export_config import ExportConfig
-    from bert_tf.serving.exportable import Exportable, plain_logits
-    from bert_tf.serving.inference_encoder import InferenceEncoder
     from bert_tf.serving.lite_model import TextSettings
-    from bert_tf.tasks.graph_classifier import ServedClassifier
     from bert_tf.text import Tokenizer
 
     keras.utils.set_random_seed(0)
@@ -171,8 +171,9 @@ def serve_litert(directory):
 def serve_ids(path, engine):
     """Runs a worker like `serve`, with an ONNX model in ONNX Runtime or OpenVINO. The model takes ids."""
     start = time.perf_counter()
+    from bert_tf.sequences import packing
     from bert_tf.serving.answering import softmax
-    from bert_tf.text import Tokenizer, packing
+    from bert_tf.text import Tokenizer
 
     if engine == "onnxruntime":
         import onnxruntime

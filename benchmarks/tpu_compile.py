@@ -39,7 +39,7 @@ from bert_tf.runtime.files import InputError
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
-    from bert_tf.text.placement import Packer
+    from bert_tf.sequences.placement import Packer
 
 _PEER = os.path.join(PEERS, "tpu_compiler.py")
 _ENVIRONMENT = os.path.join("build", "tpu_compiler")
@@ -175,7 +175,7 @@ class Rows(NamedTuple):
 def chosen_rows(lengths: np.ndarray, config: "BertConfig") -> Rows:
     """Chooses the rows from a sample of steps, and measures spills and padding on other steps."""
     from benchmarks.tpu_step import predictions_of
-    from bert_tf.text.placement import Packer, Sizes
+    from bert_tf.sequences.placement import Packer, Sizes
 
     rng, length, most = np.random.default_rng(0), _LENGTH.value, predictions_of(_LENGTH.value)
 

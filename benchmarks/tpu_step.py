@@ -15,12 +15,12 @@ from bert_tf.config import DTYPES, BertConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.text import packed_rows
-from bert_tf.text.packed_rows import Layout, Tokens
-from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import micro_batches
+from bert_tf.sequences import packed_rows
+from bert_tf.sequences.packed_rows import Layout, Tokens
+from bert_tf.sequences.placement import Packer, Sizes
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step import micro_batches
+from bert_tf.training.step.trainer import Trainer
 
 TASKS = ("pretraining", "classification", "squad")
 _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))

@@ -40,10 +40,10 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.runtime import files, reporting
-from bert_tf.tasks.glue import GlueTask
+from bert_tf.tasks.sentences.glue import GlueTask
 from bert_tf.text import Tokenizer
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step.trainer import Trainer
 
 # Number of steps in a measurement, and number of measurements for warming up.
 _STEPS = {"pretraining": 10 if tf.config.list_physical_devices("GPU") else 1, "qnli": 16}

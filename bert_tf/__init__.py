@@ -3,7 +3,9 @@
 import os
 from typing import TYPE_CHECKING
 
-from bert_tf.runtime import __version__ as __version__, lazy_imports
+from bert_tf.runtime import __version__ as __version__, lazy_imports, moved
+
+moved.install()
 
 if TYPE_CHECKING:
     from bert_tf.api import (
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     )
     from bert_tf.checkpoints.pretrained import LoadedBert
     from bert_tf.fill_mask import FillMask as FillMask
-    from bert_tf.serving.text_to_inputs import TextToInputs as TextToInputs
+    from bert_tf.graphs.keras_layer import TextToInputs as TextToInputs
     from bert_tf.text import Tokenizer as Tokenizer
 else:
     # Importing TensorFlow takes seconds, and data preparation does not need it.

@@ -4,8 +4,8 @@
 
 The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. For
 callers that pass ids, the directory also contains files with the vocabulary, the tokenizer settings and the labels. The
-method `signatures` of the served model describes the inputs and outputs; see `tasks.graph_classifier`,
-`tasks.tagging.graph_tagger`, `tasks.squad.graph_predictor` or, for a pre-trained model, `serving.pretrained_encoder`.
+method `signatures` of the served model describes the inputs and outputs; see `graphs.classifier`,
+`graphs.tags`, `graphs.answers` or, for a pre-trained model, `graphs.pretrained`.
 """
 
 import os
@@ -19,14 +19,14 @@ from bert_tf.runtime import dry_run, files, lazy_imports, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.runtime.output_checks import is_unfinished
+from bert_tf.runtime.storage.output_checks import is_unfinished
 from bert_tf.serving.answering import Predictor
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig, check_no_bilstm
 
 if TYPE_CHECKING:
     from bert_tf.finetuning.finetuning_config import FinetuningConfig
     from bert_tf.finetuning.task import Task
-    from bert_tf.serving.exportable import Exportable, FinishedRun
+    from bert_tf.graphs.exportable import Exportable, FinishedRun
     from bert_tf.serving.saved_model import ExportedModel as ExportedModel
 else:
     __getattr__, *_ = lazy_imports.when_used(__name__)
@@ -118,9 +118,9 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
       InputError: if there is no model in `model_dir`, its task is unknown, or it can't be converted.
     """
     from bert_tf.checkpoints import download, run_directory
-    from bert_tf.serving import pretrained_encoder
-    from bert_tf.serving.exportable import FinishedRun
-    from bert_tf.tasks import graph_heads, own_tasks
+    from bert_tf.graphs import heads, pretrained
+    from bert_tf.graphs.exportable import FinishedRun
+    from bert_tf.tasks import own_tasks
     from bert_tf.tasks.registry import TASKS
 
     model_dir = download.local_path(model_dir, "--model_dir")
@@ -130,7 +130,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
         run = FinishedRun.read(model_dir, config)
         name, functions = run.settings["task"], exportables()
         if own := own_tasks.find(name):
-            return (own.export or graph_heads.exportable)(run)
+            return (own.export or heads.exportable)(run)
         if TASKS.get(name) not in functions:
             known = ", ".join(task for task in TASKS if TASKS[task] in functions)
             raise InputError(
@@ -138,26 +138,24 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
                 "task of your own with its program and --do_export."
             )
         return functions[TASKS[name]](run)
-    return pretrained_encoder.exportable_encoder(model_dir, config)
+    return pretrained.exportable_encoder(model_dir, config)
 
 
 def exportables() -> "Mapping[type[Task], Callable[[FinishedRun], Exportable]]":
     """Maps the classes of built-in tasks to functions that return the exportable model of a run."""
-    from bert_tf.tasks import graph_classifier
-    from bert_tf.tasks.glue import GlueTask
-    from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-    from bert_tf.tasks.squad import graph_predictor
+    from bert_tf.graphs import answers, classifier, tags
+    from bert_tf.tasks.sentences.glue import GlueTask
+    from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
+    from bert_tf.tasks.sentences.own_files import TextTask
     from bert_tf.tasks.squad.squad_task import SquadTask
-    from bert_tf.tasks.tagging import graph_tagger
     from bert_tf.tasks.tagging.tagging_task import TaggingTask
-    from bert_tf.tasks.text import TextTask
 
     return {
-        GlueTask: graph_classifier.exportable_classifier,
-        TextTask: graph_classifier.exportable_classifier,
-        MultipleChoiceTask: graph_classifier.exportable_chooser,
-        TaggingTask: graph_tagger.exportable_tagger,
-        SquadTask: graph_predictor.exportable_predictor,
+        GlueTask: classifier.exportable_classifier,
+        TextTask: classifier.exportable_classifier,
+        MultipleChoiceTask: classifier.exportable_chooser,
+        TaggingTask: tags.exportable_tagger,
+        SquadTask: answers.exportable_predictor,
     }
 
 

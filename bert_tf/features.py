@@ -19,11 +19,13 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.runtime import files, first_bytes, reporting
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.runtime.storage import first_bytes
 from bert_tf.sentence_vectors import VectorConfig, check_layers
-from bert_tf.text import Tokenizer, packing
+from bert_tf.sequences import packing
+from bert_tf.text import Tokenizer
 
 # In lists of layers, the name of the embedding output, which is the input of the first encoder block.
 EMBEDDINGS = "embeddings"

@@ -19,7 +19,7 @@ from bert_tf.finetuning import feature_sets
 from bert_tf.runtime import files, messages, program, reporting
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole, spelled
 from bert_tf.runtime.settings import not_with
-from bert_tf.text import packing
+from bert_tf.sequences import packing
 from bert_tf.text.vocabulary import MASK, UNK
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ class FillMask:
 
     @functools.cached_property
     def _pseudo_log_likelihoods(self) -> Callable[..., Any]:
-        from bert_tf.serving.inference_encoder import InferenceEncoder
-        from bert_tf.serving.pretrained_encoder import pseudo_log_likelihoods
-        from bert_tf.serving.signature_inputs import ids_function
+        from bert_tf.graphs.encoder import InferenceEncoder
+        from bert_tf.graphs.pretrained import pseudo_log_likelihoods
+        from bert_tf.graphs.text_reader import ids_function
 
         encoder = InferenceEncoder(self.bert.encoder, self.bert.encoder.compute_dtype, self.head)
         mask_id = self.bert.tokenizer.vocab[MASK]

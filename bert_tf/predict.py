@@ -13,8 +13,9 @@ import sys
 from absl import flags
 
 from bert_tf import export
-from bert_tf.runtime import files, first_bytes, program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.storage import first_bytes
 from bert_tf.serving import line_predictions
 from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, keep_packed_weights
 

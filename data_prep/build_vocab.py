@@ -11,9 +11,9 @@ import tempfile
 from bert_tf import program_flags
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.locks import claimed
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
+from bert_tf.runtime.storage.locks import claimed
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
 from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages

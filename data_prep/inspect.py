@@ -17,7 +17,7 @@ from absl import flags
 
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import NOT_RECORDS, Metadata, record_offsets
+from bert_tf.sequences.example_format import NOT_RECORDS, Metadata, record_offsets
 from bert_tf.text.vocabulary import CLS, CONTINUATION, PAD, SEP, UNK, fits_record, load_vocab
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary of the examples. Default: vocab.txt next to FILE.")

@@ -27,7 +27,7 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.locks import claimed
+from bert_tf.runtime.storage.locks import claimed
 from data_prep.corpus.files import FileRange, InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part

@@ -9,9 +9,9 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Settings, about, not_with, only_with
+from bert_tf.sequences.example_format import Metadata
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text import BasicTokenizer
-from bert_tf.text.example_format import Metadata
-from bert_tf.text.masking import MaskingPolicy
 from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
 from bert_tf.text.vocabulary import check_vocab_file, token_list, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, InputFormat, corpus_bytes, find_input_files, require_columns

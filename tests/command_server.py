@@ -120,8 +120,8 @@ def _import_what_takes_long() -> None:
     import tensorboard.summary.v2  # noqa: F401
 
     import bert_tf.finetuning.run
+    import bert_tf.graphs.pretrained
     import bert_tf.pretraining.run
-    import bert_tf.serving.pretrained_encoder
     import bert_tf.tasks.registry  # noqa: F401
 
     shuffle_few_records()

@@ -223,7 +223,7 @@ def with_large_head(model):
 def trainer_of(model, config, strategy):
     """Returns the trainer of a model, in the strategy's scope."""
     from bert_tf.optimization import build_optimizer
-    from bert_tf.training.trainer import Trainer
+    from bert_tf.training.step.trainer import Trainer
 
     with strategy.scope():
         return Trainer(model, build_optimizer(config.optimizer, model.trained_variables), config, strategy)

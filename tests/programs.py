@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.example_format import pretraining_features
+from bert_tf.sequences.example_format import pretraining_features
 from tests import command_server
 from tests.conftest import ROOT, tiny_config
 

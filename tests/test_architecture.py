@@ -1,6 +1,7 @@
 """Checks the layers: a module imports only from its own and lower layers, and text modules need no TensorFlow."""
 
 import ast
+import collections
 import functools
 import graphlib
 import subprocess
@@ -13,8 +14,8 @@ from tests.conftest import ROOT
 # Directories and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower
 # ones.
 ORDER = (
-    "runtime < distribution < text < config < model < encoder optimization < checkpoints < "
-    "features sentence_vectors training < pretraining finetuning < serving < tasks < program_flags < "
+    "runtime < distribution < text sequences < config < model < encoder optimization < checkpoints < "
+    "features sentence_vectors training < pretraining finetuning < serving < tasks < graphs < program_flags < "
     "export predict fill_mask convert_checkpoint verification < api"
 )
 LAYERS = [names.split() for names in ORDER.split(" < ")]
@@ -23,10 +24,10 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # The modules that data preparation may import. It runs in many processes, and TensorFlow would take 0.5 GB in each
 # process.
 USED_BY_DATA_PREPARATION = {
-    "runtime": "settings errors locks files first_bytes output_checks json_files lazy_imports messages program signals "
-    "parallel reporting dry_run",
-    "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary packing masking "
-    "random_streams example_format",
+    "runtime": "settings errors files json_files lazy_imports messages program signals parallel reporting dry_run",
+    "runtime.storage": "locks first_bytes output_checks",
+    "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary",
+    "sequences": "packing masking random_streams example_format",
 }
 WITHOUT_TENSORFLOW = {
     "runtime": "differences",
@@ -36,7 +37,8 @@ WITHOUT_TENSORFLOW = {
     "pretraining": "pretraining_config recipes",
     "finetuning": "feature_sets finetuning_config",
     "serving": "answering export_config line_predictions lite_model",
-    "tasks": "tables metrics examples data_config own_tasks task_names",
+    "tasks": "tables metrics data_config own_tasks task_names",
+    "tasks.sentences": "examples",
     "tasks.tagging": "conll",
     "tasks.squad": "rules",
 }
@@ -111,7 +113,7 @@ def test_tasks_do_not_import_one_another(directory):
     for path in modules(f"bert_tf/tasks/{directory}"):
         for name in imports(path):
             parts = name.split(".")
-            other_task = parts[:2] == ["bert_tf", "tasks"] and parts[2] in ("squad", "tagging", "glue", "text")
+            other_task = parts[:2] == ["bert_tf", "tasks"] and parts[2] in ("squad", "tagging", "sentences")
             assert not other_task or parts[2] == directory, f"{path.name} imports {name}"
 
 
@@ -136,3 +138,8 @@ def test_flags_are_defined_and_read_in_programs_only():
     for path in modules("bert_tf"):
         if path not in allowed and layer_of(path) != "program_flags":
             assert "absl.flags" not in set(imports(path)), path.name
+
+
+def test_directories_have_at_most_14_modules():
+    counts = collections.Counter(path.parent for path in modules("bert_tf") + modules("data_prep"))
+    assert {path for path, count in counts.items() if count > 14} == set()

@@ -15,7 +15,8 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model import estimates
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import dry_run as dry_run_mode, files as runtime_files, remote
+from bert_tf.runtime import dry_run as dry_run_mode, files as runtime_files
+from bert_tf.runtime.storage import remote
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.training import log

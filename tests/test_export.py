@@ -23,15 +23,16 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.graphs import exportable
+from bert_tf.graphs.answers import ServedPredictor
+from bert_tf.graphs.exportable import Exportable, plain_logits
+from bert_tf.graphs.pretrained import ServedEncoder
+from bert_tf.graphs.text_reader import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import exportable, line_predictions
+from bert_tf.serving import line_predictions
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.serving.exportable import Exportable, plain_logits
-from bert_tf.serving.pretrained_encoder import ServedEncoder
-from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.squad.answerer import describe_model
-from bert_tf.tasks.squad.graph_predictor import ServedPredictor
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs

@@ -5,8 +5,8 @@ import pytest
 
 from bert_tf.encoder import BertEncoder
 from bert_tf.fill_mask import FillMask, SentenceScore, pseudo_perplexity
+from bert_tf.graphs import pretrained
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.serving import pretrained_encoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.finished_runs import write_model
@@ -101,7 +101,7 @@ def test_scores_equal_a_loop_over_masks(filler, monkeypatch):
     texts = ["a b", "", "[MASK] a", "bcc ca a b", "\0", "a", "b ac"]
     expected = [score_by_a_loop(filler, text) for text in texts]
     for tokens_per_part in (4096, 11, 1):
-        monkeypatch.setattr(pretrained_encoder, "_TOKENS_PER_PART", tokens_per_part)
+        monkeypatch.setattr(pretrained, "_TOKENS_PER_PART", tokens_per_part)
         scores = filler.score(texts)
         assert [score.num_tokens for score in scores] == [2, 0, 4, 6, 0, 1, 3]
         assert_close([score.pseudo_log_likelihood for score in scores], expected, 1e-4)

@@ -12,9 +12,9 @@ from bert_tf import features
 from bert_tf.serving import line_predictions
 from bert_tf.serving.answering import Input, Predictor
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.glue import GlueReader
-from bert_tf.tasks.multiple_choice import ChoiceReader
 from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.sentences.glue import GlueReader
+from bert_tf.tasks.sentences.multiple_choice import ChoiceReader
 from bert_tf.tasks.squad.questions import read_squad
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from data_prep.corpus.files import cut_into_splits, find_input_files

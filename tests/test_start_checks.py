@@ -12,7 +12,7 @@ from bert_tf.optimization import settings as optimization
 from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import METRICS, DataConfig
-from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.sentences.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests import command_server, finished_runs, programs

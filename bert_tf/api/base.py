@@ -25,8 +25,8 @@ from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import FIT, Settings
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, MetricName
-from bert_tf.tasks.examples import WeightedExample
 from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.sentences.examples import WeightedExample
 from bert_tf.text import Tokenizer
 
 # The model's task, the examples, their features, and the model's outputs.

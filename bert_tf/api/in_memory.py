@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import records
-from bert_tf.tasks.soft_labels import PREFIX
+from bert_tf.tasks.sentences.soft_labels import PREFIX
 
 LABEL_COLUMNS = ("label", "labels")
 _TEXTS = ("text", "text_b")

@@ -17,13 +17,13 @@ from bert_tf.config import WORD_POOLINGS
 from bert_tf.features import Word
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.graphs.encoder import InferenceEncoder
+from bert_tf.graphs.pretrained import states_of, vectors_of
+from bert_tf.graphs.text_reader import ids_function
 from bert_tf.runtime.errors import InputError, require_choice, require_path
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
-from bert_tf.serving.inference_encoder import InferenceEncoder
-from bert_tf.serving.pretrained_encoder import states_of, vectors_of
-from bert_tf.serving.signature_inputs import ids_function
-from bert_tf.text import packing
+from bert_tf.sequences import packing
 
 # The number of compiled functions that an encoder keeps. A function depends on the settings of the vectors.
 _MAX_GRAPHS = 16

@@ -12,13 +12,13 @@ from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
+from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.examples import InputExample, whole_number
-from bert_tf.tasks.multiple_choice import ChoiceExample
-from bert_tf.tasks.soft_labels import PREFIX
+from bert_tf.tasks.sentences.examples import InputExample, whole_number
+from bert_tf.tasks.sentences.multiple_choice import ChoiceExample
+from bert_tf.tasks.sentences.soft_labels import PREFIX
 from bert_tf.tasks.task_names import TEXT
-from bert_tf.text.text_packer import LongDocuments
 
 _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
 

@@ -13,9 +13,10 @@ import tensorflow as tf
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import __version__, differences, dry_run, files, json_files, locks
+from bert_tf.runtime import __version__, differences, dry_run, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.runtime.storage import locks
 from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
 from bert_tf.text.vocabulary import VOCAB_FILE, vocabulary_hash
 

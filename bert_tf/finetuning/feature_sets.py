@@ -1,6 +1,6 @@
 """Tokenized examples in memory, and the selection of each training step's batch.
 
-Sequences are stored without padding. In training, they are packed into rows (see `text.packed_rows`). In
+Sequences are stored without padding. In training, they are packed into rows (see `sequences.packed_rows`). In
 evaluation, a batch is padded to the smallest of several lengths that fits its longest sequence.
 
 The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch contains
@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.text import packed_rows, placement
-from bert_tf.text.packed_rows import Layout, Tokens
-from bert_tf.text.packing import Packed
-from bert_tf.text.placement import MicroBatch, Sizes
+from bert_tf.sequences import packed_rows, placement
+from bert_tf.sequences.packed_rows import Layout, Tokens
+from bert_tf.sequences.packing import Packed
+from bert_tf.sequences.placement import MicroBatch, Sizes
 from bert_tf.training.settings import Shapes
 
 WINDOW_BATCHES = 16

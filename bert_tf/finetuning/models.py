@@ -1,6 +1,6 @@
 """The encoder with one output layer, as the paper fine-tunes it (section 4, Figure 4).
 
-A batch consists of padded sequences or of packed rows (see `text.packed_rows`).
+A batch consists of padded sequences or of packed rows (see `sequences.packed_rows`).
 
 Axis letters: B batch, T tokens, W width of the output layer's input, C classes or choices; with packed rows, R rows, L
 positions of a row and S sequences.

@@ -16,8 +16,8 @@ from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
 from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.messages import say
+from bert_tf.sequences.text_packer import document_means
 from bert_tf.text import Tokenizer
-from bert_tf.text.text_packer import document_means
 from bert_tf.text.tokenizer_config import RULES
 from bert_tf.training import resume
 from bert_tf.training.run import Run

@@ -18,8 +18,8 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import FinetuningModel
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.messages import say
+from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments, TextPacker
 from bert_tf.text import Tokenizer
-from bert_tf.text.text_packer import TRUNCATED, LongDocuments, TextPacker
 
 ModelOutputs = Mapping[str, np.ndarray]
 

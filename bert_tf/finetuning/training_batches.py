@@ -10,11 +10,11 @@ from bert_tf.distribution.devices import part_of_batch
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.text.placement import Packer
-from bert_tf.training import micro_batches
+from bert_tf.sequences.placement import Packer
 from bert_tf.training.interface import TrainingData
-from bert_tf.training.row_packing import packer_for
 from bert_tf.training.settings import Shapes
+from bert_tf.training.step import micro_batches
+from bert_tf.training.step.row_packing import packer_for
 
 
 def training_data(run: FinetuningRun) -> TrainingData:

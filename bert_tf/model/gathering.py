@@ -39,7 +39,7 @@ def ends(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of the first and the last token of each sequence [S], in the flattened batch.
 
     Args:
-      batch: packed rows (see `text.packed_rows.pack`), or padded sequences with an input_mask [B, T].
+      batch: packed rows (see `sequences.packed_rows.pack`), or padded sequences with an input_mask [B, T].
     """
     if "sequence_starts" in batch:
         first = batch["sequence_starts"]

@@ -264,7 +264,7 @@ def packed_span_loss(
       end_logits: [R, L].
       start_positions: [S], counted from the start of each sequence.
       end_positions: [S].
-      batch: the packed rows, see `text.packed_rows.pack`.
+      batch: the packed rows, see `sequences.packed_rows.pack`.
     """
     numbers, starts, lengths = (batch[f"sequence_{name}"] for name in ("ids", "starts", "lengths"))
     is_same = numbers[:, :, tf.newaxis] == numbers[:, tf.newaxis]

@@ -10,7 +10,7 @@ from bert_tf.pretraining.example_sets import ExampleSet
 from bert_tf.pretraining.training_batches import batches, packer_of
 from bert_tf.runtime import dry_run, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.text.placement import Packer
+from bert_tf.sequences.placement import Packer
 from bert_tf.training import worker_checks
 from bert_tf.training.errors import explain_data
 from bert_tf.training.evaluation import has_smallest_loss, save_best

@@ -13,9 +13,9 @@ from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say_once
-from bert_tf.text.example_format import Feature, Metadata, names
-from bert_tf.text.graph_masking import BatchMasker
-from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.example_format import Feature, Metadata, names
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.text.tokenizer_config import find_rules
 from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 

@@ -26,8 +26,8 @@ from bert_tf.distribution.devices import part_of_batch
 from bert_tf.pretraining import packed_examples
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
-from bert_tf.text.example_format import Feature, parse
-from bert_tf.text.placement import Packer
+from bert_tf.sequences.example_format import Feature, parse
+from bert_tf.sequences.placement import Packer
 
 # Masks a batch. Arguments: the features, the step, and the index in the global batch of the first row.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]

@@ -1,4 +1,4 @@
-"""Packs the examples of a step into rows. See `text.packed_rows`.
+"""Packs the examples of a step into rows. See `sequences.packed_rows`.
 
 Axis letters: E examples of an input pipeline.
 """
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text import packed_rows
-from bert_tf.text.packed_rows import Layout, Tokens
-from bert_tf.text.placement import Packer, Sizes
-from bert_tf.training import micro_batches
+from bert_tf.sequences import packed_rows
+from bert_tf.sequences.packed_rows import Layout, Tokens
+from bert_tf.sequences.placement import Packer, Sizes
 from bert_tf.training.errors import DataError
+from bert_tf.training.step import micro_batches
 
 # Arrays whose length depends on the number of rows or predictions.
 _VARYING = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums, record_offsets
+from bert_tf.sequences.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums, record_offsets
 
 # A request to remote storage takes about as long as reading this many bytes.
 _REMOTE_GAP = 1 << 20

@@ -19,7 +19,7 @@ from bert_tf.pretraining import record_reader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.text.example_format import (
+from bert_tf.sequences.example_format import (
     FRAME_FOOTER,
     FRAME_HEADER,
     METADATA_SUFFIX,

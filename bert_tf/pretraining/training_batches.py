@@ -11,11 +11,11 @@ import tensorflow as tf
 from bert_tf.distribution import hardware, strategies
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.pretraining.example_sets import ExampleSet
-from bert_tf.text.placement import Packer, Sizes
+from bert_tf.sequences.placement import Packer, Sizes
 from bert_tf.training.interface import TrainingData
-from bert_tf.training.row_packing import packer_for
 from bert_tf.training.run import Run
 from bert_tf.training.settings import SecondBatch, TrainingConfig
+from bert_tf.training.step.row_packing import packer_for
 
 
 @dataclasses.dataclass(frozen=True)

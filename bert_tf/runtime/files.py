@@ -27,15 +27,16 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from bert_tf.runtime import dry_run, first_bytes, remote
+from bert_tf.runtime import dry_run
 from bert_tf.runtime.errors import InputError as InputError, explanation, require_utf8
-from bert_tf.runtime.output_checks import (
+from bert_tf.runtime.storage import first_bytes, remote
+from bert_tf.runtime.storage.output_checks import (
     check_output_files as check_output_files,
     kind_of as kind_of,
     lock,
     target_of as target_of,
 )
-from bert_tf.runtime.remote import is_remote as is_remote
+from bert_tf.runtime.storage.remote import is_remote as is_remote
 
 _DECOMPRESS = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}
 # Endings of files in which other libraries store a model.

@@ -9,11 +9,12 @@ import numpy as np
 
 from bert_tf.runtime import files, json_files, lazy_imports, parallel
 from bert_tf.runtime.errors import InputError
+from bert_tf.sequences import packing
+from bert_tf.sequences.text_packer import LongDocuments, TextPacker, document_means
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, Input, Predictor, softmax
 from bert_tf.serving.export_config import SEQUENCES_PER_PART
-from bert_tf.text import Tokenizer, packing
-from bert_tf.text.text_packer import LongDocuments, TextPacker, document_means
+from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import VOCAB_FILE
 
 
@@ -43,7 +44,7 @@ class LiteModel(Predictor):
     """A LiteRT model, with the tokenizer and the labels.
 
     For texts, inputs and answers are the same as in `ServedClassifier` and `ServedChooser`
-    (`bert_tf.tasks.graph_classifier`). 8-bit weights change the numbers slightly. Several threads may call the model;
+    (`bert_tf.graphs.classifier`). 8-bit weights change the numbers slightly. Several threads may call the model;
     it computes one call at a time.
 
     Args:

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about, not_with, only_with
+from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
 from bert_tf.tasks.task_names import ALL, GLUE_TASKS, TABLE_1_TASKS, TAGGING, TASK_NAMES, TEXT
-from bert_tf.text.text_packer import TRUNCATED, LongDocuments
 
 # The scores of all tasks that can select models; see `metrics`.
 MetricName = Literal[

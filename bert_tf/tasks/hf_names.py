@@ -7,8 +7,8 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.checkpoints.class_names import CHOICE, SEQUENCE, SPAN, TOKENS
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.registry import TASKS
+from bert_tf.tasks.sentences.glue import DEFINITIONS
 
 # The Python classes for these architectures. For regression, the class is `Regressor`.
 _NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer")

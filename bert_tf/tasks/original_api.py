@@ -12,12 +12,13 @@ import numpy as np
 from absl import logging
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.examples import InputExample
+from bert_tf.sequences import packing
+from bert_tf.tasks.sentences.examples import InputExample
 from bert_tf.tasks.squad.decoding import answer_questions, get_final_text, join_pieces
 from bert_tf.tasks.squad.questions import SquadExample, read_squad_examples as read_squad_examples
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
-from bert_tf.text import FullTokenizer, packing
+from bert_tf.text import FullTokenizer
 
 
 @dataclasses.dataclass(frozen=True)

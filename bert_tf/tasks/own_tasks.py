@@ -14,8 +14,8 @@ class OwnTask(NamedTuple):
     Attributes:
       build: takes the `DataConfig` with the values of the flags, and returns the task, a
         `bert_tf.finetuning.task.Task`.
-      export: takes a `bert_tf.serving.exportable.FinishedRun`, and returns a
-        `bert_tf.serving.exportable.Exportable`; None for `bert_tf.tasks.graph_heads.exportable`.
+      export: takes a `bert_tf.graphs.exportable.FinishedRun`, and returns a
+        `bert_tf.graphs.exportable.Exportable`; None for `bert_tf.graphs.heads.exportable`.
     """
 
     build: Callable[[Any], Any]

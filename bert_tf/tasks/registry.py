@@ -7,16 +7,17 @@ from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.task import Task
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import multiple_choice, own_tasks, tables
+from bert_tf.tasks import own_tasks, tables
 from bert_tf.tasks.data_config import DataConfig, check_name
-from bert_tf.tasks.glue import DEFINITIONS, GlueTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.sentences import multiple_choice
+from bert_tf.tasks.sentences.glue import DEFINITIONS, GlueTask
+from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.sentences.own_files import TextTask
 from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.task_names import SQUAD, TAGGING, TEXT
-from bert_tf.tasks.text import TextTask
 
 # The classes of the built-in tasks. `build_task` does not build `SquadTask`, which has no --task_name.
 TASKS: Mapping[str, type[Task]] = {

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.runtime import files, first_bytes, json_files, lazy_imports
+from bert_tf.runtime import files, json_files, lazy_imports
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.first_bytes import DELIMITERS
 from bert_tf.runtime.messages import say
+from bert_tf.runtime.storage import first_bytes
+from bert_tf.runtime.storage.first_bytes import DELIMITERS
 
 T = TypeVar("T")
 # A cell is a text. In JSON, Parquet and Arrow files, it may also be a list of texts, an object, or None (missing).

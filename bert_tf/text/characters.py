@@ -1,6 +1,6 @@
 """The original rules for single characters, based on the Unicode data of the running Python.
 
-`splitting` applies the rules to texts, `traced_text` also keeps the offsets, and `graph_characters` converts the rules
+`splitting` applies the rules to texts, `traced_text` also keeps the offsets, and `graphs.characters` converts the rules
 to tables for TensorFlow.
 """
 

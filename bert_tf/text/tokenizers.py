@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.text import packing
+from bert_tf.sequences import packing
 from bert_tf.text.characters import split_words
 from bert_tf.text.memo import Memo
 from bert_tf.text.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode

@@ -8,16 +8,12 @@ It imports only lower layers. `pretraining`, `finetuning` and higher layers may 
 - `settings`: the training settings, which do not need TensorFlow.
 - `run`: `Run`, the base of pre-training and fine-tuning runs: devices, model and run directory.
 - `loop`: `train`, which trains a run.
-- `trainer`: `Trainer`, which runs the steps.
-- `row_packing`: chooses how the examples of a run are packed into rows.
+- `step`: the training step (a directory).
 - `estimate`: the report of a dry run.
-- `micro_batches`: the micro-batches of a replica, and sums over them.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
-- `metric_means`: sums metrics on the devices.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
 - `loggers`: MLflow and Weights & Biases.
 - `worker_checks`: checks that all workers have the same state, settings, data and code.
-- `nonfinite`: counts steps with a non-finite loss or gradient.
 - `errors`: errors that end training early, and their messages.
 """

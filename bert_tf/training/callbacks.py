@@ -11,7 +11,7 @@ from bert_tf.runtime.messages import say
 from bert_tf.runtime.reporting import format_number
 from bert_tf.training.hooks import Hook
 from bert_tf.training.log import TrainingLog
-from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.step.metric_means import MetricMeans
 
 # Maps callbacks that need a Keras optimizer, save weights or print progress to the arguments to use instead.
 _REFUSED = {

@@ -10,10 +10,10 @@ from bert_tf.distribution import hardware, strategies
 from bert_tf.model import estimates, row_attention
 from bert_tf.runtime import reporting
 from bert_tf.runtime.messages import say
-from bert_tf.training import micro_batches
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.interface import TrainingData
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step import micro_batches
+from bert_tf.training.step.trainer import Trainer
 
 # Means are computed over steps with about this total number of examples.
 _EXAMPLES = 4096

@@ -13,9 +13,9 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.distribution import strategies
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.messages import say
-from bert_tf.training import micro_batches
 from bert_tf.training.interface import Batch, TrainableModel
-from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.step import micro_batches
+from bert_tf.training.step.metric_means import MetricMeans
 
 # The step and the scores of the best checkpoint.
 _BEST_SCORES_FILE = "scores.json"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bert_tf.training.log import TrainingLog
-from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.step.metric_means import MetricMeans
 
 
 class Hook:

@@ -8,9 +8,10 @@ from bert_tf.checkpoints import RestoreSummary
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
 from bert_tf.optimization import build_optimizer
-from bert_tf.runtime import dry_run, locks, signals
+from bert_tf.runtime import dry_run, signals
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.settings import WORKERS
+from bert_tf.runtime.storage import locks
 from bert_tf.training import estimate, evaluation, resume, worker_checks
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.hooks import Hook, Hooks
@@ -18,7 +19,7 @@ from bert_tf.training.interface import TrainingData
 from bert_tf.training.log import TrainingLog, with_known_peak
 from bert_tf.training.run import Run
 from bert_tf.training.settings import TrainingConfig
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step.trainer import Trainer
 
 
 def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str, float]:

@@ -18,10 +18,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from bert_tf.runtime import files, first_bytes, output_checks
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.text.example_format import METADATA_SUFFIX, Metadata
+from bert_tf.runtime.storage import first_bytes, output_checks
+from bert_tf.sequences.example_format import METADATA_SUFFIX, Metadata
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
 InputFormat = Literal["auto", "text", "jsonl", "parquet"]

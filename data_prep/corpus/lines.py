@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.runtime import files, first_bytes, lazy_imports
+from bert_tf.runtime import files, lazy_imports
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.storage import first_bytes
 
 INPUT_FLAG = "--input_file"
 LONGEST_LINE = 8 << 20

@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.text.packing import truncate_randomly_batch
-from bert_tf.text.random_streams import below, draw, make_keys, uniform
+from bert_tf.sequences.packing import truncate_randomly_batch
+from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.tokens import TokenStore
 
 # The number after the seed in a key: 0 for draws about a document (its target length), 1 for draws about an example.

@@ -19,9 +19,9 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
+from bert_tf.sequences.masking import MaskingVocabulary, mask_as_original
+from bert_tf.sequences.packing import join_segments, truncate_randomly
 from bert_tf.text import Tokenizer
-from bert_tf.text.masking import MaskingVocabulary, mask_as_original
-from bert_tf.text.packing import join_segments, truncate_randomly
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, RecordEncoder, ShardSet, count_examples
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.text.example_format import (
+from bert_tf.sequences.example_format import (
     Feature,
     Metadata,
     masked_checksums,
@@ -34,8 +34,8 @@ from bert_tf.text.example_format import (
     pretraining_features,
     unmasked_features,
 )
-from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary, mask_batch
-from bert_tf.text.packing import pack_batch
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
+from bert_tf.sequences.packing import pack_batch
 from data_prep.corpus.word_segmentation import CONTINUES_WORD
 
 _LENGTH_DELIMITED = 2

@@ -17,7 +17,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.step.trainer import Trainer
 from tests import finished_runs, programs
 from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS
 from tests.conftest import assert_close, assert_refused, tensors_of

@@ -10,11 +10,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint, export, sentence_vectors
 from bert_tf.config import BertConfig
+from bert_tf.graphs.encoder import InferenceEncoder
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.serving.inference_encoder import InferenceEncoder
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tensors_of
 

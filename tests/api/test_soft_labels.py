@@ -8,7 +8,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.examples import InputExample
+from bert_tf.tasks.sentences.examples import InputExample
 from tests.api.tiny import FIT, LABELS, TEXTS
 from tests.conftest import assert_refused
 

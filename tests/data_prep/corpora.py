@@ -4,7 +4,7 @@ import random
 import re
 import struct
 
-from bert_tf.text.masking import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text.vocabulary import vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions

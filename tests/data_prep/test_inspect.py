@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import Feature
+from bert_tf.sequences.example_format import Feature
 from data_prep import inspect
 from tests.conftest import assert_refused
 from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab

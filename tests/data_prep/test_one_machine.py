@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 
 from bert_tf.pretraining import record_shards
-from bert_tf.runtime import files, locks
+from bert_tf.runtime import files
+from bert_tf.runtime.storage import locks
 from data_prep import one_machine
 from data_prep.corpus import files as corpus_files, tokens
 from data_prep.examples import instances

@@ -14,7 +14,7 @@ from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.text.placement import Packer, Shape
+from bert_tf.sequences.placement import Packer, Shape
 from bert_tf.training.settings import Shapes, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, trainer_of, without_dropout
 

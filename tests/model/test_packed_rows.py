@@ -12,9 +12,9 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model import heads
 from bert_tf.model.gathering import repack, unpack
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.text import packed_rows, placement
-from bert_tf.text.packed_rows import Tokens
-from bert_tf.text.placement import MicroBatch, Sizes
+from bert_tf.sequences import packed_rows, placement
+from bert_tf.sequences.packed_rows import Tokens
+from bert_tf.sequences.placement import MicroBatch, Sizes
 from tests.conftest import assert_close, loss_and_gradients, tiny_config, without_dropout
 
 LENGTH, PREDICTIONS = 9, 3

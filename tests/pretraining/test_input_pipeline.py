@@ -9,7 +9,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.pretraining import input_pipeline
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import FRAME_HEADER, record_offsets
+from bert_tf.sequences.example_format import FRAME_HEADER, record_offsets
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.interface import TrainingData
 from tests.pretraining.test_record_shards import FEATURES, find, write_shard

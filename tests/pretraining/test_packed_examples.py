@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, packed_examples
 from bert_tf.runtime.errors import InputError
-from bert_tf.text.example_format import parse, pretraining_features
-from bert_tf.text.placement import Packer
+from bert_tf.sequences.example_format import parse, pretraining_features
+from bert_tf.sequences.placement import Packer
 from bert_tf.training.errors import explain_data
 from tests.pretraining.test_record_shards import find
 from tests.programs import serialize

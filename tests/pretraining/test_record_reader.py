@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import record_offsets
+from bert_tf.sequences.example_format import record_offsets
 from tests.pretraining.test_record_shards import write_shard
 
 

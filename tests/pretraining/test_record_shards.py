@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.example_sets import ExampleFinder, PretrainingData
-from bert_tf.text.example_format import Metadata, parse, pretraining_features
+from bert_tf.sequences.example_format import Metadata, parse, pretraining_features
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_record
 from tests.conftest import assert_refused, tiny_config
 from tests.programs import serialize

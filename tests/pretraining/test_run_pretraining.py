@@ -17,7 +17,7 @@ from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingCon
 from bert_tf.pretraining.run import PretrainingRun, pretrain
 from bert_tf.pretraining.training_batches import training_data
 from bert_tf.runtime.files import InputError
-from bert_tf.text.example_format import Feature, parse, pretraining_features
+from bert_tf.sequences.example_format import Feature, parse, pretraining_features
 from bert_tf.training import log, worker_checks
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import BatchEvaluator, remove_stale_best

@@ -19,8 +19,8 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import json_files
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig
-from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.registry import TASKS as CLASSES, build_task
+from bert_tf.tasks.sentences.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.squad_task import N_BEST_FILE, PREDICTIONS_FILE, SquadTask
 from bert_tf.training.settings import TrainingConfig

@@ -16,10 +16,10 @@ from bert_tf.finetuning.multi_head_model import MultiHeadModel
 from bert_tf.finetuning.task import ReportingTask, Task
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.errors import InputError
+from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import own_tasks, registry
 from bert_tf.tasks.data_config import DataConfig, check_name
-from bert_tf.text.text_packer import TextPacker
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES

@@ -8,12 +8,12 @@ import pytest
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.sentences.own_files import Columns, TextTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tasks.text import Columns, TextTask
-from bert_tf.text.text_packer import LongDocuments
 from tests import programs
 from tests.conftest import assert_refused
 

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.sequences import packing
 from bert_tf.tasks.original_api import InputExample, convert_single_example
-from bert_tf.text import packing
 from tests.conftest import assert_refused
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "whale", "##s", "swim", "."]

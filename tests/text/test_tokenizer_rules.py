@@ -5,12 +5,12 @@ import json
 import pytest
 
 from bert_tf.checkpoints import run_directory
+from bert_tf.graphs.tokenization import GraphTokenizer
 from bert_tf.text import FullTokenizer, Tokenizer
-from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
 from tests.conftest import assert_refused, tiny_config
-from tests.text.test_modes import assert_same
+from tests.graphs.test_modes import assert_same
 
 WORDS = [f"w{number}" for number in range(60)]
 PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]

@@ -17,9 +17,9 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.runtime import errors
+from bert_tf.sequences.example_format import Metadata
 from bert_tf.tasks import squad, tables
 from bert_tf.tasks.tagging import conll
-from bert_tf.text.example_format import Metadata
 from bert_tf.text.tokenizer_config import read_tokenizer_config
 from bert_tf.text.vocabulary import check_vocab_file
 from bert_tf.training.log import read_metrics

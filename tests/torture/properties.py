@@ -10,11 +10,11 @@ from collections import Counter
 import hypothesis
 from hypothesis import strategies as st
 
+from bert_tf.graphs.tokenization import GraphTokenizer
 from bert_tf.tasks import tables
 from bert_tf.text import FullTokenizer
-from bert_tf.text.graph_tokenization import GraphTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.text.test_modes import TRAPS, assert_same
+from tests.graphs.test_modes import TRAPS, assert_same
 
 _PIECES = [*SPECIAL_TOKENS, *"abcdeéßσ天地.,!'", *(f"##{x}" for x in "abcdeσ"), "ab", "##cd", "天地", "ΐ", "i̇"]
 # Characters with special rules: controls, marks, spaces, ideographs, joiners, and letters whose length depends on case.

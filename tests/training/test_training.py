@@ -28,8 +28,8 @@ from bert_tf.training import log, loop, resume
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.hooks import PeriodicEvaluation
 from bert_tf.training.interface import TrainingData
-from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.step.metric_means import MetricMeans
 from tests.conftest import (
     assert_close,
     assert_refused,

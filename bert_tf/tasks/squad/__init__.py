@@ -8,7 +8,6 @@ answers -> `evaluate`.
     windows          questions and paragraphs -> windows, as arrays
     decoding         logits -> ranked answers, as written in the paragraph
     predictions      the answers to the questions of a file, and prediction files
-    graph_predictor  windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation       scores, and the no-answer threshold
     answerer         one or several models in memory that answer questions
     squad_task       the task for fine-tuning, and the output files

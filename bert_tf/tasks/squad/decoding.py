@@ -10,7 +10,7 @@ paragraph. As in the original code, the words around the answer are tokenized, a
 Then characters other than spaces are counted to map the tokenized words to the original words. If the counts differ,
 complete words are used.
 
-`graph_predictor.py` implements the same rules inside a TensorFlow graph.
+`bert_tf/graphs/answers.py` implements the same rules inside a TensorFlow graph.
 
 Axis letters: W windows, T tokens, K paired positions, C candidates.
 """

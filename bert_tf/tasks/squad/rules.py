@@ -1,7 +1,7 @@
 """The settings, and the rules for windows and answers, shared by NumPy arrays and TensorFlow graphs.
 
 Functions with the argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
-`windows.py` and `decoding.py` apply the rules to arrays. `graph_predictor.py` applies them in the graph of a
+`windows.py` and `decoding.py` apply the rules to arrays. `bert_tf/graphs/answers.py` applies them in the graph of a
 SavedModel.
 
 Axis letters: Q questions, W windows, E tokens of all windows' texts, K paired positions.

@@ -17,6 +17,7 @@ from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks.squad.answerer import THRESHOLD_KEY, Answerer, find_null_threshold
 from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
@@ -25,7 +26,6 @@ from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tasks.task_names import SQUAD
-from bert_tf.text.text_packer import TextPacker
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"

@@ -4,7 +4,7 @@ A long paragraph is split into overlapping parts. A window contains the question
 [CLS] question [SEP] part [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
 Several processes may share the work, and the result is the same.
 
-`graph_predictor.py` does the same inside a TensorFlow graph. `rules.py` contains the common rules.
+`bert_tf/graphs/answers.py` does the same inside a TensorFlow graph. `rules.py` contains the common rules.
 
 Axis letters: W windows, T tokens, P tokens of a paragraph, Q questions, E tokens of all windows' texts.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.text_packer import TextSpans, cut_texts
 from bert_tf.tasks.squad.questions import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
@@ -28,7 +29,6 @@ from bert_tf.tasks.squad.rules import (
     text_room,
 )
 from bert_tf.text import Tokenizer
-from bert_tf.text.text_packer import TextSpans, cut_texts
 
 # The id of the first window of a file in the original code.
 FIRST_UNIQUE_ID = 1_000_000_000

@@ -7,8 +7,7 @@
     windows              the model's input windows of text
     by_features          the task for feature-based tagging, which computes features with a frozen encoder
     feature_tagger       the model for feature-based tagging: a BiLSTM and an output layer
-    graph_tagger         the served model of a fine-tuned tagger, and the exportable model of a finished run
 
-`tasks.registry` and the programs import this package. It imports `serving`, lower layers, and common modules of
-`tasks`, such as `metrics` and `tables`.
+`tasks.registry` and the programs import this package. It imports lower layers, and common modules of `tasks`,
+such as `metrics` and `tables`.
 """

@@ -16,11 +16,11 @@ from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.tagging.tagging_task import FILE_NAMES, TaggingFeatures, TaggingTask
-from bert_tf.text.text_packer import TextPacker
 
 # The number of windows per batch.
 _BATCH_SIZE = 32

@@ -21,6 +21,7 @@ from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
+from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.setup import Setup
@@ -28,7 +29,6 @@ from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import AUTO, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
-from bert_tf.text.text_packer import TextPacker
 from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 # Common file names, and the file names of published data sets.

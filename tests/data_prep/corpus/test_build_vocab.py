@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_tf.runtime.locks import claimed
+from bert_tf.runtime.storage.locks import claimed
 from bert_tf.text import FullTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files

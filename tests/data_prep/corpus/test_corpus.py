@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from bert_tf.sequences.example_format import Metadata
 from bert_tf.text import FullTokenizer
-from bert_tf.text.example_format import Metadata
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from data_prep.corpus import lines
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files

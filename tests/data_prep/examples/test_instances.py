@@ -5,8 +5,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.text import FullTokenizer
-from bert_tf.text.masking import MaskingPolicy, MaskingVocabulary
 from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part

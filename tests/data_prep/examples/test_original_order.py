@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.sequences.example_format import Metadata
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text import FullTokenizer
-from bert_tf.text.example_format import Metadata
-from bert_tf.text.masking import MaskingPolicy
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules

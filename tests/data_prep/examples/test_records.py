@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.text.example_format import Feature, pretraining_features
+from bert_tf.sequences.example_format import Feature, pretraining_features
 from data_prep.examples.records import RecordEncoder
 from tests.programs import serialize
 

@@ -7,7 +7,7 @@ import pytest
 from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad import decoding
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, ScoredText
-from tests.tasks.squad.test_modes import tokenizer
+from tests.graphs.test_answers import tokenizer
 
 LENGTHS = (64, 16, 8)
 

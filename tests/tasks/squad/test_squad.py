@@ -9,8 +9,8 @@ import pytest
 
 from bert_tf.tasks import original_api, squad
 from tests.conftest import golden_json, golden_lines, golden_path
+from tests.graphs.test_answers import tokenizer
 from tests.tasks.squad.test_evaluation import with_threshold
-from tests.tasks.squad.test_modes import tokenizer
 
 pytestmark = pytest.mark.golden
 CASES = sorted(golden_json("squad/index.json")["cases"])

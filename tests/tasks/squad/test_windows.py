@@ -6,7 +6,7 @@ from bert_tf.tasks import original_api, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.text import FullTokenizer
 from tests.conftest import assert_refused, golden_path
-from tests.tasks.squad.test_modes import tokenizer as real_tokenizer
+from tests.graphs.test_answers import tokenizer as real_tokenizer
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 

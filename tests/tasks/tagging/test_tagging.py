@@ -5,10 +5,10 @@ import pytest
 
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.finetuning.task import SplitOutputs
+from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
-from bert_tf.text.text_packer import TextPacker
 from tests.conftest import assert_refused
 
 IOB1 = """-DOCSTART- -X- O O

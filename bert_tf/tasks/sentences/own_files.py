@@ -1,0 +1,281 @@
+"""Classification or regression of your own data, from files with named columns or from examples in memory."""
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
+from bert_tf.runtime import files
+from bert_tf.runtime.errors import InputError
+from bert_tf.sequences.text_packer import LongDocuments, TextPacker
+from bert_tf.tasks import metrics, tables
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.sentences import soft_labels
+from bert_tf.tasks.sentences.examples import (
+    NAME_THE_COLUMNS,
+    InputExample,
+    WeightedExample,
+    class_of,
+    classes_of,
+    is_number,
+)
+from bert_tf.tasks.sentences.glue import DEFINITIONS
+from bert_tf.tasks.sentences.sentence_task import SentenceTask
+from bert_tf.tasks.sentences.soft_labels import SoftExample
+from bert_tf.tasks.sentences.text_reader import TextReader, flag_columns
+from bert_tf.tasks.setup import Setup
+from bert_tf.tasks.tables import Source
+from bert_tf.tasks.task_names import TEXT
+
+# A value of --class_weights: every class has the same total weight in the loss, whatever its number of examples.
+BALANCED = "balanced"
+# A value of --label_threshold: use the threshold with the best F1 on the dev set.
+TUNE = "tune"
+
+_METRICS = {
+    "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
+    "regression": (metrics.pearson_and_spearman, "pearson"),
+    "multi_label": (metrics.multi_label_f1, "micro_f1"),
+}
+
+
+class TextTask(SentenceTask):
+    """A task on your own data.
+
+    Args:
+      config: the settings.
+      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
+      labels: the classes; None to use the classes in the training set.
+      trained_in: the run directory of the model; None to train.
+
+    Raises:
+      InputError: if the settings contradict each other.
+    """
+
+    def __init__(
+        self,
+        config: DataConfig,
+        sources: Mapping[str, Source],
+        labels: Sequence[str] | None = None,
+        trained_in: str | None = None,
+    ) -> None:
+        problem, does_train = config.problem, trained_in is None
+        first = next(iter(sources.values()), "")
+        if not isinstance(first, str):
+            text_b = "" if first[0].text_b is None else "text_b"
+            weight = "weight" if isinstance(first[0], WeightedExample) else ""
+            config = config.replace(columns=Columns(text_b=text_b, weight=weight))
+        _check(config)
+        run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
+        if run and not isinstance(first, str):
+            _check_pairs(config, run)
+        super().__init__(TEXT, tuple(labels or flag_columns(config)) or None, problem, *_METRICS[problem])
+        self.config = config
+        self.sources = sources
+        self.documents: LongDocuments = config.documents
+        self.tunes: bool = config.label_threshold == TUNE
+        if config.label_threshold not in ("", TUNE):
+            self.label_threshold: float = float(config.label_threshold)
+        elif trained_in:
+            self.label_threshold = run_directory.label_threshold(trained_in)
+        self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
+        self._recorded_scale = None if does_train else class_names.recorded_scale(run)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """See `Task.build`."""
+        return cls(setup.config, setup.sources(tables.FILE_NAMES), setup.labels(), setup.trained_in)
+
+    def examples(self, split: str) -> list[InputExample]:
+        """Reads the examples of a split. See `TextReader`."""
+        return TextReader(self.sources, self.config, self._known).examples(split)
+
+    def _known(self, split: str) -> tuple[str, ...] | None:
+        return self._labels if split == "train" else self.labels
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...] | None:
+        """The given classes, or the sorted classes of the training set (numbers by value); None for regression.
+
+        Raises:
+          InputError: if no row has a label, or a classification has only one class.
+        """
+        if self.problem == "regression":
+            return None
+        if self._labels is None:
+            return classes_of(self.problem, self.split("train"), tables.name_of(self.sources["train"]))
+        if len(self._labels) < 2 and self.problem == "classification":
+            raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
+        return self._labels
+
+    def input_settings(self) -> dict[str, Any]:
+        """Returns the problem, the classes, how texts are read, and the columns by the names of their flags."""
+        columns = self.config.columns
+        names = {f"{name}_column": getattr(columns, name) for name in ("text", "text_b", "label")}
+        separator = {"label_separator": columns.label_separator} if self.problem == "multi_label" else {}
+        return super().input_settings() | {"problem": self.problem} | names | separator | self.documents.record
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns `input_settings` and the class weights, the weight column, the scale of scores, and the temperature.
+
+        Settings that have no effect are omitted.
+        """
+        weight_column = self.config.columns.weight
+        weights = {"weight_column": weight_column} if weight_column else {}
+        scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
+        temperature = self.config.distillation_temperature
+        scale |= {"distillation_temperature": temperature} if temperature != 1 else {}
+        return self.input_settings() | {"class_weights": self.config.class_weights} | weights | scale
+
+    def check_training_set(self, examples: Sequence[InputExample]) -> None:
+        """Raises an InputError if all weights are 0, or if nothing can be learned from the labels."""
+        source = tables.name_of(self.sources["train"])
+        if examples and not any(getattr(example, "weight", 1.0) for example in examples):
+            raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
+        if any(isinstance(example, SoftExample) for example in examples):
+            return  # even if the most probable class is the same in all rows, the probabilities may differ
+        if self.config.distillation_temperature != 1:
+            advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
+            raise InputError(f"--distillation_temperature: there are no probabilities in {source}. {advice}")
+        if self.problem == "classification":
+            super().check_training_set(examples)
+        elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
+            found = ", ".join(examples[0].label)
+            raise InputError(f"{source}: every row has the labels {found!r}. {NAME_THE_COLUMNS}")
+
+    def featurize(self, examples: Sequence[InputExample], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
+        """Returns the features; see `SentenceTask.featurize`.
+
+        Weighted rows also have `sample_weights` [N]. Rows with probabilities also have `soft_labels` [N, C].
+        """
+        features = super().featurize(examples, packer, num_workers)
+        weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
+        values = {"sample_weights": np.array(weights, np.float32)} if weights else {}
+        if rows := [example.probabilities for example in examples if isinstance(example, SoftExample)]:
+            form = self.labels, self.problem, self.config.distillation_temperature
+            values["soft_labels"] = soft_labels.soft_labels(rows, *form)
+        return features.with_values(**values)
+
+    def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
+        """Returns a classifier with one logit per class, or one output for regression."""
+        scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
+        options["temperature"] = self.config.distillation_temperature
+        return super().build_model(config, class_weights=self.weights(), **scale, **options)
+
+    @functools.cached_property
+    def target_scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the training scores. The model is trained on standardised scores."""
+        if self._recorded_scale:
+            return self._recorded_scale
+        scores = [float(example.label) for example in self.split("train")]
+        return float(np.mean(scores)), float(np.std(scores)) or 1.0
+
+    def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
+        """Returns the threshold with the best F1."""
+        labels = features.document_values("label_ids")
+        return {"label_threshold": metrics.best_threshold(outputs["probabilities"], labels)}
+
+    def weights(self) -> list[float] | None:
+        """Returns the weight of each class in the training loss; None for equal weights.
+
+        Raises:
+          InputError: if a class is unknown, or a weight is not a number above 0.
+        """
+        if not self._class_weights:
+            return None
+        if self._class_weights == BALANCED:
+            labels = [example.label for example in self.split("train")]
+            return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
+        weights = dict.fromkeys(self.labels, 1.0)
+        for label, weight in self._class_weights.items():
+            known = class_of(label, self.labels)
+            if known not in weights or not is_number(weight) or not weight > 0:
+                classes, part = ", ".join(self.labels), f"{label}={weight}"
+                raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes} and numbers above 0.")
+            weights[known] = weight
+        return list(weights.values())
+
+    def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
+        """Writes test_results.tsv, and test_predictions as TSV or CSV like the test file, or else as JSON lines.
+
+        test_predictions contains the id, the texts and the other columns of the test file. Then follow the label and
+        the probability of each class, or the score. If another column has the name of one of these columns, it is
+        renamed to given_NAME.
+        """
+        written = super().write_predictions(output_dir, split, original_format)
+        name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.sources[split.name])[1]
+        path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
+        rows = []
+        for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(split.outputs), strict=True)):
+            cells = dict(example.cells)
+            # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.
+            own_id = None if self.config.columns.id else cells.pop("id", None)
+            row: dict[str, object] = {"id": own_id or example.guid, "text": example.text_a}
+            if example.text_b is not None:
+                row["text_b"] = example.text_b
+            if self.labels is None:
+                predicted: dict[str, object] = {"score": round(float(prediction), 6)}
+            else:
+                probabilities = zip(self.labels, split.outputs["probabilities"][i], strict=True)
+                predicted = {"label": self._name(prediction)}
+                predicted |= {f"{soft_labels.PREFIX}{label}": round(float(value), 6) for label, value in probabilities}
+            taken = {*row, *predicted}
+            for column, cell in cells.items():
+                row[f"given_{column}" if column in taken else column] = cell
+            rows.append(row | predicted)
+        tables.write_table(path, rows)
+        return [*written, path]
+
+    def _name(self, prediction: np.ndarray) -> str:
+        if self.problem == "multi_label":
+            labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
+            return self.config.columns.label_separator.join(labels)
+        return self.labels[prediction]
+
+
+def _check_pairs(config: DataConfig, run: Mapping[str, Any]) -> None:
+    """Raises an InputError if the model was trained on pairs and the examples have one text, or vice versa."""
+    reads_pairs = bool(DEFINITIONS[run["task"]].text_b if run["task"] in DEFINITIONS else run.get("text_b_column"))
+    if reads_pairs != bool(config.columns.text_b):
+        expected = "pairs of texts" if reads_pairs else "single texts"
+        raise InputError(f"x: the model was trained on {expected}. Give {expected}.", "x")
+
+
+def _check(config: DataConfig) -> None:
+    """Raises an InputError if settings contradict each other."""
+    columns, label_threshold = config.columns, config.label_threshold
+    names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"--text_column and other flags use the column {repeated[0]!r} twice. Use different columns.")
+    if not columns.label_separator:
+        raise InputError("--label_separator is empty. Pass the text between two labels.")
+    if config.documents.has_windows and columns.text_b:
+        raise InputError("--long_documents=windows: pairs of texts can't have windows. Use head_tail or truncate.")
+    is_fraction = is_number(label_threshold) and 0 < float(label_threshold) < 1
+    if label_threshold not in ("", TUNE) and not is_fraction:
+        raise InputError(f"--label_threshold is {label_threshold!r}. Use a number between 0 and 1, or {TUNE}.")
+
+
+def class_weights_of(given: str | Mapping[str, float]) -> str | Mapping[str, float]:
+    """Returns the value of --class_weights: "", "balanced" or, for "class=weight,...", the weights of classes.
+
+    Raises:
+      InputError: if a part has another form, or a weight is not a number above 0.
+    """
+    if not isinstance(given, str) or given in ("", BALANCED):
+        return given
+    weights = {}
+    for part in re.sub(r"(=[^=,]*),", r"\1\n", given).split("\n"):  # a class may contain commas
+        label, _, weight = part.rpartition("=")
+        if not label or not is_number(weight) or not float(weight) > 0:
+            raise InputError(f"--class_weights: {part!r} is not class=weight. Use classes and numbers above 0.")
+        weights[label] = float(weight)
+    return weights
