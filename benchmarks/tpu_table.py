@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-from benchmarks import tpu_compile
+from benchmarks import compiled_step, tpu_compile
 from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.errors import InputError
 
@@ -126,13 +126,14 @@ def measured_cell(
       length: number of tokens per sequence.
       before: the cell of another generation, or None.
     """
-    topology, core = f"{generation}:{TOPOLOGIES[generation]}", tpu_compile.CORES[generation]
+    topology = f"{generation}:{TOPOLOGIES[generation]}"
+    target = tpu_compile.target_of(topology)
 
     def compiled(depth: int, batch: int) -> Estimate:
-        with tpu_compile.start_compiler(topology, tpu_compile.PYTHON.value) as compiler:
-            report = tpu_compile.compile_step(compiler, trace(size, depth, length, batch))
-        gib = tpu_compile.memory_of(report)
-        milliseconds = float("nan") if "error" in report else tpu_compile.milliseconds_of(report, core)
+        with compiled_step.start_compiler(target) as compiler:
+            report = compiled_step.compile_step(compiler, trace(size, depth, length, batch))
+        gib = compiled_step.memory_of(report)
+        milliseconds = float("nan") if "error" in report else compiled_step.milliseconds_of(report, target)
         used = f"{sum(gib.values()):.2f} GiB, {milliseconds:.1f} ms"
         print(f"{topology} {size} {length} x {batch}, {depth} layers: {used}", file=sys.stderr, flush=True)
         return Estimate(gib.get("arguments", float("nan")), sum(gib.values()), milliseconds)
@@ -143,8 +144,8 @@ def measured_cell(
 
     first = _FIRST_TOKENS[size] // length
     if before:
-        first = first_batch(Estimate(*before["estimate"]), before["batch"], core.gib)
-    batch, found = largest_batch(estimate, core.gib, first)
+        first = first_batch(Estimate(*before["estimate"]), before["batch"], target.gib)
+    batch, found = largest_batch(estimate, target.gib, first)
     return {
         "generation": generation,
         "size": size,
@@ -169,8 +170,8 @@ def main(_) -> None:
 
         @functools.lru_cache(maxsize=8)
         def trace(size: str, depth: int, length: int, batch: int) -> bytes:
-            arguments = ("pretraining", size, batch, length, {"dtype": "bfloat16"})
-            return pool.submit(tpu_compile.trace, *arguments, num_hidden_layers=depth).result()["stablehlo"]
+            arguments = ("TPU", "pretraining", size, batch, length, {"dtype": "bfloat16"})
+            return pool.submit(compiled_step.trace, *arguments, num_hidden_layers=depth).result()["stablehlo"]
 
         try:
             for size in _SIZES.value:
@@ -179,7 +180,7 @@ def main(_) -> None:
                     for generation in _GENERATIONS.value:
                         key = (generation, size, length)
                         if key not in cells:
-                            tpu_compile.core_of(generation)
+                            tpu_compile.target_of(generation)
                             cells[key] = measured_cell(trace, *key, before)
                             with open(_RESULTS.value, "a", encoding="utf-8") as writer:
                                 print(json.dumps(cells[key]), file=writer)

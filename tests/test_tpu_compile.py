@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from benchmarks import tpu_compile
+from benchmarks import compiled_step, tpu_compile
 from tests import programs
 from tests.conftest import assert_refused
 
-V5E = tpu_compile.CORES["v5e"]
+V5E = tpu_compile.target_of("v5e:2x2")
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ HBM = "Ran out of memory in memory space hbm. Used 16.25G of 15.75G hbm."
 )
 def test_it_prints_whether_the_step_fits(report, expected, capsys):
     fits, peak, verdict = expected
-    assert tpu_compile.print_memory(report, V5E) == fits
+    assert compiled_step.print_memory(report, V5E) == fits
     printed = capsys.readouterr().out
     assert peak in printed and verdict in printed and "limit: 15.75 GiB" in printed
 
 
 def test_other_errors_of_the_compiler_are_shown():
     report = {"error": "unknown custom call", "arguments": 0}
-    assert_refused("unknown custom call", tpu_compile.print_memory, report, V5E)
+    assert_refused("unknown custom call", compiled_step.print_memory, report, V5E)
 
 
 def test_equal_operations_of_all_layers_are_one_row(capsys):
     sources = {"encoder/layer_0/MatMul": "layers.py:1", "encoder/layer_1/MatMul": "layers.py:1", "Sum": "loop.py:2"}
-    rows = [[1500000, 1, f"encoder/layer_{i}/MatMul", "bf16[8,4]{1,0}"] for i in range(2)]
-    rows += [[1500000, 4, "gradient_tape/encoder/layer_0/MatMul/MatMul_1", "bf16[4,4]"], [15, 1, "Sum", "f32[]"]]
-    tpu_compile.print_operations(rows, sources, V5E, 6.0)
+    rows = [[1.0, 1, f"encoder/layer_{i}/MatMul", "bf16[8,4]{1,0}"] for i in range(2)]
+    rows += [[1.0, 4, "gradient_tape/encoder/layer_0/MatMul/MatMul_1", "bf16[4,4]"], [1e-5, 1, "Sum", "f32[]"]]
+    compiled_step.print_operations(rows, sources, 6.0)
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[2:]]
     assert rows == [
         "4.00 66.7% 4 gradient_tape/encoder/layer_*/MatMul/MatMul_1 bf16[4,4] gradient of layers.py:1",

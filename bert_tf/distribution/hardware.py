@@ -18,7 +18,7 @@ _BFLOAT16_CAPABILITY = (8, 0)
 
 def emulates_bfloat16() -> bool:
     """Returns whether the program runs on a CPU without bfloat16 instructions."""
-    return _has_only_cpus() and _cpu_lacks_bfloat16()
+    return has_only_cpus() and _cpu_lacks_bfloat16()
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def compiles_parts() -> bool:
     does not support.
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
-    return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
+    return has_only_cpus() and replicas == 1 and not _is_tpu_build()
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def without_graph_optimizer() -> Iterator[None]:
     """
     name = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options()[name]
-    tf.config.optimizer.set_experimental_options({name: before or _has_only_cpus()})
+    tf.config.optimizer.set_experimental_options({name: before or has_only_cpus()})
     try:
         yield
     finally:
@@ -78,7 +78,8 @@ def _is_tpu_build() -> bool:
     return False
 
 
-def _has_only_cpus() -> bool:
+def has_only_cpus() -> bool:
+    """Returns True if the calling code runs on CPUs: the program has no GPU and is not in the scope of a TPU."""
     return not computes_on_tpu() and len(tf.config.list_logical_devices()) == len(tf.config.list_logical_devices("CPU"))
 
 

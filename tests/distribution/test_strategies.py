@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from benchmarks.tpu_step import OneCore
+from benchmarks.traced_step import OneCore
 from bert_tf.distribution import hardware, strategies, tensorflow_internals
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
@@ -150,7 +150,7 @@ def test_the_graph_optimizer_is_off_on_cpus_and_then_as_before(monkeypatch, has_
     def is_off():
         return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
 
-    monkeypatch.setattr(hardware, "_has_only_cpus", lambda: not has_gpu)
+    monkeypatch.setattr(hardware, "has_only_cpus", lambda: not has_gpu)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": given})
     try:
         with pytest.raises(KeyError), hardware.without_graph_optimizer():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.tpu_step import OneCore
+from benchmarks.traced_step import OneCore
 from bert_tf.model.dropout import dropout, fold_in
 from tests.conftest import assert_close, is_compiled, with_gradients
 

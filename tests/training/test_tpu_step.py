@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import tpu_compile, tpu_step
-from benchmarks.tpu_step import OneCore
+from benchmarks import compiled_step, traced_step
+from benchmarks.traced_step import OneCore
 from bert_tf.config import DTYPES
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
@@ -83,6 +83,20 @@ def test_clipping_without_a_branch_gives_the_same_bits(size):
         np.testing.assert_array_equal(clipped, expected)
 
 
+@pytest.mark.parametrize("only_blocks", [False, True])
+def test_a_gpu_computes_the_same_loss_and_gradients(only_blocks):
+    batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
+    keras.utils.set_random_seed(1)
+    model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), jit_compile=only_blocks)
+    compute = functools.partial(loss_and_gradients, model)
+    loss, _, gradients = compute(batch)
+    with traced_step.assumed("GPU"):
+        compiled = tf.function(compute, autograph=False, jit_compile=not only_blocks or None)(batch)
+    assert_close(compiled[0], loss, 1e-6)
+    for gradient, expected in zip(compiled[2], gradients, strict=True):
+        assert_close(gradient, expected, 1e-5)
+
+
 def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
     results, exponentials, strategy = [], [], OneCore()
@@ -106,14 +120,14 @@ def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     assert exponentials[1] - exponentials[0] == 1  # the softmax of the block
 
 
-@pytest.mark.parametrize("task", tpu_step.TASKS)
-def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(task):
+@pytest.mark.parametrize(("platform", "task"), [("GPU", "squad"), *(("TPU", task) for task in traced_step.TASKS)])
+def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(platform, task):
     config = tiny_config(max_position_embeddings=16, num_hidden_layers=1)
     parts = 2 if task == "pretraining" else 1
-    step = tpu_step.trace_step(task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=parts)
+    step = traced_step.trace_step(platform, task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=parts)
     assert step.stablehlo.startswith(b"ML\xefR")
     assert step.flops > step.parameters > 0
     names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:
-        assert "gradient of model/base_layers.py:" in tpu_compile.source_of(name, step.sources)
+        assert "gradient of model/base_layers.py:" in compiled_step.source_of(name, step.sources)
     assert len(names) == parts  # in the first part of the batch and in the loop over the others

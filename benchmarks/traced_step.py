@@ -1,10 +1,12 @@
-"""Traces the training step in the form that runs on a TPU, without a TPU."""
+"""Traces the training step in the form that runs on a TPU or a GPU, without the device."""
 
+import contextlib
 import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +14,7 @@ from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
 import bert_tf
 from bert_tf.config import DTYPES, BertConfig
+from bert_tf.distribution import hardware
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
@@ -43,7 +46,7 @@ def predictions_of(length: int) -> int:
 
 
 def make_packed_batch(task: str, batch_size: int, length: int, packer: Packer) -> dict[str, Any]:
-    """Makes a packed batch for one core. Only the shapes matter, so the sequences have one token."""
+    """Makes a packed batch for one device. Only the shapes matter, so the sequences have one token."""
     count = predictions_of(length)
     sizes, ones = Sizes.of(np.ones((batch_size, 1), int)), np.ones(batch_size, np.int32)
     tokens = Tokens(dict.fromkeys(("input_ids", "segment_ids"), (ones, 0)), np.arange(batch_size), ones)
@@ -84,7 +87,7 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`Trainer.replica_step` in the form that runs on a TPU.
+    """`Trainer.replica_step` in the form that runs on a device.
 
     Attributes:
       stablehlo: the program, as a StableHLO portable artifact.
@@ -100,12 +103,31 @@ class Step:
     parameters: int
 
 
+@contextlib.contextmanager
+def assumed(platform: str) -> Iterator[tf.distribute.Strategy]:
+    """Context manager: code is traced for one core of a TPU or for a GPU. Returns the strategy."""
+    if platform == "TPU":
+        strategy = OneCore()
+        with strategy.scope():
+            yield strategy
+    else:
+        with mock.patch.object(hardware, "has_only_cpus", lambda: False):
+            yield tf.distribute.get_strategy()
+
+
 def trace_step(
-    task: str, config: BertConfig, batch_size: int, length: int, packer: Packer | None = None, **settings: Any
+    platform: str,
+    task: str,
+    config: BertConfig,
+    batch_size: int,
+    length: int,
+    packer: Packer | None = None,
+    **settings: Any,
 ) -> Step:
-    """Traces a step for one core of a TPU.
+    """Traces a step for one core of a TPU or for a GPU.
 
     Args:
+      platform: "TPU" or "GPU".
       task: one of `TASKS`.
       config: the model's config.
       batch_size: number of sequences per step.
@@ -116,31 +138,30 @@ def trace_step(
     training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
     options = {
         "dtype": DTYPES[training.dtype],
-        "use_one_hot_embeddings": True,
+        "use_one_hot_embeddings": platform == "TPU",
         "gradient_checkpointing": training.gradient_checkpointing,
     }
-    strategy = OneCore()
-    with strategy.scope():
+    with assumed(platform) as strategy:
         if task == "classification":
             model = ClassifierModel(config, 3, **options)
         else:
             model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
         optimizer = build_optimizer(training.optimizer, model.trained_variables)
         trainer = Trainer(model, optimizer, training, strategy)
-    padded = make_batch(task, batch_size, length)
-    batch = make_packed_batch(task, batch_size, length, packer) if packer else padded
-    parts = training.gradient_accumulation_steps
+        padded = make_batch(task, batch_size, length)
+        batch = make_packed_batch(task, batch_size, length, packer) if packer else padded
+        parts = training.gradient_accumulation_steps
 
-    def replica_step(batch: Mapping[str, tf.Tensor]) -> None:
-        strategy.run(trainer.replica_step, (batch, parts))
+        def replica_step(batch: Mapping[str, tf.Tensor]) -> None:
+            strategy.run(trainer.replica_step, (batch, parts))
 
-    step = tf.function(replica_step, autograph=False, jit_compile=True)
-    return Step(
-        step.experimental_get_compiler_ir(batch)(stage="stablehlo_serialized"),
-        _sources(step.get_concrete_function(batch).graph),
-        float(model.flops(padded)),
-        sum(int(np.prod(variable.shape)) for variable in model.trained_variables),
-    )
+        step = tf.function(replica_step, autograph=False, jit_compile=True)
+        return Step(
+            step.experimental_get_compiler_ir(batch)(stage="stablehlo_serialized"),
+            _sources(step.get_concrete_function(batch).graph),
+            float(model.flops(padded)),
+            sum(int(np.prod(variable.shape)) for variable in model.trained_variables),
+        )
 
 
 def _sources(graph: tf.Graph) -> dict[str, str]:
