@@ -70,6 +70,11 @@ def compiles_all() -> bool:
     return tensorflow_internals.is_compiled_by_xla()
 
 
+def compiles_for_gpu() -> bool:
+    """Returns True if the calling code is traced for a function that XLA compiles for a GPU."""
+    return compiles_all() and not computes_on_tpu() and not has_only_cpus()
+
+
 @functools.cache
 def _is_tpu_build() -> bool:
     """Returns True for TensorFlow's TPU build, in which XLA can't compile for CPUs."""

@@ -11,9 +11,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.distribution import hardware, tensorflow_internals
+from bert_tf.distribution import hardware
 from bert_tf.model.base_layers import BertLayer, serializable
 from bert_tf.model.dropout import fold_in
+from bert_tf.model.fusion import recomputed_by_xla
 from bert_tf.model.layers import TransformerBlock
 
 
@@ -81,7 +82,7 @@ class BlockStack(BertLayer):
             jit_compile = self.jit_compile and seed is not None
             run = functools.partial(_traced_once(block, options, traced, jit_compile), seed=fold_in(seed, i))
             if self.gradient_checkpointing and seed is not None:
-                recomputed = _recomputed_by_xla if hardware.computes_on_tpu() else tf.recompute_grad
+                recomputed = recomputed_by_xla if hardware.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
                 x, probs = run(x)
@@ -120,22 +121,3 @@ def _traced_once(
     function = traced.setdefault((names, *options), function)
     # Read the values here: a distribution strategy would replace variable arguments by the first block's variables.
     return lambda x, seed: function(x, seed, [tf.convert_to_tensor(weight.value) for weight in block.weights])
-
-
-def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Works like `tf.recompute_grad`, but keeps XLA from recomputing a block before its gradient is needed."""
-
-    @tf.custom_gradient
-    def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            # The block is recomputed only when the gradient arrives.
-            again, upstream = tensorflow_internals.optimization_barrier([x, upstream])
-            with tf.GradientTape() as tape:
-                tape.watch(again)
-                y = block(again)
-            of_x, *of_variables = tape.gradient(y, [again, *variables], upstream)
-            return of_x, of_variables
-
-        return block(x), gradient
-
-    return recomputed

@@ -87,8 +87,8 @@ def column_sums(rows: tf.Tensor) -> tf.Tensor:
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Adds bias [H] to x [..., H]. Except on a TPU, the bias gradient is computed by `column_sums`, which is faster."""
-    return tf.nn.bias_add(x, bias) if hardware.computes_on_tpu() else _add_bias(x, bias)
+    """Adds bias [H] to x [..., H]. On CPUs, the bias gradient is computed by `column_sums`, which is faster."""
+    return _add_bias(x, bias) if hardware.has_only_cpus() else tf.nn.bias_add(x, bias)
 
 
 @tf.custom_gradient

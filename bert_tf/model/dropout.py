@@ -1,12 +1,16 @@
 """Stateless dropout. It is active if a seed is given; the same seed gives the same mask."""
 
+import math
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from bert_tf.distribution import hardware
 from bert_tf.model import cpu_kernels
+from bert_tf.model.fusion import computed_first
 
-# Number of random words that are made from the same drawn word; see `_random_words`.
+# Number of random words that are made from the same drawn word; see `_combined_words`.
 _WIDTH = 1024
 _MULTIPLIER = 0x2C1B3C6D  # odd, so no two words become the same; otherwise arbitrary
 
@@ -29,19 +33,33 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None
     Each element uses 16 random bits, so probabilities are multiples of 2^-16. The result is computed in float32 and
     rounded once to `dtype`. The default is the dtype of x.
     """
-    dtype = tf.as_dtype(dtype or x.dtype)
-    threshold = round(rate * 2**16)
+    return fixed_dropout(x, rate, seed, dtype or x.dtype)(x)
+
+
+def fixed_dropout(
+    x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | tf.DType
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that applies `dropout` to tensors of x's shape. All calls drop the same elements."""
+    dtype, threshold = tf.as_dtype(dtype), round(rate * 2**16)
     if seed is None or threshold == 0:
-        return tf.cast(x, dtype)
-    bits = _random_bits(x, seed)
-    is_kept, scale = bits >= tf.constant(threshold, bits.dtype), 2**16 / (2**16 - threshold)
+        return lambda x: tf.cast(x, dtype)
+    is_kept, scale = _is_kept(x, threshold, seed), 2**16 / (2**16 - threshold)
 
     # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
     def dropped(x: tf.Tensor) -> cpu_kernels.ValueAndGradient:
         return _drop(x, is_kept, scale, dtype), lambda upstream: _drop(upstream, is_kept, scale, x.dtype)
 
-    return dropped(x)
+    return dropped
+
+
+def _is_kept(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> tf.Tensor:
+    """Returns a boolean tensor of x's shape, which is False for a fraction of threshold / 2^16 of the elements."""
+    if hardware.compiles_for_gpu():
+        # Each kernel that reads the mask computes it. XLA can't do so with unsigned words, nor with their halves.
+        return _combined_words(tf.unstack(tf.shape(x)), seed, tf.int32) >= threshold * 2**16 - 2**31
+    bits = _random_bits(x, seed)
+    return bits >= tf.constant(threshold, bits.dtype)
 
 
 def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -49,24 +67,26 @@ def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     if hardware.computes_on_tpu():
         # A TPU draws one word per element, because separating the halves of a word takes longer.
         return tf.bitwise.right_shift(_drawn_words(tf.shape(x), seed), tf.constant(16, tf.uint32))
-    words = _random_words((tf.size(x) + 1) // 2, seed)
+    word_count = (tf.size(x) + 1) // 2
+    words = _combined_words([-(-word_count // _WIDTH), _WIDTH], seed)
     return tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
 
 
-def _random_words(count: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns at least `count` random 32-bit words [n].
+def _combined_words(shape: list[int | tf.Tensor], seed: tf.Tensor, dtype: tf.DType = tf.uint32) -> tf.Tensor:
+    """Returns random 32-bit words of a shape, as integers of a dtype.
 
     Drawing all words with TensorFlow's generator takes several times as long. Instead, each word is computed from two
     drawn words, so that any three words are independent. Without the multiplication, the exclusive or of four words at
     the corners of a rectangle would be 0.
     """
-    drawn = _drawn_words([_WIDTH - (-count // _WIDTH)], seed)
-    combined = tf.bitwise.bitwise_xor(drawn[:_WIDTH], drawn[_WIDTH:, tf.newaxis])  # [n / _WIDTH, _WIDTH]
-    return tf.reshape(combined * tf.constant(_MULTIPLIER, tf.uint32), [-1])
+    *leading, width = shape
+    drawn = _drawn_words([width + math.prod(leading)], seed, dtype)
+    columns, rows = computed_first(drawn[:width], tf.reshape(drawn[width:], [*leading, 1]))
+    return tf.bitwise.bitwise_xor(columns, rows) * tf.constant(_MULTIPLIER, dtype)
 
 
-def _drawn_words(shape: tf.Tensor | list[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-    return tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.uint32)
+def _drawn_words(shape: tf.Tensor | list[tf.Tensor], seed: tf.Tensor, dtype: tf.DType = tf.uint32) -> tf.Tensor:
+    return tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=dtype)
 
 
 @cpu_kernels.in_one_pass

@@ -21,7 +21,8 @@ from bert_tf.distribution import hardware
 from bert_tf.model import row_attention
 from bert_tf.model.base_layers import BertLayer, Dense, LayerNorm, serializable, truncated_normal
 from bert_tf.model.cpu_kernels import matmul
-from bert_tf.model.dropout import dropout, fold_in, seed_of_call
+from bert_tf.model.dropout import dropout, fixed_dropout, fold_in, seed_of_call
+from bert_tf.model.fusion import recomputed_by_xla
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import softmax
 
@@ -141,8 +142,14 @@ class SelfAttention(BertLayer):
         def attend(
             query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
         ) -> tuple[tf.Tensor, tf.Tensor]:
-            probabilities = softmax(matmul(query, key, transpose_b=True), bias)
-            dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
+            scores = matmul(query, key, transpose_b=True)
+            probabilities = softmax(scores, bias)
+            drop = fixed_dropout(scores, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
+            if seed is not None and hardware.compiles_for_gpu():
+                # The gradient computes the float32 probabilities again instead of reading them.
+                dropped = recomputed_by_xla(lambda scores: drop(softmax(scores, bias)))(scores)
+            else:
+                dropped = drop(probabilities)
             return matmul(dropped, value), probabilities
 
         query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))

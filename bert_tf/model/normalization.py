@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf.distribution import hardware
 from bert_tf.model import cpu_kernels
+from bert_tf.model.fusion import computed_first
 
 
 def layer_norm(
@@ -31,7 +33,10 @@ def layer_norm(
         gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Callable]:
         total = cpu_kernels.total_in_float32(x, residual)
-        mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
+        if hardware.compiles_for_gpu():
+            total, mean, variance = _moments_in_one_kernel(x, residual)
+        else:
+            mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
         inverse = tf.math.rsqrt(variance + epsilon)
         standardized = (total - mean) * inverse
 
@@ -42,6 +47,7 @@ def layer_norm(
                 tf.reduce_mean(values, axis=-1, keepdims=True) for values in (scaled, scaled * standardized)
             )
             of_branch = tf.cast(inverse * (scaled - upstream_mean - standardized * weighted_mean), x.dtype)
+            (of_branch,) = computed_first(of_branch)
             of_branches = [of_branch] if residual is None else [of_branch, of_branch]
             rows = list(range(len(x.shape) - 1))
             return tf.reduce_sum(upstream * standardized, rows), tf.reduce_sum(upstream, rows), *of_branches
@@ -50,6 +56,19 @@ def layer_norm(
 
     branches = [branch for branch in (x, residual) if branch is not None]
     return normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches)
+
+
+def _moments_in_one_kernel(x: tf.Tensor, residual: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the sum of the branches in float32 [..., H], its mean and its variance [..., 1].
+
+    The later kernels read the branches in their own dtype, and the total is not written to memory.
+    """
+    total = cpu_kernels.total_in_float32(x, residual)
+    mean, mean_square = (tf.reduce_mean(y, axis=-1, keepdims=True) for y in (total, tf.square(total)))
+    variance = tf.maximum(mean_square - tf.square(mean), 0.0)
+    branches = [x] if residual is None else [x, residual]
+    mean, variance, x, *residuals = computed_first(mean, variance, *branches)
+    return cpu_kernels.total_in_float32(x, *(residuals or [None])), mean, variance
 
 
 def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

@@ -1,10 +1,13 @@
-"""Tests rate, scale and independence of dropout, in the plain, the compiled and the TPU implementation."""
+"""Tests rate, scale and independence of dropout, in the plain and the compiled implementation, for TPU and GPU."""
+
+import contextlib
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.traced_step import OneCore
+from benchmarks.traced_step import OneCore, assumed
 from bert_tf.model.dropout import dropout, fold_in
 from tests.conftest import assert_close, is_compiled, with_gradients
 
@@ -45,14 +48,16 @@ def test_dropout_drops_the_same_elements_of_the_gradient(dtype, strategy):
         assert_close(tf.cast(found, tf.float32), expected, 1e-4 if dtype == "float32" else 2e-2)
 
 
-def test_compiled_dropout_is_independent_from_place_to_place_and_from_seed_to_seed():
-    rate, shape = 0.1, [1024, 768]
+@pytest.mark.parametrize("platform", ["CPU", "GPU"])
+def test_compiled_dropout_is_independent_from_place_to_place_and_from_seed_to_seed(platform):
+    rate, shape, is_gpu = 0.1, [1024, 768], platform == "GPU"
 
-    @tf.function
+    @functools.partial(tf.function, jit_compile=is_gpu or None)
     def dropped(seed):
         return dropout(tf.ones(shape), rate, seed) == 0
 
-    assert is_compiled(dropped, tf.constant([0, 0]))
+    with assumed("GPU") if is_gpu else contextlib.nullcontext():
+        assert is_compiled(dropped, tf.constant([0, 0])) != is_gpu
     root = tf.constant([12345, 7])
     masks = [dropped(fold_in(root, i)).numpy() for i in range(4)]
     masks += [dropped(fold_in(fold_in(root, 1), i)).numpy() for i in range(2)]
@@ -69,8 +74,10 @@ def test_compiled_dropout_is_independent_from_place_to_place_and_from_seed_to_se
         flat = mask.reshape(-1)
         for distance in (1, 2, 3, 64, 768, 1536):
             assert_rate(flat[distance:] & flat[:-distance], rate**2)
-        blocks = flat.reshape(-1, 2 * 1024)  # elements whose random words share one of two drawn words
-        sides = blocks[:, 2:] & blocks[:, :-2]
+        # Elements whose random words share one of two drawn words.
+        width, distance = (768, 1) if is_gpu else (2 * 1024, 2)
+        blocks = flat.reshape(-1, width)
+        sides = blocks[:, distance:] & blocks[:, :-distance]
         assert_rate(sides[1:] & sides[:-1], rate**4)
         for other in masks[:i]:
             assert_rate(mask & other, rate**2)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.traced_step import assumed
 from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import activations, cpu_kernels
@@ -78,8 +79,11 @@ def test_both_forms_round_once(name, dtype):
     plain = tf.function(differentiated(form), input_signature=signature)
     assert is_compiled(compiled, upstream, x, *others) == (name != "softmax" or dtype != "float32")
     assert not is_compiled(plain)
+    with assumed("GPU"):
+        for_gpu = tf.function(differentiated(form), jit_compile=True).get_concrete_function(upstream, x, *others)
     exact = differentiated(definition)(*(tf.cast(part, tf.float64) for part in (upstream, x, *others)))
-    for found in (compiled(upstream, x, *others), plain(upstream, x, *others)):
+    for function in (compiled, plain, for_gpu):
+        found = function(upstream, x, *others)
         assert [part.dtype for part in found] == [x.dtype, x.dtype, *(other.dtype for other in others)]
         np.testing.assert_allclose(tf.cast(found[0], tf.float64), exact[0], rtol=1.01 * ROUNDING[dtype], atol=1e-5)
         for part, expected in zip(found[1:], exact[1:], strict=True):
