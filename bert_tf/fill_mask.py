@@ -109,8 +109,8 @@ class FillMask:
         Args:
           text: a text, or a list of texts, each with at least one [MASK].
           top: the largest number of guesses for each [MASK].
-          targets: the words to choose from, each a single token of the vocabulary; by default all tokens. Probabilities
-            are computed over all tokens.
+          targets: a word, or the words to choose from, each a single token of the vocabulary; by default all tokens.
+            Probabilities are computed over all tokens.
 
         Returns:
           For each [MASK], a list of guesses, most probable first. For a list of texts, one such result for each text.
@@ -120,7 +120,8 @@ class FillMask:
             or if a target is not a single token.
         """
         require_whole("FillMask(): top", top, 1)
-        ids = [self._target_id(target) for target in targets] or list(range(self.bert.config.vocab_size))
+        words = [targets] if isinstance(targets, str) else targets
+        ids = [self._target_id(word) for word in words] or list(range(self.bert.config.vocab_size))
         texts = text if isinstance(text, list | tuple) else [text]
         found = [self._fill(self._encode(part), top, ids) for part in texts]
         return found if isinstance(text, list | tuple) else found[0]

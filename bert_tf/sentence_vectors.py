@@ -152,8 +152,22 @@ class VectorConfig(Settings, frozen=True):
         return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)
 
 
-def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors [..., H] scaled to length 1. A zero vector stays zero."""
+def unit_vectors(vectors: np.ndarray, place: str, first: int = 0) -> np.ndarray:
+    """Returns vectors [..., H] scaled to length 1, float32. A zero vector stays zero.
+
+    Args:
+      vectors: the vectors, of any numeric type.
+      place: the argument with the vectors, for messages.
+      first: the number of the first vector, for messages.
+
+    Raises:
+      InputError: if a vector has a number that is not finite.
+    """
+    vectors = np.asarray(vectors, np.float32)  # a norm can exceed the largest float16
+    is_finite = np.isfinite(vectors).all(axis=-1)
+    if not is_finite.all():
+        number = first + int(np.argmin(is_finite))
+        raise InputError(f"vector {number} contains NaN or infinity. Compute it again, or remove it.", place)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -172,7 +186,7 @@ def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
       same similarity are sorted by index.
 
     Raises:
-      InputError: if k is below 1, or the vectors have different sizes.
+      InputError: if k is below 1, the vectors have different sizes, or a number is not finite.
     """
     require_whole("k", k, 1)
     if queries.shape[1:] != corpus.shape[1:]:
@@ -181,11 +195,11 @@ def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
     numbers, scores = np.zeros(size, np.int64), np.zeros(size, np.float32)
     for first in range(0, len(queries), _SEARCHED_QUERIES):
         part = slice(first, first + _SEARCHED_QUERIES)
-        unit_queries = unit_vectors(queries[part])
+        unit_queries = unit_vectors(queries[part], "queries", first)
         found, best = numbers[part, :0], scores[part, :0]
         for begin in range(0, len(corpus), _SEARCHED_VECTORS):
-            vectors = np.asarray(corpus[begin : begin + _SEARCHED_VECTORS], np.float32)
-            similarities = unit_queries @ unit_vectors(vectors).T
+            vectors = unit_vectors(corpus[begin : begin + _SEARCHED_VECTORS], "corpus", begin)
+            similarities = unit_queries @ vectors.T
             indices = np.broadcast_to(begin + np.arange(similarities.shape[1]), similarities.shape)
             best = np.concatenate([best, similarities], axis=1)
             best, places = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # if equal, the first one

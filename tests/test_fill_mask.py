@@ -41,8 +41,10 @@ def test_guesses_for_each_mask_are_sorted(filler, directory):
     chosen = filler("[MASK] B[MASK]", targets=["b", "A"])
     assert [[guess.token for guess in row] for row in chosen] == [["b", "a"]] * 2
     assert filler("[MASK]", targets=["b"])[0][0].probability == pytest.approx(all_tokens["b"])
+    assert filler("[MASK]", targets="b") == filler("[MASK]", targets=("b",))
     for target in ("ab", "x", "", 5):
         assert_refused(f"^targets: {target!r} is not a single token", filler, "[MASK]", targets=[target])
+    assert_refused("^targets: 'ab' is not a single token", filler, "[MASK]", targets="ab")
     assert repr(filler) == f"FillMask({str(directory / 'bert_model.ckpt')!r})"
 
 

@@ -46,19 +46,29 @@ class SentenceEncoder(NamesArguments):
       config: the defaults of `encode`.
 
     Attributes:
+      max_seq_length: longer sequences are truncated to this number of tokens. It may be changed.
       config: the defaults of `encode`.
     """
 
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
         self.bert = bert
-        self.max_seq_length: int = max_seq_length or bert.config.max_position_embeddings
+        self.max_seq_length = bert.config.max_position_embeddings if max_seq_length is None else max_seq_length
         self.config: VectorConfig = config or VectorConfig()
-        bert.config.check_sequence_length(self.max_seq_length)
-        packing.check_max_seq_length(self.max_seq_length)
         self._functions = functools.lru_cache(maxsize=_MAX_GRAPHS)(self._function)
 
     def __repr__(self) -> str:
         return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
+
+    @property
+    def max_seq_length(self) -> int:
+        """The largest number of tokens of a sequence; see the class."""
+        return self._max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        packing.check_max_seq_length(value)
+        self.bert.config.check_sequence_length(value)
+        self._max_seq_length = value
 
     @classmethod
     def from_pretrained(
@@ -85,7 +95,7 @@ class SentenceEncoder(NamesArguments):
         bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
-        return cls(bert, max_seq_length or longest, found.config)
+        return cls(bert, longest if max_seq_length is None else max_seq_length, found.config)
 
     def encode(
         self,
@@ -93,7 +103,7 @@ class SentenceEncoder(NamesArguments):
         *,
         pooling: str | None = None,
         normalize: bool | None = None,
-        layers: Sequence[int] | None = None,
+        layers: int | Sequence[int] | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
         batch_size: int = 16,
@@ -107,7 +117,8 @@ class SentenceEncoder(NamesArguments):
             as recorded in the model's directory, or else "mean".
           normalize: if True, scale each vector to length 1, so that dot products are cosine similarities. Default: as
             recorded in the model's directory, or else False.
-          layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last. Default: the last.
+          layers: a layer, or the layers whose hidden states are concatenated; 0 is the first layer, -1 the last.
+            Default: the last.
           prompt: a text to put before each text, or before the first text of a pair. Default: the model's, if any.
           prompt_name: the name of a prompt in the model's directory, such as "query".
           batch_size: number of texts in a batch of the largest length. Batches of shorter texts have more.
@@ -119,7 +130,7 @@ class SentenceEncoder(NamesArguments):
         Raises:
           InputError: if a text can't be used, or the model can't compute such vectors.
         """
-        config = self.config.with_given(pooling=pooling, normalize=normalize, layers=layers and tuple(layers))
+        config = self.config.with_given(pooling=pooling, normalize=normalize, layers=_layers(layers))
         prompts = {None: config.prompt, **dict(config.prompts)}
         if prompt_name not in prompts:
             raise InputError(f"there is no prompt {prompt_name!r}. Use one of {list(prompts)[1:]}.", "prompt_name")
@@ -138,7 +149,7 @@ class SentenceEncoder(NamesArguments):
         return found[0] if isinstance(x, str) else found[: len(texts)]
 
     def encode_words(
-        self, x: Any, *, pooling: str = "mean", layers: Sequence[int] = (-1,), batch_size: int = 16
+        self, x: Any, *, pooling: str = "mean", layers: int | Sequence[int] = (-1,), batch_size: int = 16
     ) -> list[tuple[list[Word], np.ndarray]]:
         """Returns the vectors of the words of texts, without a prompt.
 
@@ -151,7 +162,7 @@ class SentenceEncoder(NamesArguments):
         Args:
           x: texts, which are split at white space, or lists of words.
           pooling: "mean" of the hidden states of a word's tokens, or "first": the hidden state of its first token.
-          layers: the layers whose hidden states are concatenated; 0 is the first layer, -1 the last.
+          layers: see `encode`.
           batch_size: see `encode`.
 
         Returns:
@@ -161,7 +172,7 @@ class SentenceEncoder(NamesArguments):
           InputError: if a text can't be used, or the model has no such layer.
         """
         require_choice("pooling", pooling, WORD_POOLINGS)
-        config = VectorConfig(layers=tuple(layers))
+        config = VectorConfig().with_given(layers=_layers(layers))
         config.check_model(self.bert.config.num_hidden_layers, True, self.bert.source.path)
         values = in_memory.as_list(x, "x", rank=1)
         for number, value in enumerate(values):
@@ -186,9 +197,18 @@ class SentenceEncoder(NamesArguments):
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):
             yield numbers, compute(**batch).numpy()[: len(numbers)]
 
-    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m]."""
-        return sentence_vectors.unit_vectors(a) @ sentence_vectors.unit_vectors(b).T
+    def similarity(self, a: Any, b: Any) -> np.ndarray:
+        """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m].
+
+        Args:
+          a: vectors, or texts, which are encoded.
+          b: see `a`.
+
+        Raises:
+          InputError: if a text can't be used, or a number is not finite.
+        """
+        unit_a, unit_b = (sentence_vectors.unit_vectors(self._vectors(x), name) for x, name in ((a, "a"), (b, "b")))
+        return unit_a @ unit_b.T
 
     def search(self, queries: Any, corpus: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """Finds the k texts of a corpus with the largest cosine similarity to each query.
@@ -197,7 +217,7 @@ class SentenceEncoder(NamesArguments):
             indices, scores = encoder.search(["a dance"], vectors, k=1)
 
         Args:
-          queries: texts, or their vectors [q, H].
+          queries: texts, or their vectors [q, H]; also one text, or one vector [H].
           corpus: texts, or their vectors [n, H], in memory or an `np.memmap`. Encode a corpus once if you search it
             several times.
           k: the number of texts to find, n at most.
@@ -206,10 +226,16 @@ class SentenceEncoder(NamesArguments):
           See `bert_tf.sentence_vectors.search`.
 
         Raises:
-          InputError: if k is below 1, a text can't be used, or the vectors have different sizes.
+          InputError: if k is below 1, a text can't be used, or the vectors have different sizes or numbers that are not
+            finite.
         """
-        vectors = (x if isinstance(x, np.ndarray) and x.ndim > 1 else self.encode(x) for x in (queries, corpus))
-        return sentence_vectors.search(*map(np.atleast_2d, vectors), k)
+        return sentence_vectors.search(*(np.atleast_2d(self._vectors(x)) for x in (queries, corpus)), k)
+
+    def _vectors(self, x: Any) -> np.ndarray:
+        """Returns vectors that are given as an array, a list or a table, or else the vectors of texts."""
+        array = np.asarray(x[:1] if isinstance(x, list | tuple) else x)  # an array of many texts would be large
+        has_vectors = array.dtype.kind in "fiu" and (array.size or array.ndim > 1)
+        return np.asarray(x) if has_vectors else self.encode(x)
 
     @functools.cached_property
     def _encoder(self) -> InferenceEncoder:
@@ -218,3 +244,7 @@ class SentenceEncoder(NamesArguments):
     def _function(self, function: Callable[..., tf.Tensor], config: VectorConfig) -> Callable[..., tf.Tensor]:
         encoder = self._encoder
         return ids_function(lambda batch: function(encoder, batch, config))
+
+
+def _layers(layers: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if layers is None else tuple(np.atleast_1d(layers).tolist())

@@ -17,6 +17,9 @@ from bert_tf.model.heads import ClassificationHead, LinearHead, log_likelihood_l
 from bert_tf.runtime.errors import InputError
 from bert_tf.training.interface import Batch, MetricSums
 
+# With "_ids", the names of inputs of the encoder.
+_INPUTS = ("input", "segment", "sequence", "position")
+
 
 class MultiHeadModel(EncoderModel):
     """Predicts several labels of each sequence from the pooled output. The losses of all output layers are added.
@@ -30,14 +33,19 @@ class MultiHeadModel(EncoderModel):
       options: see `EncoderModel`.
 
     Raises:
-      InputError: if a name can't be part of a variable's name.
+      InputError: if there is no output layer, a name can't be used, or classes are missing or not distinct.
     """
 
     def __init__(self, config: BertConfig, heads: Mapping[str, Sequence[str]], **options: Any) -> None:
         super().__init__(config, **options)
-        for name in heads:
-            if not re.fullmatch(r"[A-Za-z]\w*", name):
-                raise InputError(f"heads: {name!r} is not a name. Use letters, digits and underscores.")
+        if not heads:
+            raise InputError("heads is empty. Name at least one output layer and its classes.")
+        for name, classes in heads.items():
+            if not re.fullmatch(r"[A-Za-z]\w*", name) or name in _INPUTS:
+                other = ", ".join(_INPUTS)
+                raise InputError(f"heads: {name!r} is not a name. Use letters, digits and underscores; not {other}.")
+            if len(classes) < 2 or len(set(classes)) < len(classes):
+                raise InputError(f"heads: {name} has the classes {list(classes)}. Use two distinct classes or more.")
         self.heads: dict[str, LinearHead] = {
             name: ClassificationHead(config, len(classes), seed=0, scope=f"heads/{name}", width=self.width)
             for name, classes in heads.items()

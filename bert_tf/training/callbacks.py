@@ -1,5 +1,6 @@
 """Keras callbacks in the training loop."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -24,6 +25,8 @@ _REFUSED = {
     "SwapEMAWeights": "use_best_checkpoint",
     "TensorBoard": "output_dir, which contains the logs for TensorBoard",
 }
+# Scores that are better if they are smaller.
+_DECREASING = "loss$|(^|_)(mae|rmse)$|perplexity"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
@@ -44,6 +47,9 @@ def checked(callbacks: Any, verbose: int) -> list[keras.callbacks.Callback]:
             raise InputError(f"callbacks[{number}] is a {kinds[0]}. Use a keras.callbacks.Callback.")
         for name in set(kinds) & set(_REFUSED):
             raise InputError(f"callbacks: {name} can't be used here. Use {_REFUSED[name]}.", "callbacks")
+        if isinstance(callback, keras.callbacks.EarlyStopping) and callback.mode == "auto":
+            # Keras reads the direction from the metrics of a compiled model.
+            callback.mode = "min" if re.search(_DECREASING, callback.monitor) else "max"
         if getattr(callback, "restore_best_weights", False):
             problem = f"{kinds[0]}(restore_best_weights=True) is not supported"
             raise InputError(f"callbacks: {problem}. Pass use_best_checkpoint=True to fit().", "callbacks")

@@ -12,6 +12,7 @@ import bert_tf
 from bert_tf.config import BertConfig
 from bert_tf.distribution import hardware
 from bert_tf.runtime.files import InputError
+from bert_tf.training.callbacks import checked
 from tests import programs
 from tests.api.tiny import FIT, LABELS, TEXTS
 from tests.conftest import assert_refused, tensors_of
@@ -154,6 +155,17 @@ def test_callbacks_that_need_a_keras_model_are_refused(pretrained, tmp_path):
         with pytest.raises((InputError, AttributeError), match=message):
             estimator.fit(TEXTS, LABELS, **FIT, callbacks=[callback])
     assert_refused("verbose is 3", estimator.fit, TEXTS, LABELS, **FIT, verbose=3)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [("val_accuracy", "max"), ("f1_PER", "max"), ("val_masked_lm_loss", "min"), ("val_rmse", "min"), ("loss", "min")],
+)
+def test_early_stopping_finds_the_direction_of_a_score(monitor, mode):
+    (stopping,) = checked(keras.callbacks.EarlyStopping(monitor), verbose=1)
+    assert stopping.mode == mode
+    (stopping,) = checked(keras.callbacks.EarlyStopping(monitor, mode="min"), verbose=1)
+    assert stopping.mode == "min"
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

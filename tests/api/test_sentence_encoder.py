@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -102,8 +103,20 @@ def test_one_text_no_texts_similarities_and_layers(encoder):
     assert_close(encoder.similarity(vectors[:2], vectors[:1]), [[1.0], [cosine]], 1e-6)
     both = encoder.encode(TEXTS, layers=[0, -1])
     assert_close(both, np.concatenate([vectors, vectors], axis=1), 1e-6)  # the model has one layer
+    for layers in (0, -1, np.array([0])):
+        assert_close(encoder.encode(TEXTS, layers=layers), vectors, 1e-6)
+        assert_close(encoder.encode_words(TEXTS, layers=layers)[2][1], encoder.encode_words(TEXTS)[2][1], 1e-6)
     assert_refused("layer 1", encoder.encode, TEXTS, layers=[1])
     assert_refused("only the last layer", encoder.encode, TEXTS, pooling="pooled", layers=[0, 0])
+
+
+def test_the_length_is_checked_when_it_is_set(pretrained):
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained, max_seq_length=4)
+    for value, message in (("64", "max_seq_length is '64'"), (0, "max_seq_length is 0"), (5000, "only .* positions")):
+        assert_refused(message, bert_tf.SentenceEncoder.from_pretrained, pretrained, max_seq_length=value)
+        assert_refused(message, setattr, encoder, "max_seq_length", value)
+    encoder.max_seq_length = 8
+    assert encoder.encode(["a day " * 9]).shape == encoder.encode(TEXTS[:1]).shape
 
 
 def test_bfloat16_is_close_to_float32(pretrained, encoder):
@@ -239,6 +252,12 @@ def test_a_search_finds_what_a_comparison_of_all_vectors_finds(sizes, monkeypatc
         assert_close(np.take_along_axis(cosines, indices, axis=1), scores, 1e-6)
         for row, values in zip(indices, scores, strict=True):
             assert all(a < b for a, b, same in zip(row, row[1:], np.diff(values) == 0, strict=False) if same)
+    large = np.full([2, 4], 6e4, np.float16)  # the norm is larger than any float16
+    assert_close(sentence_vectors.search(large, stored, 1)[1], sentence_vectors.search(large / 6e4, stored, 1)[1], 1e-3)
+    for value in (np.nan, np.inf):
+        stored[33] = value
+        assert_refused("corpus: vector 33 contains NaN or infinity", sentence_vectors.search, queries, stored, 1)
+        assert_refused("queries: vector 33 contains", sentence_vectors.search, stored, queries, 1)
     same = np.concatenate([np.eye(4)] * 3)
     assert sentence_vectors.search(np.eye(4), same, 4)[0].tolist()[1] == [1, 5, 9, 0]
 
@@ -249,6 +268,9 @@ def test_texts_are_searched(encoder):
     assert indices[:, 0].tolist() == [2, 0]
     assert_close(scores, -np.sort(-encoder.similarity(vectors[[2, 0]], vectors), axis=1)[:, :2], 1e-6)
     assert encoder.search("day", vectors, k=1)[0].tolist() == [[2]]
+    for queries in (encoder.encode("day"), vectors[2].tolist(), vectors[2:].tolist(), pd.DataFrame(vectors[2:])):
+        assert encoder.search(queries, pd.DataFrame(vectors), k=1)[0].tolist() == [[2]]
+    assert_close(encoder.similarity(TEXTS[:1], vectors.tolist()), encoder.similarity(vectors[:1], vectors), 1e-6)
     assert encoder.search([], vectors)[0].shape == (0, 3)
     assert_refused("k is 0", encoder.search, ["day"], vectors, k=0)
     assert_refused(r"^corpus: shape \(3, 5\), but the queries have \(1, 12\)", encoder.search, ["day"], vectors[:, :5])

@@ -103,6 +103,20 @@ def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tm
             assert_close(answer[f"{name}_probabilities"], expected[f"{name}_probabilities"], 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ({}, "heads is empty"),
+        ({"input": "ab"}, "'input' is not a name"),
+        ({"a b": "ab"}, "'a b' is not a name"),
+        ({"letter": ["a", "b", "a"]}, "letter has the classes .*two distinct classes"),
+        ({"letter": ["a"]}, "letter has the classes"),
+    ],
+)
+def test_output_layers_that_cannot_be_trained_are_refused(heads, message):
+    assert_refused(message, MultiHeadModel, tiny_config(vocab_size=8), heads)
+
+
 def test_examples_without_a_label_can_be_held_out():
     shared = TwoLabels()
     own_tasks.register("two_labels", lambda data: shared)
@@ -136,7 +150,6 @@ def test_wrong_names_are_refused(model):
     for name in ("mnli", "text", "squad", "all"):
         assert_refused(f"there is already a task '{name}'", own_tasks.register, name, lambda data: TwoLabels())
     assert_refused("'Two Labels' is not a name", own_tasks.register, "Two Labels", lambda data: TwoLabels())
-    assert_refused("'a b' is not a name", MultiHeadModel, model[0], {"a b": ["x", "y"]})
 
 
 def test_a_run_without_names_of_classes_needs_a_function_for_the_export(config, model, tmp_path, monkeypatch):
