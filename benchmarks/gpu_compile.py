@@ -35,8 +35,7 @@ _BANDWIDTH_SHARE = 0.85
 _PEAK_SHARES = {"bf16": 0.7, "f32": 0.9}
 _MILLISECONDS_PER_KERNEL = 2e-3
 
-# XLA's properties of GPUs (openxla/xla, xla/backends/gpu/target_config/specs: h100_sxm, h200 and a100_sxm_40). XLA has
-# none for the L4: its properties are from NVIDIA's data sheet and from the CUDA programming guide (capability 8.9).
+# XLA's properties of GPUs (openxla/xla, xla/backends/gpu/target_config/specs: h100_sxm, h200 and a100_sxm_40).
 _COMMON = {
     "block_dim_limit_x": 2**31 - 1,
     "block_dim_limit_y": 65535,
@@ -71,18 +70,6 @@ GPUS = {
         "shared_memory_per_block_optin": 166912,
         "shared_memory_per_core": 167936,
         "threads_per_core_limit": 2048,
-    },
-    "l4": {
-        "clock_rate_ghz": 2.04,
-        "core_count": 58,
-        "cuda_compute_capability": "{ major: 8 minor: 9 }",
-        "device_memory_size": 24 * 10**9,
-        "fpus_per_core": 128,
-        "l2_cache_size": 48 * 2**20,
-        "memory_bandwidth": 300000000000,
-        "shared_memory_per_block_optin": 101376,
-        "shared_memory_per_core": 102400,
-        "threads_per_core_limit": 1536,
     },
 }
 
