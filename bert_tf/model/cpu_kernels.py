@@ -129,7 +129,7 @@ def layer_norm(
     return tf.reshape(normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches), x.shape)
 
 
-def total_in_float32(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
+def total_in_float32(x: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
     """Returns x in float32, plus the addend, if there is one. The addend is broadcast to the shape of x."""
     x = tf.cast(x, tf.float32)
     return x if addend is None else x + tf.cast(addend, tf.float32)

@@ -32,10 +32,10 @@ def layer_norm(
     def normalized(
         gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Callable]:
-        total = cpu_kernels.total_in_float32(x, residual)
         if hardware.compiles_for_gpu():
-            total, mean, variance = _moments_in_one_kernel(x, residual)
+            total, mean, variance = _moments_on_gpu(x, residual)
         else:
+            total = cpu_kernels.total_in_float32(x, residual)
             mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
         inverse = tf.math.rsqrt(variance + epsilon)
         standardized = (total - mean) * inverse
@@ -43,9 +43,7 @@ def layer_norm(
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             upstream = tf.cast(upstream, tf.float32)
             scaled = upstream * gamma
-            upstream_mean, weighted_mean = (
-                tf.reduce_mean(values, axis=-1, keepdims=True) for values in (scaled, scaled * standardized)
-            )
+            upstream_mean, weighted_mean = _row_mean(scaled), _row_mean(scaled * standardized)
             of_branch = tf.cast(inverse * (scaled - upstream_mean - standardized * weighted_mean), x.dtype)
             (of_branch,) = computed_first(of_branch)
             of_branches = [of_branch] if residual is None else [of_branch, of_branch]
@@ -58,17 +56,21 @@ def layer_norm(
     return normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches)
 
 
-def _moments_in_one_kernel(x: tf.Tensor, residual: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _moments_on_gpu(x: tf.Tensor, residual: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the sum of the branches in float32 [..., H], its mean and its variance [..., 1].
 
-    The later kernels read the branches in their own dtype, and the total is not written to memory.
+    Each kernel reads the branches in their own dtype and adds them again, so the sum is not written to memory. The mean
+    square minus the square of the mean would need one kernel less, but it is wrong if the mean is large.
     """
-    total = cpu_kernels.total_in_float32(x, residual)
-    mean, mean_square = (tf.reduce_mean(y, axis=-1, keepdims=True) for y in (total, tf.square(total)))
-    variance = tf.maximum(mean_square - tf.square(mean), 0.0)
     branches = [x] if residual is None else [x, residual]
-    mean, variance, x, *residuals = computed_first(mean, variance, *branches)
-    return cpu_kernels.total_in_float32(x, *(residuals or [None])), mean, variance
+    mean, *branches = computed_first(_row_mean(cpu_kernels.total_in_float32(*branches)), *branches)
+    deviation = cpu_kernels.total_in_float32(*branches) - mean
+    variance, mean, *branches = computed_first(_row_mean(tf.square(deviation)), mean, *branches)
+    return cpu_kernels.total_in_float32(*branches), mean, variance
+
+
+def _row_mean(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
 def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

@@ -105,10 +105,15 @@ def test_nothing_is_compiled_for_each_length_nor_where_devices_are_shared():
     assert not is_compiled(shared, spec(5, 3))
 
 
-def test_equal_numbers_become_the_offset():
-    gamma, beta = tf.fill([33], 2.0), tf.range(33.0)
-    for form in (layer_norm, tf.function(layer_norm)):
-        assert_close(form(tf.fill([3, 33], 5.0), gamma, beta, EPSILON), np.tile(beta, (3, 1)), 1e-6)
+@pytest.mark.parametrize(("deviation", "atol"), [(0, 1e-6), (0.01, 0.01)])
+def test_equal_and_close_numbers_are_normalised(deviation, atol):
+    x = 100.0 + deviation * tf.random.stateless_normal([3, 33], [1, 2])
+    arguments = x, tf.fill([33], 2.0), tf.range(33.0)
+    with assumed("GPU"):
+        for_gpu = tf.function(layer_norm, jit_compile=True).get_concrete_function(*arguments, EPSILON)
+    expected = layer_norm_by_definition(*(tf.cast(part, tf.float64) for part in arguments))
+    for form in (layer_norm, tf.function(layer_norm), lambda *arguments: for_gpu(*arguments[:3])):
+        assert_close(form(*arguments, EPSILON), expected, atol)
 
 
 @pytest.mark.parametrize(
