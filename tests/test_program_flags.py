@@ -118,7 +118,7 @@ import sys
 import run_classifier
 from absl import flags
 
-flags.FLAGS(["run_classifier.py", "--task_name=ner", "--output_dir=x", *sys.argv[2:]])
+flags.FLAGS(["run_classifier.py", "--task_name=ner", "--output_dir=x", "--do_train", *sys.argv[2:]])
 values = run_classifier.read_settings()[0].flag_values()
 print([values[name] for name in sys.argv[1].split(",")])
 """

@@ -1,6 +1,7 @@
 """Tests classifiers and regressors: training and class names."""
 
 import collections
+import types
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     fresh = classifier(["good", "bad"], reset_head=True)
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         assert_refused("no trained model yet", use)
-    assert fresh._run(None).new_variables == HEAD_VARIABLES
+    assert fresh._run(types.SimpleNamespace(documents=None)).new_variables == HEAD_VARIABLES
 
 
 @pytest.mark.eager

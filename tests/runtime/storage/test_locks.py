@@ -11,7 +11,7 @@ from bert_tf.runtime.storage import locks
 
 OWNER = """
 import sys, time
-from bert_tf.runtime import locks
+from bert_tf.runtime.storage import locks
 with locks.claimed(sys.argv[1], "--output_dir"):
     print("claimed", flush=True)
     time.sleep(60)

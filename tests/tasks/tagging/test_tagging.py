@@ -95,7 +95,7 @@ def outputs_for(features, tag_ids):
     """Returns the outputs of a model that predicts the given tags for all words, in order."""
     tags = np.zeros((len(features), int(features.lengths.max())), np.int32)
     tags[features.word_windows, features.word_positions] = tag_ids
-    return {"tags": tags, "loss_sum": np.ones(len(features))}
+    return {"tags": tags, "tag_probabilities": tags[..., np.newaxis], "loss_sum": np.ones(len(features))}
 
 
 def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
