@@ -55,7 +55,7 @@ def main() -> None:
     if steps.evaluate_file:
         evaluate_file(task, steps.evaluate_file, output_dir)
         return
-    model = pretrained.read_model(config.model, (*answers.ensemble_dirs, output_dir)[0])
+    model = pretrained.read_model(config.model, answers.ensemble_dirs[0] if answers.ensemble_dirs else output_dir)
     if export_config is not None:
         check_can_export(config)
     if config.do_train or config.do_predict:

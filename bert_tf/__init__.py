@@ -3,9 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from bert_tf.runtime import __version__ as __version__, lazy_imports, moved
-
-moved.install()
+from bert_tf.runtime import __version__ as __version__, lazy_imports, moved as moved
 
 if TYPE_CHECKING:
     from bert_tf.api import (

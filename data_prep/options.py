@@ -1,7 +1,7 @@
 """The settings of the programs that make pre-training data."""
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -180,21 +180,17 @@ class DataOptions(Settings, frozen=True, kw_only=True):
 class LocalOptions(Settings, frozen=True):
     """The settings of `one_machine`. The number of processes and the memory do not change the output."""
 
+    needs: ClassVar = (_NOT_ORIGINAL,)
+
     original_order: Annotated[
         bool, about("Make the original program's examples in the original order.", group="Order of the records")
     ] = False
     num_workers: Annotated[
-        int,
-        about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output"),
-        _NOT_ORIGINAL,
+        int, about("Number of processes; 0 for one per core.", ge=0, group="Processes, which do not change the output")
     ] = 0
-    memory_budget_mb: Annotated[
-        int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0), _NOT_ORIGINAL
-    ] = 0
+    memory_budget_mb: Annotated[int, about("Memory of all processes in MB; 0 for 400 per process.", ge=0)] = 0
     work_dir: Annotated[
-        str,
-        about("Directory for unfinished work and tokenized text. Default: a temporary one next to the output."),
-        _NOT_ORIGINAL,
+        str, about("Directory for unfinished work and tokenized text. Default: a temporary one next to the output.")
     ] = ""
 
 

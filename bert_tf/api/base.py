@@ -19,14 +19,14 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import LoadedModel, ModelOutputs, Task
+from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.runtime.errors import InputError, check
-from bert_tf.runtime.reporting import report_truncation
 from bert_tf.runtime.settings import FIT, Settings
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, MetricName
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.sentences.examples import WeightedExample
+from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.text import Tokenizer
 
 # The model's task, the examples, their features, and the model's outputs.
@@ -65,7 +65,7 @@ class Estimator(RecordedRun, abc.ABC):
     _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # prefixes of probability columns, in training tables
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
     _TEST: ClassVar[str] = "test"  # the split of examples to predict
-    _model: Any = None  # the model that predicts, a `LoadedModel`, once loaded
+    _model: FinetuningRun | Answerer | None = None  # the model that predicts, once loaded
     _loaded_for: Any = None  # the settings, the classes and the directory of `_model`
 
     def __init__(
@@ -169,12 +169,12 @@ class Estimator(RecordedRun, abc.ABC):
         """
         directory, run, flags = finished_run(directory, cls.__name__, cls._ARCHITECTURE, cls._problem == "regression")
         _, bert_config, tokenizer = pretrained.find_model(directory, "load()", run["do_lower_case"])
-        given = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
-        given |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
-        config = applied(FinetuningConfig(), given, "load()")
+        settings = {"max_seq_length": run["max_seq_length"], "distribution_strategy": distribution_strategy}
+        settings |= {"tpu_name": tpu_name, "dtype": flags.get("dtype", "float32")}
+        config = applied(FinetuningConfig(), settings, "load()")
         # Programs record this setting of a `Classifier` as the problem.
-        own = {"multi_label": run.get("problem") == "multi_label", "distillation_temperature": 1.0}
-        options = cls._OPTIONS.from_flags(flags | own)
+        problem = {"multi_label": run.get("problem") == "multi_label", "distillation_temperature": 1.0}
+        options = cls._OPTIONS.from_flags(flags | problem)
         loaded = cls(None, directory, (bert_config, tokenizer), run.get("labels"), config, options)
         loaded._directory = directory
         return loaded
@@ -240,8 +240,8 @@ class Estimator(RecordedRun, abc.ABC):
         values, labels, weights = in_memory.labelled(x, y, "x", self._RANK, training_columns, sample_weight)
         examples = {"train": self._examples(values, labels)}
         if validation_data is not None:
-            given = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
-            examples["dev"] = self._examples(*in_memory.labelled(*given, "validation_data", *form)[:2])
+            pair = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
+            examples["dev"] = self._examples(*in_memory.labelled(*pair, "validation_data", *form)[:2])
             validation_split = 0.0
         does_select = config.selection.use_best_checkpoint or config.selection.early_stopping_patience
         has_dev = bool("dev" in examples or validation_split)
@@ -321,15 +321,14 @@ class Estimator(RecordedRun, abc.ABC):
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._directory) or self._labels) if trained else self._labels_before()
 
-    def _outputs(self, split: str, given: Sequence[Any], batch_size: int) -> Outputs:
-        """Predicts examples of a split."""
+    def _outputs(self, split: str, examples: Sequence[Any], batch_size: int) -> Outputs:
+        """Predicts examples, which become a split of a new task: the task checks them."""
         self._check_usable()
-        if not given:
+        if not examples:
             raise InputError("x has no examples. Give some.", "x")
-        task = self._task({split: given}, does_train=False)
+        task = self._task({split: examples}, does_train=False)
         model, examples = self._loaded(task), task.split(split)
-        features = model.data.featurize(examples)
-        report_truncation(features.num_truncated, len(features), "x", self._settings.max_seq_length)
+        features = model.data.featurize(examples, "x")
         return model.task, examples, features, model.predict(features, batch_size, shown=False)
 
     def _predicted(self, x: Any, batch_size: int) -> Outputs:
@@ -339,14 +338,14 @@ class Estimator(RecordedRun, abc.ABC):
         task, *predicted = self._predicted(x, batch_size)
         return task.decode(*predicted)
 
-    def _loaded(self, task: Task) -> LoadedModel:
+    def _loaded(self, task: Task) -> FinetuningRun | Answerer:
         """Returns the model. It is loaded again only if settings, classes or the directory have changed."""
         loaded_for = self._settings, self._options, task.labels, self._directory
         if self._loaded_for != loaded_for:
             self._model, self._loaded_for = self._load(task), loaded_for
         return self._model
 
-    def _load(self, task: Task) -> LoadedModel:
+    def _load(self, task: Task) -> FinetuningRun | Answerer:
         run = self._run(task)
         run.restore()
         return run

@@ -95,7 +95,7 @@ class TokenClassifier(Estimator):
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
         scheme = self._options.tag_scheme if "train" in examples else self._scheme
-        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, tag_classes=self._own_classes)
+        return DataConfig(TAGGING, labels=self._requested_types, tag_scheme=scheme, tag_classes=self._own_classes)
 
     @property
     def _own_classes(self) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class TokenClassifier(Estimator):
         return classes if classes and not has_iob2 else None
 
     @property
-    def _given_types(self) -> Sequence[str] | None:
+    def _requested_types(self) -> Sequence[str] | None:
         labels = self._labels and _usual(list(map(str, self._labels)))
         return _types(labels) if labels and all(map(schemes.TAG.fullmatch, labels)) else self._labels
 
@@ -122,8 +122,8 @@ class TokenClassifier(Estimator):
         return schemes.detect_scheme([class_names.recorded_classes(self._tuned_before) or ()])
 
     def _labels_before(self) -> list[str]:
-        if self._given_types:
-            return self._given_types
+        if self._requested_types:
+            return self._requested_types
         tags = class_names.recorded_classes(self._tuned_before) or ()
         if not tags:
             raise InputError(

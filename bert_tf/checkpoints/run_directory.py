@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import download, saver
 from bert_tf.checkpoints.legacy import model_files
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import __version__, differences, dry_run, files, json_files
+from bert_tf.runtime import __version__, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import locks
@@ -61,7 +61,7 @@ def prepare(
 ) -> None:
     """Writes the settings of a run to the run directory. If the run is resumed, compares the settings first.
 
-    A dry run only compares the settings.
+    A dry run compares the settings and ends.
 
     Args:
       output_dir: the run directory; created if it doesn't exist.
@@ -97,8 +97,6 @@ def prepare(
                 "Use another directory or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
-    if dry_run.is_on():
-        return
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     if vocab_file:

@@ -34,7 +34,7 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
         return examples
 
     @functools.cache
-    def parts() -> dict[str, list[Any]]:
+    def divided() -> dict[str, list[Any]]:
         rows = examples("train")
         labels = [getattr(row, "label", None) if has_classes else None for row in rows]
         documents = [getattr(row, "document", None) for row in rows]
@@ -43,7 +43,7 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
         say(f"Using {len(dev)} of {len(rows)} training examples as the dev set.")
         return {"train": train, "dev": dev}
 
-    return lambda split: parts()[split] if split in ("train", "dev") else examples(split)
+    return lambda split: divided()[split] if split in ("train", "dev") else examples(split)
 
 
 def divide(
@@ -69,8 +69,8 @@ def divide(
     """
     by_unit = itertools.groupby(range(len(labels)), units.__getitem__ if units else None)
     groups = [list(group) for _, group in by_unit]
-    kept = [{label for number in group for label in as_tuple(labels[number])} for group in groups]
-    left = collections.Counter(itertools.chain.from_iterable(kept))
+    labels_of_group = [{label for number in group for label in as_tuple(labels[number])} for group in groups]
+    num_in_training = collections.Counter(itertools.chain.from_iterable(labels_of_group))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
     classes = [label if isinstance(label, str) else "" for label in labels]  # the split is stratified by these classes
@@ -79,18 +79,16 @@ def divide(
     due = 1e-9  # number of units to draw, not rounded; above 0 because of rounding errors in the sum
     for group in order:
         due += fraction
-        if due >= 1.0 and all(left[label] > 1 for label in kept[group]):
+        if due >= 1.0 and all(num_in_training[label] > 1 for label in labels_of_group[group]):
             due -= 1.0
-            left.subtract(kept[group])
+            num_in_training.subtract(labels_of_group[group])
             drawn.update(groups[group])
     if not drawn:
         raise InputError(
             f"--dev_fraction={fraction} of {len(labels)} examples is less than one example. Use a larger fraction."
         )
-    parts: tuple[list[Row], list[Row]] = [], []
-    for number, row in enumerate(rows):
-        parts[number in drawn].append(row)
-    return parts
+    train = [row for number, row in enumerate(rows) if number not in drawn]
+    return train, [rows[number] for number in sorted(drawn)]
 
 
 def as_tuple(label: Any) -> tuple[Any, ...]:

@@ -106,24 +106,25 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
     task = run.task
     for split, stage in _unfinished_stages(task.train_splits, settings):
         output_dir, is_last = stage.training.output_dir, split == task.train_splits[-1]
+        is_evaluated = is_last and settings.evaluates_while_training
         num_examples = _num_examples(run, split)
         stage_run = run.with_settings(stage.replace(training=stage.for_steps(num_examples)), split=split)
         stage_run.check_workers()
-        stage_run.record()
-        # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-        if not dry_run.is_on():
+        with dry_run.step():
+            stage_run.record()
+            # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
             _write_labels(task, output_dir)
-        every = settings.selection.eval_steps(stage_run.training_config, num_examples)
+        eval_steps = settings.selection.eval_steps(stage_run.training_config, num_examples)
         hooks: list[Hook] = []
-        if is_last and settings.evaluates_while_training:
+        if is_evaluated:
             selection = DevSelection(stage_run)
-            hooks.append(PeriodicEvaluation(selection.evaluate, every, selection.stops, prints_table=False))
+            hooks.append(PeriodicEvaluation(selection.evaluate, eval_steps, selection.stops, prints_table=False))
         if is_last and callbacks:
-            hooks.append(Callbacks(callbacks, every))
+            hooks.append(Callbacks(callbacks, eval_steps))
         data = training_batches.training_data(stage_run)
         stage_run.announce()
         train(stage_run, data, hooks)
-        if is_last and settings.evaluates_while_training:
+        if is_evaluated:
             epoch = num_examples / settings.training.train_batch_size
             reports.report_training(output_dir, epoch, task.metric_that_selects)
     return stage_run
@@ -138,6 +139,7 @@ def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> lis
     for number, (split, directory) in enumerate(zip(splits, directories, strict=True)):
         if any(begun[number + 1 :]):
             continue
+        # The first stage starts from --init_checkpoint. So does every stage in a dry run, which trains no other stage.
         if number == 0 or (dry_run.is_on() and not begun[number - 1]):
             settings = settings.in_directory(directory)
         else:

@@ -16,8 +16,10 @@ from bert_tf.training.settings import TrainingConfig
 
 _NOT_IN_SQUAD = NotIn("run_squad")
 _SWEEPS = only_with("sweep")
+_NOT_TAGGING = not_with("task_name", values=("ner",))
 # A frozen model has no layers to train.
 _HAS_LAYERS = not_with("feature_layers")
+_Layers = Annotated[int, _HAS_LAYERS, MODEL]  # a number of layers
 
 
 class SelectionConfig(Settings, frozen=True):
@@ -114,11 +116,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         int, about("Examples in a prediction batch, on all devices; more if they are short.", ge=1), PROGRAMS
     ] = 8
     original_format: Annotated[
-        bool,
-        about("Write test_results.tsv without a header."),
-        not_with("task_name", values=("ner",)),
-        PROGRAMS,
-        _NOT_IN_SQUAD,
+        bool, about("Write test_results.tsv without a header."), _NOT_TAGGING, PROGRAMS, _NOT_IN_SQUAD
     ] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0), PROGRAMS] = 1
     num_train_epochs: Annotated[
@@ -133,11 +131,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         about(f"Batch examples of similar length. Default: if an epoch has at least {MIN_BATCHES_TO_GROUP} batches."),
     ] = None
     reinit_layers: Annotated[
-        int,
-        about("Number of top layers to initialise randomly, together with the pooler.", ge=0),
-        _HAS_LAYERS,
-        MODEL,
-        _NOT_IN_SQUAD,
+        _Layers, about("Number of top layers to initialise randomly, together with the pooler.", ge=0), _NOT_IN_SQUAD
     ] = 0
     reset_head: Annotated[
         bool,
@@ -147,10 +141,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         MODEL,
     ] = False
     bilstm_layers: Annotated[
-        int,
-        about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0),
-        _HAS_LAYERS,
-        MODEL,
+        _Layers, about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
     ] = 0
     bilstm_units: Annotated[
         int,

@@ -209,8 +209,8 @@ class FinetuningRun(Run):
           step: the global step of the weights in the model.
         """
         if self._evaluated is None or self._evaluated[0] != (split, step):
-            found = self.predict(self.data.features(split), self.settings.eval_batch_size, split)
-            self._evaluated = (split, step), found
+            outputs = self.predict(self.data.features(split), self.settings.eval_batch_size, split)
+            self._evaluated = (split, step), outputs
         return self._evaluated[1]
 
     @functools.cached_property
@@ -250,13 +250,13 @@ class FinetuningRun(Run):
             padded = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
             batches = ((numbers, slice(len(numbers)), batch) for numbers, batch in padded)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
-            for numbers, places, batch in batches:
+            for numbers, positions, batch in batches:
                 for name, values in self._predict(batch).items():
-                    collected.setdefault(name, []).append(values[places])
+                    collected.setdefault(name, []).append(values[positions])
                 order.append(numbers)
                 bar.update(len(numbers))
         original_order = np.argsort(np.concatenate(order), kind="stable")
-        outputs = {name: feature_sets.joined(parts)[original_order] for name, parts in collected.items()}
+        outputs = {name: feature_sets.joined(arrays)[original_order] for name, arrays in collected.items()}
         if features.windows is None:
             return outputs
         logits = document_means(outputs["logits"], features.windows)

@@ -218,38 +218,31 @@ class TaskData:
         """
         if split not in self._features:
             examples = self._task.split(split)
-            features = self._features[split] = self.featurize(examples)
-            reporting.report_truncation(features.num_truncated, len(examples), split, self.packer.max_seq_length)
+            self._features[split] = self.featurize(examples, split)
         return self._features[split]
 
-    def featurize(self, examples: Sequence[Any]) -> FeatureSet:
-        """Returns the features of some examples."""
+    def featurize(self, examples: Sequence[Any], name: str) -> FeatureSet:
+        """Returns the features of some examples, and reports under their name how many texts are truncated."""
         features = self._task.featurize(examples, self.packer, self._num_workers)
         self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
+        reporting.report_truncation(features.num_truncated, len(examples), name, self.packer.max_seq_length)
         return features
 
 
-class LoadedModel(Protocol):
-    """A model in memory, such as a `FinetuningRun`, or several models that answer questions together."""
+class TrainedRun(Protocol):
+    """A `FinetuningRun`, as `Task.finish` uses it."""
 
-    task: Task
     settings: FinetuningConfig
     data: TaskData
-
-    def predict(
-        self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
-    ) -> ModelOutputs:
-        """Returns the outputs for all examples, in their order. `description` is the label of the progress bar."""
-
-
-class TrainedRun(LoadedModel, Protocol):
-    """A `FinetuningRun`, as `Task.finish` uses it."""
 
     def restore(self) -> int:
         """Loads the weights to use into the model, and returns their global step."""
 
     def evaluate(self, split: str, step: int) -> ModelOutputs:
         """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""
+
+    def predict(self, features: FeatureSet, batch_size: int, description: str) -> ModelOutputs:
+        """Returns the outputs for all examples, in their order. `description` is the label of the progress bar."""
 
 
 class SplitOutputs(NamedTuple):

@@ -68,31 +68,31 @@ def batches(
       context: defines which part of each batch this pipeline provides.
     """
     features = sampler.features
-    own, replicas = part_of_batch(sampler.batch_size, context)
+    of_pipeline, replicas = part_of_batch(sampler.batch_size, context)
 
-    def parts_of(examples: np.ndarray, length: int) -> Iterator[dict[str, Any]]:
+    def arrays_of(examples: np.ndarray, length: int) -> Iterator[dict[str, Any]]:
         if packer is None:
-            for part in np.split(examples[own], replicas):
-                yield features.batch(part, length)
+            for of_replica in np.split(examples, replicas):
+                yield features.batch(of_replica, length)
         else:
-            for layouts in packer.place(features.sizes(examples[own]), length):
-                yield micro_batches.part([(layout, features.packed(layout.of(examples[own]))) for layout in layouts])
+            for layouts in packer.place(features.sizes(examples), length):
+                yield micro_batches.part([(layout, features.packed(layout.of(examples))) for layout in layouts])
 
-    def parts() -> Iterator[dict[str, Any]]:
+    def arrays() -> Iterator[dict[str, Any]]:
         for step in range(start_step, end_step):
             examples = sampler.examples(step)
-            yield from parts_of(examples, sampler.bucket(examples))
+            yield from arrays_of(examples[of_pipeline], sampler.bucket(examples))
 
-    sample = next(parts_of(np.zeros(sampler.batch_size, np.int64), int(sampler.buckets[-1])))
+    sample = next(arrays_of(np.zeros(sampler.batch_size, np.int64)[of_pipeline], int(sampler.buckets[-1])))
     tokens = features.token_names | {"sequence_ids", "position_ids"}
 
     def spec(name: str, x: Any) -> Any:
         if isinstance(x, dict):
-            return {each: spec(each, values) for each, values in x.items()}
+            return {key: spec(key, values) for key, values in x.items()}
         if shapes is Shapes.ONE or name not in tokens:
             return tf.TensorSpec(x.shape, x.dtype)
         return tf.TensorSpec([len(x) if packer is None else None, None, *x.shape[2:]], x.dtype)
 
     # TensorFlow never releases the function passed to `from_generator`, so it must not refer to the examples.
-    once = [parts()]
+    once = [arrays()]
     return tf.data.Dataset.from_generator(once.pop, output_signature=spec("", sample)).prefetch(2)

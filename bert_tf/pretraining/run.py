@@ -160,7 +160,8 @@ def pretrain(
             hooks.append(evaluation.while_training(run, run.finder.find(data)))
         if callbacks:
             hooks.append(Callbacks(callbacks, held_out.steps))
-        run.record()
+        with dry_run.step():
+            run.record()
         run.announce()
         results = train(run, training_data(run, run.phases), hooks)
         dry_run.end()

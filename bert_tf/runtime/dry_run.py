@@ -21,13 +21,15 @@ def is_on() -> bool:
 def guard(is_on: bool) -> Iterator[None]:
     """Makes the `with` block a dry run, or a block that may write files even in a dry run, such as caches.
 
-    If the dry run ends in the block, the program continues after it.
+    If the dry run ends in the block, the program continues after it. Prints a message if there was no error.
     """
     global _is_on
     before, _is_on = _is_on, is_on
     try:
         with step():
             yield
+        if is_on:
+            say("Dry run: no errors were found. Nothing was written.")
     finally:
         _is_on = before
 

@@ -129,9 +129,8 @@ def list_directory(path: str) -> list[str]:
 
 
 def make_directory(path: str) -> None:
-    """Creates a directory and its parents; does nothing if the directory exists."""
-    if is_remote(path) or not os.path.exists(path):
-        dry_run.end()
+    """Creates a directory and its parents; does nothing if the directory exists. Ends a dry run in both cases."""
+    dry_run.end()
     if is_remote(path):
         remote.call("makedirs", path)
     elif path:
@@ -139,11 +138,13 @@ def make_directory(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file; does nothing if it does not exist."""
+    """Removes a file, or a directory and everything in it; does nothing if it does not exist."""
     dry_run.end()
     if is_remote(path):
         if remote.call("exists", path):
-            remote.call("remove", path)
+            remote.call("rmtree" if is_directory(path) else "remove", path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -330,8 +331,8 @@ def _temporary(path: str, is_directory: bool) -> Iterator[str]:
         descriptor = os.open(name, os.O_RDONLY if is_directory else os.O_RDWR | os.O_CREAT, 0o666)
         try:
             if claims(descriptor, name):
-                for left in os.scandir(name) if is_directory else ():
-                    (remove_directory if left.is_dir(follow_symlinks=False) else remove)(left.path)
+                for leftover in os.listdir(name) if is_directory else ():
+                    remove(os.path.join(name, leftover))
                 yield name
                 return
         finally:
@@ -341,7 +342,6 @@ def _temporary(path: str, is_directory: bool) -> Iterator[str]:
 @contextlib.contextmanager
 def _completing(path: str, is_directory: bool) -> Iterator[str]:
     """Yields a temporary name, which is renamed to `path` when the `with` block ends without an error."""
-    dry_run.end()
     make_directory(os.path.dirname(path))
     with _temporary(path, is_directory) as name:
         try:
@@ -349,7 +349,7 @@ def _completing(path: str, is_directory: bool) -> Iterator[str]:
             (remote.move_directory if is_directory and is_remote(path) else rename)(name, path)
             sync(os.path.dirname(path))
         except BaseException as error:
-            (remove_directory if is_directory else remove)(name)
+            remove(name)
             if isinstance(error, OSError) and is_directory and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise InputError(f"{path}: another program has just created this directory. Use another one.") from None
             if not isinstance(error, InputError):
@@ -385,16 +385,6 @@ def replacing_directory(path: str) -> Iterator[str]:
     is_link = not is_remote(path) and os.path.islink(path)
     with _completing(resolved(path) if is_link else path, is_directory=True) as name:
         yield name
-
-
-def remove_directory(path: str) -> None:
-    """Removes a directory and everything in it; does nothing if it does not exist."""
-    dry_run.end()
-    if is_remote(path):
-        if remote.call("exists", path):
-            remote.call("rmtree", path)
-    else:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def write_json(path: str, value: Mapping | list) -> None:

@@ -39,7 +39,4 @@ class _OldNames(MetaPathFinder, Loader):
         sys.modules[module.__name__] = importlib.import_module(new)
 
 
-def install() -> None:
-    """Lets `import` find the old names. Has no effect if called again."""
-    if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
-        sys.meta_path.append(_OldNames())
+sys.meta_path.append(_OldNames())  # asked if no other finder knows the name

@@ -113,8 +113,6 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                     raise errors.InputError(f"--{name} is required. Pass it.")
             with dry_run.guard(bool(flag_values().get("dry_run"))):
                 main(*arguments[1:])
-            if flag_values().get("dry_run"):
-                say("Dry run: no errors were found. Nothing was written.")
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             explained = [message for listener in _listeners if (message := listener(error))]
@@ -139,7 +137,7 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     _present_as_main(sys.modules[main.__module__])
     app.define_help_flags()
     for name, conditions in needs_of_flags.items():
-        if shown := settings.shown_needs(conditions, flags.FLAGS):
+        if shown := ", and ".join(filter(None, (condition.shown(flags.FLAGS) for condition in conditions))):
             flags.FLAGS[name].help += f" {shown.capitalize()}."
     help_by_section = _Help()
     help_by_section.allow_override = True

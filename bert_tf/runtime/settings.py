@@ -288,11 +288,6 @@ def require_needs(place: str, needs: Iterable[Condition], values: Mapping[str, A
         raise InputError(f"{place} is {condition.shown(values)}. {advice}")
 
 
-def shown_needs(needs: Iterable[Condition], known: Container[str]) -> str:
-    """Returns the conditions on known flags, for messages and for `--help`."""
-    return ", and ".join(filter(None, (condition.shown(known) for condition in needs)))
-
-
 def _plain(kind: Any) -> Any:
     """Returns a type without bounds and without None."""
     if typing.get_origin(kind) is Annotated:

@@ -96,9 +96,7 @@ class TextPacker(NamedTuple):
 
     def pack(self, text_a: str, text_b: str | None = None) -> Packed:
         """Returns the sequence of a text or a pair. A text that is too long is truncated, even with windows."""
-        segments = self.tokenizer.encode(text_a), self.tokenizer.encode(text_b) if text_b else []
-        lengths = packing.fitting_lengths(*map(len, segments), self.max_seq_length)
-        return packing.pack(segments, lengths, self.tokenizer.vocab, self.documents.keeps_ends)
+        return self.tokenizer.pack(text_a, text_b, self.max_seq_length, self.documents.keeps_ends)
 
     def pack_document(self, text_a: str, text_b: str | None = None) -> list[Packed]:
         """Returns the sequences of a text or a pair: one, or one for each window. Pairs can't have windows."""

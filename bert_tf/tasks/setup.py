@@ -66,12 +66,12 @@ class Setup(NamedTuple):
         if self.examples:
             return self.examples
         config = self.config
-        given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
-        if not config.data_dir and not any(given.values()):
+        flags = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
+        if not config.data_dir and not any(flags.values()):
             raise InputError("--data_dir is required. Pass it, or --train_file, --dev_file and --test_file.")
         paths: dict[str, str] = {}
         for split, candidates in names.items():
-            if path := given[split]:
+            if path := flags[split]:
                 paths[split] = files.require_file(path, f"--{split}_file")
             elif config.data_dir:
                 existing = list(filter(files.exists, (os.path.join(config.data_dir, name) for name in candidates)))

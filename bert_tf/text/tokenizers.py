@@ -171,11 +171,11 @@ class Tokenizer:
         """Returns the tokens of ids. Raises a KeyError if an id is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
-    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> packing.Packed:
-        """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` for the truncation."""
+    def pack(self, text_a: str, text_b: str | None, max_seq_length: int, keeps_ends: bool = False) -> packing.Packed:
+        """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` and `packing.pack`."""
         segments = self.encode(text_a), self.encode(text_b) if text_b else []
         lengths = packing.fitting_lengths(*map(len, segments), max_seq_length)
-        return packing.pack(segments, lengths, self.vocab)
+        return packing.pack(segments, lengths, self.vocab, keeps_ends)
 
     def __call__(
         self,

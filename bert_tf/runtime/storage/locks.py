@@ -37,7 +37,8 @@ def claimed(
     Raises:
       InputError: if another process has claimed the work; the message names the host and the process id.
     """
-    files.make_directory(directory)
+    if not files.exists(directory):
+        files.make_directory(directory)
     if files.is_remote(directory):
         yield
         return

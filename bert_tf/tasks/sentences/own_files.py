@@ -13,7 +13,6 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
-from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences.text_packer import LongDocuments, TextPacker
 from bert_tf.tasks import metrics, tables
@@ -51,48 +50,39 @@ class TextTask(SentenceTask):
     """A task on your own data.
 
     Args:
-      config: the settings.
-      sources: maps splits ("train", "dev", "test") to files, or to examples in memory.
-      labels: the classes; None to use the classes in the training set.
-      trained_in: the run directory of the model; None to train.
+      setup: the settings, the data and the trained model.
 
     Raises:
       InputError: if the settings contradict each other.
     """
 
-    def __init__(
-        self,
-        config: DataConfig,
-        sources: Mapping[str, Source],
-        labels: Sequence[str] | None = None,
-        trained_in: str | None = None,
-    ) -> None:
-        problem, does_train = config.problem, trained_in is None
+    def __init__(self, setup: Setup) -> None:
+        config, sources, labels = setup.config, setup.sources(tables.FILE_NAMES), setup.labels()
+        problem, run = config.problem, setup.recorded
         first = next(iter(sources.values()), "")
         if not isinstance(first, str):
             text_b = "" if first[0].text_b is None else "text_b"
             weight = "weight" if isinstance(first[0], WeightedExample) else ""
             config = config.replace(columns=Columns(text_b=text_b, weight=weight))
         _check(config)
-        run = run_directory.recorded(trained_in) if trained_in and files.exists(trained_in) else {}
         if run and not isinstance(first, str):
             _check_pairs(config, run)
         super().__init__(TEXT, tuple(labels or flag_columns(config)) or None, problem, *_METRICS[problem])
         self.config = config
-        self.sources = sources
+        self.sources: Mapping[str, Source] = sources
         self.documents: LongDocuments = config.documents
         self.tunes: bool = config.label_threshold == TUNE
         if config.label_threshold not in ("", TUNE):
             self.label_threshold: float = float(config.label_threshold)
-        elif trained_in:
-            self.label_threshold = run_directory.label_threshold(trained_in)
-        self._class_weights = class_weights_of(config.class_weights) if does_train else ""  # used in training only
-        self._recorded_scale = None if does_train else class_names.recorded_scale(run)
+        elif not setup.does_train:
+            self.label_threshold = run_directory.label_threshold(setup.trained_in)
+        self._class_weights = class_weights_of(config.class_weights) if setup.does_train else ""
+        self._recorded_scale = None if setup.does_train else class_names.recorded_scale(run)
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
         """See `Task.build`."""
-        return cls(setup.config, setup.sources(tables.FILE_NAMES), setup.labels(), setup.trained_in)
+        return cls(setup)
 
     def examples(self, split: str) -> list[InputExample]:
         """Reads the examples of a split. See `TextReader`."""

@@ -91,8 +91,8 @@ class SentenceTask(Task):
             return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), counts
 
         label_ids = self.label_ids(examples)
-        parts, counts = zip(*parallel.map_chunks(pack, examples, num_workers, "tokenize"), strict=True)
-        features = FeatureSet.joined(parts, self.choices)
+        chunks, counts = zip(*parallel.map_chunks(pack, examples, num_workers, "tokenize"), strict=True)
+        features = FeatureSet.joined(chunks, self.choices)
         if documents.has_windows:
             features = dataclasses.replace(features, windows=np.concatenate(counts))
         return features.with_values(label_ids=label_ids)
@@ -171,8 +171,8 @@ class SentenceTask(Task):
 
         With `original_format`, the file has no header, as in the original code.
         """
-        own_name = self.output_names.get(split.name, split.name)
-        name = f"test_results{split.name.removeprefix('test')}" if own_name == split.name else f"{own_name}_results"
+        shown_name = self.output_names.get(split.name, split.name)
+        name = f"test_results{split.name.removeprefix('test')}" if shown_name == split.name else f"{shown_name}_results"
         path = os.path.join(output_dir, f"{name}.tsv")
         columns = split.outputs["score"][:, None] if self.labels is None else split.outputs["probabilities"]
         with files.replacing(path) as writer:

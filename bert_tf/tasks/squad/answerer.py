@@ -21,7 +21,7 @@ THRESHOLD_KEY = "null_score_diff_threshold"
 
 
 class Answerer:
-    """One or several models in memory that answer questions; a `LoadedModel`.
+    """One or several models in memory that answer questions. It predicts like a `FinetuningRun`.
 
     The distributions of several models over the tokens of a window are averaged, as in the paper's ensembles (section
     4.2).
@@ -51,10 +51,10 @@ class Answerer:
         for directory in directories:
             run_directory.check_trained_with(directory, run.tokenizer_settings)
         self.description: str = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
-        beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
+        tuned_in = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
         threshold = config.null_score_diff_threshold
         if threshold is None:
-            threshold = find_null_threshold(beside_the_model, self.description)
+            threshold = find_null_threshold(tuned_in, self.description)
         self.task: Task = run.task.replace(null_score_diff_threshold=threshold)
 
     def predict(

@@ -94,8 +94,8 @@ def answer_questions(
     candidate_bounds = np.searchsorted(windows.example_index[candidates.window], bounds).tolist()
     predictions = SquadPredictions()
     for i, qas_id in enumerate(qas_ids):
-        own = slice(candidate_bounds[i], candidate_bounds[i + 1])
-        ranked = _rank(_Candidates(*(column[own] for column in candidates)), text)
+        of_question = slice(candidate_bounds[i], candidate_bounds[i + 1])
+        ranked = _rank(_Candidates(*(column[of_question] for column in candidates)), text)
         null = None
         if config.version_2_with_negative:
             null = _null_answer(null_logits[window_bounds[i] : window_bounds[i + 1]])
@@ -183,8 +183,8 @@ def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
     lowest = np.partition(logits, length - count, axis=1)[:, length - count, None]  # the lowest selected logit
     above = logits > lowest
     equal = logits == lowest
-    left = count - above.sum(axis=1, keepdims=True)  # the number of selected logits that equal the lowest
-    taken = above | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= left))
+    num_equal = count - above.sum(axis=1, keepdims=True)  # the number of selected logits that equal the lowest
+    taken = above | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= num_equal))
     positions = np.nonzero(taken)[1].reshape(rows, count)
     best = np.take_along_axis(logits, positions, axis=1)
     order = np.argsort(-best, axis=1, kind="stable")
@@ -195,8 +195,8 @@ def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, floa
     """Yields text, start logit and end logit of each candidate, best first. Texts are computed on demand."""
     order = np.argsort(-(candidates.start_logit + candidates.end_logit), kind="stable")
     for i in range(0, len(order), _RANKED_AT_ONCE):
-        some = order[i : i + _RANKED_AT_ONCE]
-        window, start, end, start_logit, end_logit = (column[some].tolist() for column in candidates)
+        chunk = order[i : i + _RANKED_AT_ONCE]
+        window, start, end, start_logit, end_logit = (column[chunk].tolist() for column in candidates)
         yield from zip(map(text, window, start, end), start_logit, end_logit, strict=True)
 
 
@@ -256,7 +256,7 @@ def _count_solid(text: str, end: int | None = None) -> int:
 
 def _find_solid(text: str, number: int, begin: int) -> int:
     """Returns the position of the non-space character with index `number`, counted from `begin` without spaces."""
-    place = begin + number
-    while place != (further := begin + number + text.count(" ", begin, place + 1)):
-        place = further
-    return place
+    position = begin + number
+    while position != (further := begin + number + text.count(" ", begin, position + 1)):
+        position = further
+    return position

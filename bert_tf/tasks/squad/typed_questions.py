@@ -47,7 +47,7 @@ def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     For SQuAD 2.0, a further line contains the null odds, the threshold, and the resulting answer.
     """
     task, example = answerer.task, make_example("typed", question, context)
-    windows = answerer.data.featurize([example])
+    windows = answerer.data.featurize([example], "typed")
     outputs = answerer.predict(windows, answerer.settings.predict_batch_size, shown=False)
     predictions = task.decode([example], windows, outputs)
     rows = [

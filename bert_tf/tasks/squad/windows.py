@@ -22,12 +22,7 @@ from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.text_packer import TextSpans, cut_texts
 from bert_tf.tasks.squad.questions import SquadExample, name_ids
-from bert_tf.tasks.squad.rules import (
-    SquadConfig,
-    first_text_position,
-    shows_most_context,
-    text_room,
-)
+from bert_tf.tasks.squad.rules import SquadConfig, first_text_position, shows_most_context, text_room
 from bert_tf.text import Tokenizer
 
 # The id of the first window of a file in the original code.
@@ -133,10 +128,10 @@ def featurize(
     Raises:
       InputError: if a question leaves no room for text; the message names the question.
     """
-    paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
+    paragraphs = [list(group) for _, group in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
-    def tokenize(some: Sequence[list[SquadExample]]) -> list[tuple[Paragraph, list[_Question]]]:
-        return [_tokenize(paragraph, tokenizer, config, is_training) for paragraph in some]
+    def tokenize(chunk: Sequence[list[SquadExample]]) -> list[tuple[Paragraph, list[_Question]]]:
+        return [_tokenize(paragraph, tokenizer, config, is_training) for paragraph in chunk]
 
     chunks = parallel.map_chunks(
         tokenize, paragraphs, num_workers, "tokenize", "paragraph", smallest_chunk=_CHUNK_PARAGRAPHS
@@ -144,10 +139,10 @@ def featurize(
     documents: list[Paragraph] = []
     document_of_example: list[int] = []
     questions: list[_Question] = []
-    for document, own in itertools.chain.from_iterable(chunks):
-        document_of_example += [len(documents)] * len(own)
+    for document, its_questions in itertools.chain.from_iterable(chunks):
+        document_of_example += [len(documents)] * len(its_questions)
         documents.append(document)
-        questions += own
+        questions += its_questions
     query_lengths = np.array([len(question.ids) for question in questions], dtype=np.int64)
     # If the answer of a training question has no tokens, the question gets no window.
     text_lengths = np.array(
@@ -162,10 +157,10 @@ def featurize(
     first_lengths = first_text_position(query_lengths)[example_index]
     lengths = first_lengths + spans.lengths + 1
     cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-    places = zip(*(x.tolist() for x in (example_index, spans.begins, spans.lengths)), strict=True)
+    texts = zip(*(x.tolist() for x in (example_index, spans.begins, spans.lengths)), strict=True)
     sequences = (
         [cls, *questions[i].ids, sep, *documents[document_of_example[i]].ids[begin : begin + length], sep]
-        for i, begin, length in places
+        for i, begin, length in texts
     )
     is_max_context = np.zeros(int(lengths.sum()), dtype=bool)
     text_tokens = _ranges(np.cumsum(lengths) - lengths + first_lengths, spans.lengths)

@@ -28,8 +28,8 @@ def part(placed: Sequence[tuple[Layout, Mapping[str, np.ndarray]]]) -> dict[str,
 
 def _groups(part: Batch) -> list[Batch]:
     """Returns the micro-batches of the part, and its spill micro-batches if there are any."""
-    own = {name: x for name, x in part.items() if name not in (_SPILL, _IS_USED)}
-    return [own, part[_SPILL]] if _SPILL in part else [own]
+    main = {name: x for name, x in part.items() if name not in (_SPILL, _IS_USED)}
+    return [main, part[_SPILL]] if _SPILL in part else [main]
 
 
 def totals(model: TrainableModel, part: Batch) -> dict[str, tf.Tensor]:
@@ -47,8 +47,8 @@ def tokens_and_flops(model: TrainableModel, part: Batch) -> tuple[tf.Tensor, tf.
 
 def rows_and_length(part: Batch) -> tuple[float, int]:
     """Returns the number of computed rows of a part, including used spill micro-batches, and the length of a row."""
-    own, *spill = _groups(part)
-    rows, length = own["input_ids"].shape
+    main, *spill = _groups(part)
+    rows, length = main["input_ids"].shape
     if spill:
         rows += float(spills(part)["spills"]) * len(spill[0]["input_ids"]) / len(part[_IS_USED])
     return rows, length
@@ -71,13 +71,13 @@ def sums(
       count: the number of micro-batches, without spill micro-batches.
       has_spills: if False, spill micro-batches are ignored.
     """
-    own, *spill = _groups(part)
+    main, *spill = _groups(part)
     if count > 1:
-        split = _split(own, count)
+        split = _split(main, count)
         first = function({name: x[0] for name, x in split.items()}, 0)
         total = _added(function, first, split, start=1, end=count)
     else:
-        total = function(own, 0 if spill else None)
+        total = function(main, 0 if spill else None)
     if not spill or not has_spills:
         return total
     split = _split(spill[0], part[_IS_USED].shape[0])
