@@ -73,9 +73,7 @@ def load(directory: str | os.PathLike[str], signature: str = SERVING_DEFAULT, en
 
 @dry_run.step()
 def export_run(
-    model_dir: str | os.PathLike[str],
-    export_dir: str | os.PathLike[str],
-    config: ExportConfig | None = None,
+    model_dir: str | os.PathLike[str], export_dir: str | os.PathLike[str], config: ExportConfig | None = None
 ) -> None:
     """Exports a finished run, or any pre-trained model that `bert_tf.load_model` can read.
 

@@ -163,10 +163,7 @@ def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: 
 
 
 def tokenizer_of(
-    directory: str | None,
-    config: BertConfig,
-    vocab_file: str,
-    do_lower_case: bool | None = None,
+    directory: str | None, config: BertConfig, vocab_file: str, do_lower_case: bool | None = None
 ) -> Tokenizer:
     """Returns the tokenizer of a model.
 

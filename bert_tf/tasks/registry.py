@@ -60,8 +60,7 @@ def build_task(
     if config.selection_metric and config.selection_metric not in task.metric_names:
         scores = ", ".join(task.metric_names)
         raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")
-    chosen = {"chosen_metric": config.selection_metric, "output_names": output_names}
-    return task.replace(held_out=config.dev_fraction, **chosen)
+    return task.replace(held_out=config.dev_fraction, chosen_metric=config.selection_metric, output_names=output_names)
 
 
 def model_directory(config: FinetuningConfig) -> str:
