@@ -81,7 +81,7 @@ def pack_words(
             position = end
         position, shift = limit + 1, len(text_a) + len(" ||| ")
     num_words = sum(bool(tokens) for segment in segments for *_, tokens in segment)
-    packed = packing.pack(ids, lengths, tokenizer.vocab)
+    packed = packing.pack(ids, lengths, tokenizer.ends)
     return packed.ids, packed.segment_ids, words, num_words - len(words)
 
 

@@ -201,7 +201,7 @@ class FillMask:
                 f"FillMask(): {text[:60]!r} has {len(ids)} tokens, but the model takes {longest - 2} at most. "
                 "Shorten it."
             )
-        return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])
+        return packing.join_segments(ids, [], *self.bert.tokenizer.ends)
 
 
 def _print_scores(filler: FillMask, lines: Sequence[str]) -> None:

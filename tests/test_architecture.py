@@ -85,7 +85,10 @@ def test_no_module_imports_from_a_higher_layer(path):
 
 
 def imported_modules(path):
-    """Yields the project files that a file imports, including imports in functions and for type checkers."""
+    """Yields the project files that a file imports, including imports in functions and for type checkers.
+
+    An import of a module of another package also imports the package.
+    """
     for name in imports(path):
         candidate = ROOT.joinpath(*name.split("."))
         # The last part may be a class or a function.
@@ -93,6 +96,8 @@ def imported_modules(path):
             found = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()]
             if found:
                 yield found[0]
+                if found[0].parent not in (path.parent, *path.parents):
+                    yield found[0].parent / "__init__.py"
                 break
 
 

@@ -95,7 +95,7 @@ class ServedPredictor(tf.Module):
         super().__init__(name="predictor")
         self._encoder = encoder
         self._tokenizer = GraphTokenizer.of(tokenizer)
-        self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+        self._cls, self._sep = tokenizer.ends
         self.config = config
         self.null_score_diff_threshold = null_score_diff_threshold
 

@@ -7,7 +7,7 @@ Axis letters: B examples, T tokens.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from bert_tf.runtime.errors import require_whole
 from bert_tf.sequences.random_streams import coin_flips
-from bert_tf.text.vocabulary import CLS, SEP
 
 Token = TypeVar("Token")
 
@@ -72,21 +71,21 @@ def head_length(length: Any) -> Any:
 
 
 def pack(
-    segments: Sequence[Sequence[int]], lengths: Sequence[int], vocab: Mapping[str, int], keeps_ends: bool = False
+    segments: Sequence[Sequence[int]], lengths: Sequence[int], ends: tuple[int, int], keeps_ends: bool = False
 ) -> Packed:
     """Shortens two segments, and joins them; see `join_segments`.
 
     Args:
       segments: the ids of the first and the second segment.
       lengths: the numbers of ids to keep, from `fitting_lengths`.
-      vocab: maps [CLS] and [SEP] to their ids.
+      ends: the ids of [CLS] and [SEP].
       keeps_ends: if True, remove tokens from the middle instead of the end; see `head_length`.
     """
     shortened = []
     for segment, length in zip(segments, lengths, strict=True):
         head = head_length(length) if keeps_ends else length
         shortened.append([*segment[:head], *segment[len(segment) - length + head :]])
-    sequence = join_segments(*shortened, vocab[CLS], vocab[SEP])
+    sequence = join_segments(*shortened, *ends)
     return Packed(*sequence, is_truncated=sum(lengths) < sum(map(len, segments)))
 
 

@@ -105,7 +105,7 @@ class TextPacker(NamedTuple):
         ids = self.tokenizer.encode(text_a)
         _, begins, lengths = self.documents.windows(np.array([len(ids)]), self.max_seq_length)
         return [
-            packing.pack((ids[begin : begin + length], []), (length, 0), self.tokenizer.vocab)
+            packing.pack((ids[begin : begin + length], []), (length, 0), self.tokenizer.ends)
             for begin, length in zip(begins, lengths, strict=True)
         ]
 

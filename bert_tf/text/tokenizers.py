@@ -21,7 +21,9 @@ from bert_tf.text.splitting import BasicTokenizer, WordpieceTokenizer, convert_b
 from bert_tf.text.tokenizer_config import find_rules, tokenizer_record
 from bert_tf.text.traced_text import TracedText
 from bert_tf.text.vocabulary import (
+    CLS,
     CONTINUATION,
+    SEP,
     SPECIAL_TOKENS,
     added_tokens,
     check_vocab_file,
@@ -171,11 +173,16 @@ class Tokenizer:
         """Returns the tokens of ids. Raises a KeyError if an id is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The ids of [CLS] and [SEP]."""
+        return self.vocab[CLS], self.vocab[SEP]
+
     def pack(self, text_a: str, text_b: str | None, max_seq_length: int, keeps_ends: bool = False) -> packing.Packed:
         """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` and `packing.pack`."""
         segments = self.encode(text_a), self.encode(text_b) if text_b else []
         lengths = packing.fitting_lengths(*map(len, segments), max_seq_length)
-        return packing.pack(segments, lengths, self.vocab, keeps_ends)
+        return packing.pack(segments, lengths, self.ends, keeps_ends)
 
     def __call__(
         self,

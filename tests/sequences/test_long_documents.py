@@ -19,7 +19,7 @@ from tests.api.tiny import FIT, LEARN
 from tests.conftest import assert_close, assert_refused
 
 LENGTH = 10
-ENDS = {"[CLS]": -1, "[SEP]": -2}
+ENDS = (-1, -2)
 MODES = [LongDocuments(), LongDocuments("head_tail"), LongDocuments("windows", 3), LongDocuments("windows")]
 # The label depends on the last words, which are beyond the first tokens.
 DOCUMENTS = ["words " * length + f"{word} " * 6 for length in (8, 13, 18) for word in ("fine", "poor")] * 4

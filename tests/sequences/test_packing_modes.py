@@ -29,7 +29,7 @@ def expected(a, b, max_seq_length):
 
 def pack_lists(pairs, max_seq_length):
     lengths = [packing.fitting_lengths(len(a), len(b), max_seq_length) for a, b in pairs]
-    packed = [packing.pack(pair, fitted, VOCAB)[:2] for pair, fitted in zip(pairs, lengths, strict=True)]
+    packed = [packing.pack(pair, fitted, (CLS, SEP))[:2] for pair, fitted in zip(pairs, lengths, strict=True)]
     padded = [packing.pad(*sequence, max_seq_length) for sequence in packed]
     for (ids, segments), found in zip(packed, padded, strict=True):
         zeros = [0] * (max_seq_length - len(ids))

@@ -156,7 +156,7 @@ def featurize(
     example_index = np.repeat(np.arange(len(examples)), spans.counts)
     first_lengths = first_text_position(query_lengths)[example_index]
     lengths = first_lengths + spans.lengths + 1
-    cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    cls, sep = tokenizer.ends
     texts = zip(*(x.tolist() for x in (example_index, spans.begins, spans.lengths)), strict=True)
     sequences = (
         [cls, *questions[i].ids, sep, *documents[document_of_example[i]].ids[begin : begin + length], sep]
