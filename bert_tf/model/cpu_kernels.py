@@ -57,6 +57,9 @@ def with_gradient_in_one_pass(function: Callable[[tf.Tensor], ValueAndGradient])
     def differentiable(x: tf.Tensor) -> ValueAndGradient:
         if apply_to(x):
             return value(x), lambda upstream: gradient(x, upstream)
+        if hardware.compiles_for_gpu():
+            # If XLA compiles only the blocks, the intermediate results of a block would be written to memory.
+            return function(x)[0], lambda upstream: function(x)[1](upstream)
         return function(x)
 
     @functools.wraps(function)
