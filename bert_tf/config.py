@@ -14,7 +14,7 @@ from msgspec import Meta
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.messages import say_once
-from bert_tf.runtime.settings import MODEL, PROGRAMS, Field, FiniteFromZero, NotIn, Settings, about
+from bert_tf.runtime.settings import MODEL, PROGRAMS, AbsentFrom, Field, FiniteFromZero, Settings, about
 from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
@@ -385,7 +385,7 @@ class ModelFiles(Settings, frozen=True):
         bool | None,
         about("True for uncased models, False for cased ones. Default: the model's own setting."),
         MODEL,
-        NotIn("run_pretraining"),
+        AbsentFrom("run_pretraining"),
     ] = None
 
 

@@ -73,7 +73,7 @@ def test_a_new_setting_is_a_flag_and_is_recorded():
     class Outer(settings.Settings, frozen=True):
         inner: Inner = Inner()
         share_of_a_test: (
-            Annotated[float, settings.about("A share.", ge=0, le=1), settings.NotIn("program_of_a_test")] | None
+            Annotated[float, settings.about("A share.", ge=0, le=1), settings.AbsentFrom("program_of_a_test")] | None
         ) = None
         hidden: int = 3
 
@@ -183,7 +183,7 @@ def test_conditions_and_roles_name_flags_values_and_programs():
         assert values.keys() >= {*names} and values[names[0]] >= {*expected}, names
     kinds = (DistributionConfig, FinetuningConfig, PretrainingConfig, DataOptions, VocabularyOptions)
     roles = {role for kind in kinds for field in settings.flags_of(kind).values() for role in field.roles}
-    modules = {role.program for role in roles if isinstance(role, settings.NotIn)}
+    modules = {role.program for role in roles if isinstance(role, settings.AbsentFrom)}
     assert "run_squad" in modules and modules <= {program["program"] for program in described}
 
 

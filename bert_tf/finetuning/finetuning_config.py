@@ -11,10 +11,10 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import warn_of_rate
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import MODEL, PROGRAMS, FiniteAboveZero, NotIn, Settings, about, not_with, only_with
+from bert_tf.runtime.settings import MODEL, PROGRAMS, AbsentFrom, FiniteAboveZero, Settings, about, not_with, only_with
 from bert_tf.training.settings import TrainingConfig
 
-_NOT_IN_SQUAD = NotIn("run_squad")
+_NOT_IN_SQUAD = AbsentFrom("run_squad")
 _SWEEPS = only_with("sweep")
 _NOT_TAGGING = not_with("task_name", values=("ner",))
 # A frozen model has no layers to train.

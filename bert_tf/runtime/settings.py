@@ -68,7 +68,7 @@ def not_with(*names: str, values: Sequence[str] = ()) -> Condition:
     return Condition(names, tuple(values), is_negated=True)
 
 
-class NotIn(NamedTuple):
+class AbsentFrom(NamedTuple):
     """The module of a program that uses the class of a setting, but does not have its flag."""
 
     program: str
@@ -123,7 +123,7 @@ class Field(NamedTuple):
     group: str
     plain_type: Any
     needs: tuple[Condition, ...]
-    roles: frozenset[Role | NotIn]
+    roles: frozenset[Role | AbsentFrom]
 
     @property
     def settings(self) -> "type[Settings] | None":
@@ -237,7 +237,7 @@ def fields(kind: type[Settings]) -> tuple[Field, ...]:
         needs = [fact for fact in facts if isinstance(fact, Condition)]
         needs += [condition for condition in kind.needs if flag not in condition.names]
         conditions = tuple(sorted(needs, key=lambda condition: condition.is_negated))
-        roles = frozenset(fact for fact in facts if isinstance(fact, Role | NotIn))
+        roles = frozenset(fact for fact in facts if isinstance(fact, Role | AbsentFrom))
         described = field.name, field.type, default, description, flag, group
         settings.append(Field(*described, _plain(field.type), conditions, roles))
     return tuple(settings)
@@ -252,7 +252,7 @@ def flags_of(*kinds: type[Settings], program: str = "") -> dict[str, Field]:
     """
     flags: dict[str, Field] = {}
     for field in itertools.chain.from_iterable(map(fields, kinds)):
-        if NotIn(program) in field.roles:
+        if AbsentFrom(program) in field.roles:
             continue
         if field.settings:
             nested = flags_of(field.settings, program=program)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import NotIn, Settings, about, not_with, only_with
+from bert_tf.runtime.settings import AbsentFrom, Settings, about, not_with, only_with
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
@@ -30,7 +30,7 @@ _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_END = re.compile("\r\n|\r|\n")
 # The program that makes a vocabulary, which needs no documents and sentences.
-_NOT_FOR_VOCABULARY = NotIn("data_prep.build_vocab")
+_NOT_FOR_VOCABULARY = AbsentFrom("data_prep.build_vocab")
 _NOT_ORIGINAL = not_with("original_order")
 
 
