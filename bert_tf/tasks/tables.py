@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from bert_tf.runtime import files, json_files, lazy_imports
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -281,8 +283,10 @@ def read_json(path: str) -> Iterator[Row]:
 def read_arrow(path: str, format_name: str) -> Iterator[Row]:
     """Yields the rows of a Parquet or Arrow file. If the file has names for integer classes, cells contain the names.
 
+    An integer without a name, such as -1 in the datasets library, is a missing label.
+
     Raises:
-      InputError: if PyArrow is not installed, or the file is damaged.
+      InputError: if PyArrow is not installed, the file is damaged, or columns have the same name.
     """
     purpose = f"{path}: {format_name} data"
     arrow, parquet, ipc = (lazy_imports.require(f"pyarrow{part}", purpose) for part in ("", ".parquet", ".ipc"))
@@ -290,17 +294,46 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
     read = {"Parquet": parquet.read_table, "Arrow": lambda data: ipc.open_file(data).read_all()}
     try:
         table = read.get(format_name, lambda data: ipc.open_stream(data).read_all())(data)
-    except (arrow.ArrowException, OSError) as error:
+        rows = table.to_pylist()
+    except (arrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} can't be read as {format_name} ({error}). Download it again.") from None
-    described = json.loads((table.schema.metadata or {}).get(b"huggingface", "{}")).get("info", {}).get("features", {})
-    for number, values in enumerate(table.to_pylist(), start=1):
-        for column, kind in described.items():
-            names = dict(enumerate((kind.get("feature") or kind).get("names", ())))
-            cells = values[column] if isinstance(values[column], list) else [values[column]]
-            if names:
-                named = [names.get(cell, cell) for cell in cells]
-                values[column] = named if isinstance(values[column], list) else named[0]
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError(f"{path}: several columns have the same name. Rename or remove them.")
+    names_of = _class_names((table.schema.metadata or {}).get(b"huggingface", b""))
+    for number, values in enumerate(rows, start=1):
+        for column in names_of.keys() & values.keys():
+            values[column] = _named(values[column], names_of[column])
         yield _row(path, number, values)
+
+
+class _Features(msgspec.Struct):
+    """The description of columns that the datasets library writes."""
+
+    features: dict[str, Any]
+
+
+def _class_names(description: bytes) -> dict[str, dict[int, str]]:
+    """Returns the names of integer classes by column. Descriptions of other columns are ignored."""
+    try:
+        features = msgspec.json.decode(description, type=dict[str, _Features | None]).get("info")
+    except msgspec.DecodeError:
+        return {}
+    names_of: dict[str, dict[int, str]] = {}
+    for column, kind in features.features.items() if features else ():
+        # A list is described as [entry] or {"feature": entry}.
+        entry = kind[0] if isinstance(kind, list) and kind else kind
+        entry = entry.get("feature", entry) if isinstance(entry, dict) else None
+        names = entry.get("names") if isinstance(entry, dict) else None
+        if names and isinstance(names, list) and all(isinstance(name, str) for name in names):
+            names_of[column] = dict(enumerate(names))
+    return names_of
+
+
+def _named(cell: Any, names: Mapping[float, str]) -> Any:
+    """Returns the names of integers in a cell; None for an integer without a name. Other values are unchanged."""
+    if isinstance(cell, list):
+        return [_named(entry, names) for entry in cell]
+    return names.get(cell) if isinstance(cell, int | float) else cell
 
 
 def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:

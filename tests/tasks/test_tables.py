@@ -47,12 +47,27 @@ FORMATS = {
 def test_tables_of_arrow_have_the_cells_of_json(tmp_path, name):
     path = str(tmp_path / name)
     described = {"label": {"names": ["neg", "pos"]}, "words": {"feature": {"dtype": "string"}}}
-    for metadata, labels in (({}, ["1", "0"]), ({"info": {"features": described}}, ["pos", "neg"])):
+    text, names = {"dtype": "string", "_type": "Value"}, ["neg", "pos"]
+    others = {"x": [text], "none": [{"a": text}], "text": {"names": text}, "words": {"feature": {"names": names}}}
+    without = (
+        {},
+        {"info": None},
+        [1],
+        {"info": {"features": None}},
+        {"info": {"features": {"label": {"names": None}}}},
+    )
+    with_names = [{"info": {"features": described | more}} for more in ({}, others, {"label": [{"names": names}]})]
+    for metadata, labels in ((x, ["pos", "neg"] if x in with_names else ["1", "0"]) for x in (*without, *with_names)):
         FORMATS[name](path, pa.table(COLUMNS).replace_schema_metadata({"huggingface": json.dumps(metadata)}))
         rows = list(tables.read_table(path, ()))
         assert [row["label"] for row in rows] == labels
         cells = [[row[name] for name in ("text", "words", "none")] for row in rows]
         assert cells == [["a", ("x", "y"), None], ["b", (), "z"]]
+    metadata = {"huggingface": json.dumps(with_names[0])}
+    FORMATS[name](path, pa.table({"label": [1, -1], "words": [["a"], None]}).replace_schema_metadata(metadata))
+    assert [row["label"] for row in tables.read_table(path, ())] == ["pos", None]
+    FORMATS[name](path, pa.table([["a"], ["b"]], names=["text", "text"]))
+    assert_refused("several columns have the same name", list, tables.read_table(path, ()))
     FORMATS[name](path, pa.table({"day": [datetime.date(2020, 1, 2)], "number": [decimal.Decimal("1.50")]}))
     (row,) = tables.read_table(path, ())
     assert (row["day"], row["number"]) == ("2020-01-02", "1.50")

@@ -12,6 +12,7 @@ from bert_tf.tasks.sentences.examples import (
     ExampleReader,
     InputExample,
     WeightedExample,
+    check_no_list,
     check_texts,
     is_number,
     with_classes,
@@ -117,9 +118,13 @@ class TextReader(ExampleReader):
             return {name: row[name] for name in (*self._soft, *row.columns) if name.startswith(soft_labels.PREFIX)}
         if self._flags:
             return tuple(name for name in self._flags if _is_set(row, name))
+        cell = row[self._columns.label]
+        if self._columns.label == "gold_label" and cell == "-":
+            raise InputError(f"{row.where}: the label is '-', which means none in SNLI and MultiNLI. Remove the row.")
         if self._config.problem != "multi_label":
             return _text(row, self._columns.label, "label")
-        cell = row[self._columns.label]
+        if isinstance(cell, str) and self._known(split) is None:
+            check_no_list(cell, row.where, brackets="[]{}")
         if isinstance(cell, dict):
             raise InputError(f"{row.where}: the labels are an object. Use a list of labels.")
         self._has_lists |= isinstance(cell, tuple)

@@ -3,6 +3,7 @@
     tagging_task         the task for fine-tuning: features, scores, prediction files
     conll                reads and writes files with columns
     tagged_tables        reads tables: lists of words and tags, and texts with spans of characters
+    annotations          reads character spans of annotation programs
     schemes              the tagging schemes: IOB1, IOB2, BIOES, BILOU and plain tags
     windows              the model's input windows of text
     by_features          the task for feature-based tagging, which computes features with a frozen encoder

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from bert_tf.runtime import files
@@ -11,17 +11,24 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Sentence
+from bert_tf.tasks.tagging.tagged_tables import SENTENCE_COLUMNS, TAG_COLUMNS, WORD_COLUMNS
 
 DOCUMENT_START = "-DOCSTART-"
 # Column separators. str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 _NUMBER = re.compile(r"-?\d+")
+_SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # The number of a CoNLL-U line that is not a word of the text: 1-2 for several words, 8.1 for an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _GLOBAL_COLUMNS = "# global.columns"
 # The columns of words and of tags; "" to detect them.
 DETECTED = ("", "")
 _CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+# Columns of CoNLL-U in which "_" means that the value is missing. In others, it means that there are no features.
+_NEED_VALUE = ("upos", "xpos", "deprel")
+# Names in a first line that is a header.
+_HEADER_WORDS = (*WORD_COLUMNS, "text")
+_HEADER_TAGS = (*TAG_COLUMNS, "ner_tag", "entity", "bio", "iob", "chunk", "pos", "pos_tag", "pos_tags", "upos", "xpos")
 
 
 def read_sentences(
@@ -35,10 +42,11 @@ def read_sentences(
 
     If the first line with a word contains a tab, tabs separate the columns. Otherwise, spaces and tabs do. A blank line
     ends a sentence. A line that begins with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...")
-    are skipped.
+    are skipped. A first line with known names of columns, such as "word" and "tag", is a header.
 
-    If the columns are detected, the words are in the first column and the tags in the last column. If the first column
-    counts the words, the words are in the second column. The tags are then in CoNLL-U's column "upos", or else in the
+    If the columns are detected, a header names them. Otherwise, the words are in the first column and the tags in the
+    last column, or vice versa if only the first of two columns has entity tags. If the first column counts the words,
+    the words are in the second column. The tags are then in CoNLL-U's column "upos", or else in the
     first column with entity tags (in GermEval, the outer entities), or else in the last column.
 
     Args:
@@ -51,7 +59,8 @@ def read_sentences(
       report: called with a line about the columns.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8, or a column does not exist.
+      InputError: if the file is missing, empty or not UTF-8, a column does not exist, or the detected columns do not
+        contain words and tags.
     """
     is_plain = scheme == PLAIN
     if isinstance(source, str):
@@ -83,8 +92,12 @@ def _read_columns(
 
 
 def is_table(path: str) -> bool:
-    """Returns True if a file is a table in another format, such as CSV or JSON lines."""
-    return tables.format_of(path) not in ("", ".tsv")
+    """Returns True if a file is a table, such as CSV, JSON lines, or TSV with a column of sentence numbers."""
+    found = tables.format_of(path)
+    if found != ".tsv":
+        return found != ""
+    header = set(next(iter(_lines(path)), "").casefold().split("\t"))
+    return not header.isdisjoint(SENTENCE_COLUMNS) and not header.isdisjoint(WORD_COLUMNS)
 
 
 Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
@@ -150,6 +163,7 @@ class _Layout(NamedTuple):
       tag: the index of the column with the tags; -1 if tags are not read.
       is_counted: whether the first column counts the words of each sentence.
       has_header: whether the first row contains the names of the columns.
+      needs_value: whether the tag "_" means that the tag is missing.
     """
 
     width: int
@@ -157,6 +171,7 @@ class _Layout(NamedTuple):
     tag: int
     is_counted: bool
     has_header: bool
+    needs_value: bool
 
 
 def _layout(
@@ -166,12 +181,15 @@ def _layout(
     first = groups[0][1][0][1]
     header, width = [cell.casefold() for cell in first], len(first)
     wanted = [name.casefold() for name in columns if not _NUMBER.fullmatch(name)]
-    has_header = any(name in header for name in wanted if name)
-    tables = [[cells for _, cells in rows] for _, rows in groups]
+    has_header = any(name in header for name in wanted if name) or (
+        not {*header}.isdisjoint(_HEADER_WORDS) and not {*header}.isdisjoint(_HEADER_TAGS)
+    )
+    sentences = [[cells for _, cells in rows] for _, rows in groups]
     if has_header:
-        tables[0] = tables[0][1:]
+        sentences[0] = sentences[0][1:]
+    rows = [row for sentence in sentences for row in sentence if len(row) == width]
     # A majority of the sentences decides, so a single bad row does not change the result.
-    is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, tables)) > len(tables)
+    is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, sentences)) > len(sentences)
     named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
     names = header if has_header else named or (_CONLL_U if is_counted and width == len(_CONLL_U) else ())
 
@@ -187,15 +205,54 @@ def _layout(
             raise InputError(f"{path} has no column {column!r}. Use a number from 1 to {width}{known}.", flag)
         return found
 
-    word = index(columns[0], "--word_column", int(is_counted))
-    tag = width - 1
-    if is_counted and "upos" in names:
+    word, tag = int(is_counted), width - 1
+    if has_header:
+        word, tag = (
+            next((names.index(name) for name in known if name in names), column)
+            for known, column in ((_HEADER_WORDS, word), (_HEADER_TAGS, tag))
+        )
+    elif is_counted and "upos" in names:
         tag = names.index("upos")
     elif is_counted:
-        rows = [row for table in tables for row in table if len(row) == width]
         others = range(word + 1, width)
         tag = next((i for i in others if any(row[i] != "O" and TAG.fullmatch(row[i]) for row in rows)), tag)
-    return _Layout(width, word, index(columns[1], "--tag_column", tag) if has_tags else -1, is_counted, has_header)
+    elif not columns[1]:
+        word, tag = _checked(path, rows, has_tags)
+    word = index(columns[0], "--word_column", word)
+    if 2 * sum(row[word] == "_" for row in rows) > len(rows):
+        raise InputError(f"{path}: most words are '_'. Add the text of the treebank, or pass --word_column.")
+    tag = index(columns[1], "--tag_column", tag) if has_tags else -1
+    needs_value = has_tags and tag < len(names) and names[tag] in _NEED_VALUE
+    return _Layout(width, word, tag, is_counted, has_header, needs_value)
+
+
+def _checked(path: str, rows: Sequence[Sequence[str]], has_tags: bool) -> tuple[int, int]:
+    """Returns the first and the last column, for words and tags, or of two columns the one that has tags of entities.
+
+    Raises:
+      InputError: if tags are read, and the last column has numbers, or only another column has tags of entities.
+    """
+    columns = list(zip(*rows, strict=True))
+    entities = [i for i, cells in enumerate(columns) if _are_entity_tags(set(cells))]
+    last = len(columns) - 1
+    # The word "O" is rare. In plain tags of entities, O is frequent.
+    if entities and last not in entities and 10 * columns[-1].count("O") < len(rows):
+        if entities == [0] and last == 1:
+            return 1, 0
+        if has_tags:
+            raise InputError(
+                f"{path}: column {entities[0] + 1} has tags of entities, but the last column has none. Pass "
+                "--tag_column."
+            )
+    if has_tags and last > 0 and all(map(_SCORE.fullmatch, columns[-1])):
+        raise InputError(f"{path}: the last column has numbers instead of tags. Pass --tag_column.")
+    return 0, max(last, 0)
+
+
+def _are_entity_tags(cells: Set[str]) -> bool:
+    """Returns True if all cells are O or tags with a prefix and a type."""
+    tags = set(map(schemes.spelling(cells), cells)) - {"O"}
+    return any(not tag.endswith("-_") for tag in tags) and all(map(TAG.fullmatch, tags))
 
 
 def _counts_words(table: Sequence[Sequence[str]]) -> bool:
@@ -218,25 +275,29 @@ def _sentence(path: str, rows: Rows, layout: _Layout, document: int | None) -> S
 def _problem(cells: Sequence[str], layout: _Layout) -> str:
     if len(cells) != layout.width:
         return f"the row has {len(cells)} columns instead of {layout.width}. Correct it."
+    if layout.needs_value and cells[layout.tag] == "_":
+        return "the tag is '_', which means that there is none. Add it, or pass --tag_column."
     is_one = layout.tag == layout.word
     return "the row has one column for the word and the tag. Add a tag to the word." if is_one else ""
 
 
-def write_predictions(path: str, source: str, tags: Mapping[int, Sequence[str]]) -> None:
+def write_predictions(path: str, source: str, sentences: Sequence[Sentence], tags: Sequence[Sequence[str]]) -> None:
     """Writes a copy of a file with the predicted tags as an additional column. The file appears when it is complete.
 
     Args:
       path: the new file.
-      source: the file to copy. If it is a table, only the words are copied.
-      tags: maps line numbers to predicted tags. Other lines are copied unchanged.
+      source: the file to copy. If it is a table, only the words of the sentences are written.
+      sentences: the sentences of the file. Other lines are copied unchanged.
+      tags: the predicted tags of each sentence.
     """
+    tagged = [list(zip(s.words, s.lines, row, strict=True)) for s, row in zip(sentences, tags, strict=True)]
     if is_table(source):
-        sentences = read_sentences(source, has_tags=False)
-        rows = (((*sentence.words, ""), tags.get(sentence.line, ())) for sentence in sentences)
+        rows = [row for words in tagged for row in (*((word, tag) for word, _, tag in words), ("", ""))]
     else:
-        rows = (((line,), tags.get(number, ())) for number, line in enumerate(_lines(source), start=1))
+        by_line = {line: tag for words in tagged for _, line, tag in words}
+        rows = [(line, by_line.get(number, "")) for number, line in enumerate(_lines(source), start=1)]
     with files.replacing(path) as writer:
-        for line, tag in itertools.chain.from_iterable(itertools.zip_longest(*row) for row in rows):
+        for line, tag in rows:
             if tag:
                 line = line.rstrip(" \t")
                 line += ("\t" if "\t" in line else " ") + tag

@@ -298,14 +298,11 @@ class TaggingTask(Task):
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes a copy of the test file with the predicted tags. See `conll.write_predictions`."""
-        line_tags: dict[int, list[str]] = {}
-        predictions = self.decode(split.examples, split.features, split.outputs)
-        for sentence, (tags, _) in zip(split.examples, predictions, strict=True):
-            if not self.is_plain:
-                entities = schemes.entities_of(tags, is_plain=False)
-                tags = schemes.tags_of(entities, len(sentence.words), self.scheme)
-            for line, tag in zip(sentence.lines, tags, strict=True):
-                line_tags.setdefault(line, []).append(tag)
+        predicted = [tags for tags, _ in self.decode(split.examples, split.features, split.outputs)]
+        if not self.is_plain:
+            predicted = [
+                schemes.tags_of(schemes.entities_of(tags, is_plain=False), len(tags), self.scheme) for tags in predicted
+            ]
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
-        conll.write_predictions(path, self.sources[split.name], line_tags)
+        conll.write_predictions(path, self.sources[split.name], split.examples, predicted)
         return [path]

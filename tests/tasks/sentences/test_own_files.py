@@ -220,6 +220,23 @@ WITH_NUMBERS = "text\tlabel\tn\na\tx\t1\nb\ty\t1\n"
         (HEADER + "a\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label 'NaN'"),
         (HEADER + "a\tx,x\n", {"problem": "multi_label"}, "line 2: a label occurs twice in x, x"),
         (HEADER + "a\t['x', 'y']\n", {"problem": "multi_label"}, "line 2: .* is a list in Python's notation"),
+        *(
+            (f"{HEADER}a\t{cell}\n", {"problem": problem}, "line 2: .* is a list in Python's notation")
+            for cell in (
+                "('g',)",
+                "[x, y]",
+                "[1 0]",
+                "[1. 0.]",
+                "['x' 'y']",
+                "{'x'}",
+                "set()",
+                "[]",
+                "array(['x', 'y'])",
+            )
+            for problem in ("multi_label", "classification")
+        ),
+        (HEADER + "a\t[x]\n", {"problem": "multi_label"}, "line 2: .* is a list in Python's notation"),
+        ("text\tgold_label\na\t-\n", {"columns": Columns(label="gold_label")}, "line 2: the label is '-'"),
         (HEADER + "a\t1,0\nb\t0,1\n", {"problem": "multi_label"}, "every row has the labels '1, 0'"),
         (HEADER + " \tx\n", {}, "line 2: the text is empty"),
         (HEADER + "a\t\n", {}, "line 2: the label is empty"),

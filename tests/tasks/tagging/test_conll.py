@@ -1,7 +1,9 @@
 import pytest
 
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import Sentence
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests.conftest import assert_refused
 
 COLUMNS = (
@@ -163,6 +165,12 @@ CONLL_U = (
         ("2-1 a X\n0-0 b Y\n", conll.DETECTED, ["2-1 0-0"], ["X Y"]),  # results are the words
         ("# text = vitamin O\na\tX\n#\tY\n", conll.DETECTED, ["a #"], ["X Y"]),
         ("# SYM\n#fun NN\n", conll.DETECTED, ["# #fun"], ["SYM NN"]),
+        ("word pos\na X\n", conll.DETECTED, ["a"], ["X"]),
+        ("Token\tNER\tscore\na\tX\t0.5\n", conll.DETECTED, ["a"], ["X"]),
+        ("O\twho\nB-X\tAlien\n", conll.DETECTED, ["who Alien"], ["O B-X"]),  # the MIT corpora
+        ("a NN B-NP X\nb NN O O\n", conll.DETECTED, ["a b"], ["X O"]),
+        ("a B-X 0.9\nb O 0.8\n", ("", "2"), ["a b"], ["B-X O"]),
+        ("a B-X NN\nb O VB\n", ("", "-1"), ["a b"], ["NN VB"]),
     ],
 )
 def test_columns_are_found(write, text, columns, words, tags):
@@ -177,9 +185,25 @@ def test_a_column_that_is_not_there_is_named(write):
         assert_refused(f"{flag}.*a.txt has no column .*1 to 4", list, found)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a B-X 0.9\nb O 0.8\n", "column 2 has tags of entities, but the last column has none"),
+        ("a B_X NN\nb O VB\n", "column 2 has tags of entities, but the last column has none"),
+        ("a PER 12\nb O 1e-3\n", "the last column has numbers instead of tags"),
+        (CONLL_U.replace("See", "_").replace("zu\t", "_\t").replace("dem", "_"), "most words are '_'"),
+        (CONLL_U.replace("NOUN", "_"), "line 6: the tag is '_'"),
+    ],
+)
+def test_columns_without_words_or_tags_are_refused(write, text, message):
+    task = TaggingTask(DataConfig("ner", tag_scheme="plain"), {"train": write("a.txt", text)})
+    assert_refused(message, task.examples, "train")
+
+
 def test_predictions_are_appended_to_their_lines(write, tmp_path):
     source = write("a.txt", COLUMNS)
-    conll.write_predictions(str(tmp_path / "out"), source, {3: ["B-ORG"], 4: ["O"], 6: ["O"], 7: ["O"]})
+    sentences = list(conll.read_sentences(source, False))
+    conll.write_predictions(str(tmp_path / "out"), source, sentences, [["B-ORG", "O"], ["O", "O"]])
     written = (tmp_path / "out").read_text().split("\n")
     assert written[0] == "-DOCSTART- -X- -X- O"
     assert written[2] == "EU NNP I-NP I-ORG B-ORG"

@@ -32,16 +32,19 @@ FILES = {
     "other_spelling.jsonl": lines({"tokens": ADA[0], "tags": ["PER_b", "o", "LOC_b"]}),
     "records.json": json.dumps([{"tokens": ADA[0], "ner_tags": ADA[1]}], indent=1),
     "doccano.jsonl": lines({"id": 1, "text": TEXT, "label": SPANS}),
+    "doccano_1.jsonl": lines({"id": 1, "data": TEXT, "label": SPANS}),
     "doccano_2.jsonl": lines({"id": 1, "data": {"text": TEXT}, "label": SPANS}),
     "doccano_relations.jsonl": lines(
         {"text": TEXT, "entities": [{"id": 1, "start_offset": s, "end_offset": e, "label": k} for s, e, k in SPANS]}
     ),
     "prodigy.jsonl": lines({"text": TEXT, "spans": NAMED}),
+    "prodigy_2.jsonl": lines({"text": TEXT, "tokens": [{"text": TEXT, "id": 0}], "spans": NAMED, "answer": "accept"}),
     "label_studio.json": json.dumps(
         [{"data": {"text": TEXT}, "annotations": [{"id": 3, "result": [{"value": value} for value in STUDIO]}]}]
     ),
     "label_studio_min.json": json.dumps([{"text": TEXT, "label": STUDIO}]),
     "words.csv": "sentence_id,words,labels\n0,Ada,B-PER\n0,left,O\n0,Rome,B-LOC\n",
+    "words.tsv": "sent_id\ttoken\ttag\n0\tAda\tB-PER\n0\tleft\tO\n0\tRome\tB-LOC\n",
     "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Ada,N,B-PER\n,left,V,O\n,Rome,N,B-LOC\n",
 }
 
@@ -57,7 +60,7 @@ def test_tables_of_many_programs_are_read(write, tmp_path, name):
     task = TaggingTask(DataConfig("ner"), {"train": path})
     assert (task.labels, len(task.examples("train"))) == (("LOC", "PER"), 1)
     (sentence,) = task.examples("train")
-    conll.write_predictions(str(tmp_path / "out.conll"), path, {sentence.line: "xyz"})
+    conll.write_predictions(str(tmp_path / "out.conll"), path, [sentence], ["xyz"])
     assert (tmp_path / "out.conll").read_text() == "Ada x\nleft y\nRome z\n\n"
 
 
@@ -91,17 +94,81 @@ def test_spans_are_aligned_to_words_and_those_that_cross_are_counted(write):
     )
 
 
+def task(*annotations, text="Ada left", **data):
+    """Returns a task of Label Studio. An annotation is a list of regions, or None if the task was skipped."""
+    results = [{"id": 1, "result": regions or [], "was_cancelled": regions is None} for regions in annotations]
+    return {"id": 1, "data": {"text": text, **data}, "annotations": results, "predictions": []}
+
+
+def region(start, end, *labels, text="", to_name="text", **value):
+    value |= {"start": start, "end": end, "text": text, "labels": list(labels)}
+    return {"id": "a", "from_name": "label", "to_name": to_name, "type": "labels", "value": value}
+
+
+PER, CHOICE = region(0, 3, "PER", text="Ada"), {"type": "choices", "value": {"choices": ["x"]}}
+ONE = {"text": "Ada left", "spans": [[0, 3, "PER"]], "id": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "result"),
+    [
+        ([task(None, [PER, CHOICE]), task(None), task()], 1),
+        ([task([PER], [PER | {"id": "b"}])], 1),
+        ([task([PER | {"to_name": "document"}])], 1),
+        ([task([PER], [region(4, 8, "X")])], "line 1: 2 annotations of the task differ"),
+        ([task([region(0, 3)])], "line 1: .*at label: Expected `array` of length >= 1"),
+        ([task([region(0, 3, "A", "B")])], "line 1: .*at label: Expected `array` of length <= 1"),
+        ([task([region(4, 8, "PER", text="Ada")])], "line 1: the characters 4 to 8 are 'left', but .* text 'Ada'"),
+        ([task([region(0, 3, "PER", to_name="title")], title="Ada")], "line 1: regions are in title"),
+        ([task([PER | {"to_name": "a"}, PER | {"to_name": "b"}])], "line 1: regions are in a and b"),
+        ([task([PER | {"type": "hypertextlabels"}])], "line 1: a result has the type 'hypertextlabels'"),
+        ([task([region(0, 3, "PER", startOffset=1)])], "line 1: .*unknown field `startOffset`"),
+        ([ONE, ONE | {"answer": "reject"}, ONE | {"answer": "ignore", "spans": []}], 1),
+        ([ONE, ONE, ONE | {"id": 2, "spans": []}], 3),
+        ([ONE, ONE | {"spans": [[4, 8, "PER"]]}], "line 2: the same text has other spans in .*line 1"),
+        ([ONE | {"entities": [[0, 3, "X"]]}], "line 1: there are spans in spans and entities. .*--tag_column"),
+        ([ONE | {"spans": [{"start": 0, "end": 3, "entity": "PER"}]}], "line 1: .*unknown field `entity`"),
+        ([{"tokens": ["Ada", None], "tags": ["B-PER", "O"]}], "line 1: there is no text, no list of words"),
+        ([{"tokens": ["Ada"], "tags": ["['O']"]}], "line 1: the tags .* are not names"),
+        (
+            [ONE | {"spans": [{"start_offset": i, "end_offset": 3, "label": "X", "user": i} for i in (0, 1)]}],
+            "line 1: several users",
+        ),
+    ],
+)
+def test_only_valid_annotations_of_the_text_count(write, rows, result):
+    path, said = write("a.json", json.dumps(rows)), []
+    if isinstance(result, str):
+        assert_refused(result, read, path)
+        return
+    sentences = read(path, report=said.append)
+    assert len(sentences) == result
+    assert sentences[0] == (("Ada", "left"), ("B-PER", "O"))
+    assert [f": {len(rows) - result} rows were left out" in line for line in said] == [True] * (len(rows) > result)
+
+
+def test_sentence_numbers_may_restart_in_each_document(write):
+    path = write("a.csv", "file,sent_id,word,ner,sentiment\na,0,Ada,B-X,p\n,,left,O,n\nb,0,Bo,O,p\nb,1,Al,O,p\n")
+    assert [words for words, _ in read(path)] == [("Ada", "left"), ("Bo",), ("Al",)]
+
+
+def test_of_overlapping_spans_the_first_one_counts(write):
+    rows = {"text": "New York City", "label": [[9, 13, "X"], [0, 13, "A"], [0, 8, "B"], [0, 8, "C"]]}
+    assert read(write("a.jsonl", lines(rows))) == [(("New", "York", "City"), ("B-B", "I-B", "B-X"))]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.jsonl", lines({"text": "Ada", "label": ["PER"]}), "line 1: 'PER' is not a span"),
-        ("a.jsonl", lines({"text": "Ada", "label": [{"start": 0}]}), "is not a span"),
+        ("a.jsonl", lines({"text": "Ada", "label": [{"start": 0}]}), "line 1: .*missing required field `end`"),
         ("a.jsonl", lines({"text": "Ada"}), "line 1: there is no list of tags or spans.*--tag_column"),
         ("a.jsonl", lines({"text": "Ada", "label": "PER"}), "line 1: there is no list of tags or spans"),
         ("a.jsonl", lines({"sentence": "Ada", "label": []}), "line 1: there is no text, no list of words"),
         ("a.jsonl", lines({"tokens": ["Ada"], "tags": []}), r"line 1: the tags \[\] are not names, one for each word"),
         ("a.jsonl", lines({"tokens": ["Ada"], "tags": [3]}), r"line 1: the tags \[3\] are not names"),
         ("a.jsonl", '{"tokens"}\n', "line 1: column 10: not valid JSON"),
+        ("a.csv", "word,tag,present\nAda,B-PER,1\n", "line 2: there is no text.* and no column sentence_id"),
         ("a.csv", "words,labels\nAda,B-PER\n", "line 2: there is no text.* and no column sentence_id"),
     ],
 )

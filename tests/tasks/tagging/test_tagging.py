@@ -118,6 +118,12 @@ def test_predictions_are_written_in_the_scheme_of_training(write, tokenizer, tmp
     )
     assert (tmp_path / "test_predictions.conll").read_text() == "a I-PER\nbcd B-PER\n\ne I-ORG\n"
     assert path == str(tmp_path / "test_predictions.conll")
+    test = write("test.jsonl", '{"tokens": ["x", "y"], "clean": ["a"], "ner_tags": ["B-PER"]}\n')
+    task = TaggingTask(DataConfig("ner", word_column="clean"), {"test": test}, ["ORG", "PER"])
+    examples = task.examples("test")
+    features = task.featurize(examples, TextPacker(tokenizer, 16))
+    task.write_predictions(str(tmp_path), SplitOutputs("test", examples, outputs_for(features, [1]), features))
+    assert (tmp_path / "test_predictions.conll").read_text() == "a B-ORG\n\n"
 
 
 def test_bad_sentences(write, capsys):
