@@ -296,7 +296,8 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
         table = read.get(format_name, lambda data: ipc.open_stream(data).read_all())(data)
         rows = table.to_pylist()
     except (arrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read as {format_name} ({error}). Download it again.") from None
+        problem = str(error).partition("\n")[0]
+        raise InputError(f"{path} can't be read as {format_name} ({problem}). Download it again.") from None
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(f"{path}: several columns have the same name. Rename or remove them.")
     names_of = _class_names((table.schema.metadata or {}).get(b"huggingface", b""))
@@ -307,19 +308,25 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
 
 
 class _Features(msgspec.Struct):
-    """The description of columns that the datasets library writes."""
+    """The descriptions of the columns. Other fields are ignored."""
 
-    features: dict[str, Any]
+    features: dict[str, Any] | None = None
+
+
+class _Description(msgspec.Struct):
+    """The metadata that the datasets library writes. Other fields, such as `fingerprint`, are ignored."""
+
+    info: _Features | None = None
 
 
 def _class_names(description: bytes) -> dict[str, dict[int, str]]:
     """Returns the names of integer classes by column. Descriptions of other columns are ignored."""
     try:
-        features = msgspec.json.decode(description, type=dict[str, _Features | None]).get("info")
+        info = msgspec.json.decode(description, type=_Description).info
     except msgspec.DecodeError:
         return {}
     names_of: dict[str, dict[int, str]] = {}
-    for column, kind in features.features.items() if features else ():
+    for column, kind in ((info and info.features) or {}).items():
         # A list is described as [entry] or {"feature": entry}.
         entry = kind[0] if isinstance(kind, list) and kind else kind
         entry = entry.get("feature", entry) if isinstance(entry, dict) else None
