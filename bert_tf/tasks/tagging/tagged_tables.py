@@ -64,7 +64,9 @@ def read_tagged(
             omitted += 1
             continue
         tags: list[str] | None = None
-        if is_list and not (isinstance(text, str) and reader.has_spans(values)):
+        marks = _value(values, tag, TAG_COLUMNS)
+        is_tagged = isinstance(marks, list) and bool(marks) and all(isinstance(mark, str | int) for mark in marks)
+        if is_list and (is_tagged or not isinstance(text, str) or not reader.has_spans(values)):
             words = list(map(str, words))
             tags = _tags(values, tag, len(words), where) if has_tags else None
         else:

@@ -125,6 +125,8 @@ ONE = {"text": "Ada left", "spans": [[0, 3, "PER"]], "id": 1}
         ([task([region(0, 3, "PER", startOffset=1)])], "line 1: .*unknown field `startOffset`"),
         ([ONE, ONE | {"answer": "reject"}, ONE | {"answer": "ignore", "spans": []}], 1),
         ([ONE, ONE, ONE | {"id": 2, "spans": []}], 3),
+        ([ONE | {"tokens": ["Ada", "left"]}], 1),
+        ([ONE | {"tokens": ["Ada", "left"], "ner_tags": ["B-PER", "O"]}], 1),
         ([ONE, ONE | {"spans": [[4, 8, "PER"]]}], "line 2: the same text has other spans in .*line 1"),
         ([ONE | {"entities": [[0, 3, "X"]]}], "line 1: there are spans in spans and entities. .*--tag_column"),
         ([ONE | {"spans": [{"start": 0, "end": 3, "entity": "PER"}]}], "line 1: .*unknown field `entity`"),
