@@ -127,7 +127,7 @@ def _joined(rows: Sequence[_Row], word: str) -> Iterator[_Row]:
         return
     keys = [numbers[0], *(columns[name] for name in _DOCUMENT_COLUMNS if name in columns)]
     filled = (
-        itertools.accumulate((values.get(key) for _, values in rows), lambda last, x: last if x in ("", None) else x)
+        itertools.accumulate([values.get(key) for _, values in rows], lambda last, x: last if x in ("", None) else x)
         for key in keys
     )
     numbered = zip(zip(*filled, strict=True), rows, strict=True)
