@@ -11,7 +11,10 @@ from bert_tf.runtime.errors import check, spelled
 from bert_tf.runtime.settings import FIT, MODEL, PROGRAMS, Field, Role, Settings, flags_of
 
 PathLike = str | os.PathLike[str]
-Labels = Sequence[str | int] | None
+Labels = Sequence[str | int | float | bool] | None
+ClassWeights = (
+    str | Mapping[str, float] | Mapping[int, float] | Mapping[bool, float] | Mapping[float, float] | Sequence[float]
+)
 
 # Keras's names of two settings.
 NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
@@ -107,6 +110,7 @@ def as_arguments(message: str) -> str:
         return _ARGUMENTS.get(name) or _PREFIX.sub("", name)
 
     message = message.replace("run the program again", "try again")
+    message = message.replace("Pass --problem=regression, or", "Use a Regressor, or pass")
     return re.sub(r"(?<![\w-])(--\w+|train_batch_size|num_train_epochs)", argument, message)
 
 

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, Unpack
 
+import numpy as np
 from msgspec import Meta
 from sklearn.utils import InputTags, Tags, TargetTags
 
@@ -81,7 +82,7 @@ class Estimator(RecordedRun, abc.ABC):
         self.config, self.tokenizer = model
         if isinstance(labels, str) or not isinstance(labels, Iterable | None):
             raise InputError(f"labels is {labels!r}. Use a list of classes.", "labels")
-        self._labels = None if labels is None else list(map(in_memory.whole, in_memory.as_list(labels, "labels")))
+        self._labels = None if labels is None else in_memory.as_list(labels, "labels")
         self._settings = config
         self._options = options
         self._first_start = start
@@ -103,9 +104,12 @@ class Estimator(RecordedRun, abc.ABC):
         """Changes settings of `from_pretrained`, as scikit-learn's searches do, and returns this object."""
         # scikit-learn also passes values that do not change. They may have no effect.
         before = self.get_params()
-        changed = {name: value for name, value in settings.items() if before.get(name, self) != value}
+        changed = {name: value for name, value in settings.items() if not np.array_equal(before.get(name, self), value)}
         self._settings, self._options = applied_to_both(self._settings, self._options, changed, "set_params()")
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self._trained_checkpoint or self._tuned_before)
 
     def __sklearn_clone__(self) -> Self:
         model = self.config, self.tokenizer
@@ -175,7 +179,8 @@ class Estimator(RecordedRun, abc.ABC):
         # Programs record this setting of a `Classifier` as the problem.
         problem = {"multi_label": run.get("problem") == "multi_label", "distillation_temperature": 1.0}
         options = cls._OPTIONS.from_flags(flags | problem)
-        loaded = cls(None, directory, (bert_config, tokenizer), run.get("labels"), config, options)
+        labels = cls._as_given(run.get("labels"), flags)
+        loaded = cls(None, directory, (bert_config, tokenizer), labels, config, options)
         loaded._directory = directory
         return loaded
 
@@ -255,11 +260,13 @@ class Estimator(RecordedRun, abc.ABC):
         self._model = self._loaded_for = None  # frees memory
         with self._next_run(verbose, callbacks) as (directory, checked):
             data = {"dev_fraction": validation_split, "selection_metric": selection_metric}
+            learned = self._learned_settings(labels)
+            data |= self._class_config(learned, directory)
             task = self._task(examples, does_train=True, **data)
             config = config.in_directory(directory).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, directory)
-            flags = self._options.to_dict() | self._learned_settings(labels)
+            flags = self._options.to_dict() | learned
             config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         return results.get("eval", {}).get(task.dev_splits[0], {})
@@ -308,8 +315,17 @@ class Estimator(RecordedRun, abc.ABC):
         return build_task(config, self._directory, does_train, examples=examples)
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        """Returns the properties of the training data to record."""
+        """Returns the properties of the training labels to record."""
         return {}
+
+    def _class_config(self, learned: Mapping[str, Any], directory: str) -> dict[str, Any]:
+        """Returns the fields of `DataConfig` for the classes of the run in a directory. See `_learned_settings`."""
+        return {}
+
+    @classmethod
+    def _as_given(cls, names: Sequence[str] | None, flags: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Returns classes in the type and the spelling that the flags of the run record."""
+        return names
 
     def _labels_before(self) -> Sequence[str] | None:
         """Returns the classes of the model passed to `from_pretrained`; None if the task has none."""

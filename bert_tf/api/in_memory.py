@@ -1,5 +1,6 @@
 """Converts Python data (lists, arrays, tables, data sets) to plain lists of texts and labels."""
 
+import decimal
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import records
+from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 
 LABEL_COLUMNS = ("label", "labels")
@@ -66,19 +68,24 @@ def labelled(
         examples, y, *weights = map(list, zip(*examples, strict=True)) if examples else ([], [])
         sample_weight = weights[0] if weights else sample_weight
     elif y is None:
-        first = examples[0] if examples and isinstance(examples[0], dict) else ()
-        column = next((column for column in columns if column in first), None)
+        _check_any(examples, name)
+        first = examples[0] if isinstance(examples[0], dict) else ()
+        found = [column for column in columns if column in first]
         names = [key for key in first if PREFIX in columns and str(key).startswith(PREFIX)]
-        if column is None and not names:
-            raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
+        if len(found) > 1:
+            raise InputError(f"{name} has the columns {' and '.join(map(repr, found))}. Remove all but the labels.")
+        if not found and not names:
+            problem = f"the columns are {', '.join(map(repr, first))}" if first else "labels are needed"
+            known = " or ".join(repr(column) for column in columns if column != PREFIX)
+            raise InputError(f"{name}: {problem}. Give a pair (examples, labels), or name the labels {known}.")
+        column = next(iter(found), None)
         y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")
     for example in filter(lambda example: isinstance(example, dict), examples):
         example.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
-    if not examples:
-        raise InputError(f"{name} has no examples. Give some.")
+    _check_any(examples, name)
     if sample_weight is None:
         return examples, labels, None
     weights = as_list(sample_weight, "sample_weight")
@@ -88,6 +95,11 @@ def labelled(
         if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise InputError(f"the weight of example {number} is {_shown(weight)}. Use a number of at least 0.")
     return examples, labels, list(map(float, weights))
+
+
+def _check_any(examples: Sequence[Any], name: str) -> None:
+    if not examples:
+        raise InputError(f"{name} has no examples. Pass at least one.")
 
 
 def is_pair(data: Any) -> bool:
@@ -135,16 +147,26 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def type_of(labels: Iterable[Any]) -> str:
-    """Returns the name of the type of the classes: "int", "bool" or "str".
+def class_name(label: Any) -> str:
+    """Returns the name of the class of a label."""
+    return str(whole(label)).strip()
+
+
+def classes_of(labels: Sequence[Any]) -> dict[str, Any]:
+    """Returns the distinct labels by the names of their classes, in the order of `numpy.unique`.
 
     Raises:
-      InputError: if there are several types, because 1 and "1" would become the same class.
+      InputError: if there are several types or spellings, because 1 and "1" would become the same class.
     """
     types = sorted({type(whole(label)).__name__ for label in labels if isinstance(whole(label), bool | int | str)})
     if len(types) > 1:
         raise InputError(f"the labels have the types {' and '.join(types)}. Use one type.")
-    return types[0] if types else "str"
+    classes: dict[str, Any] = {}
+    for label in sorted(set(labels)):
+        other = classes.setdefault(whole_number(class_name(label)), label)
+        if other != label:
+            raise InputError(f"the labels {other!r} and {label!r} are the same class. Use one spelling.")
+    return classes
 
 
 def label(value: Any, place: str) -> str | int | float | bool:
@@ -167,6 +189,8 @@ def label(value: Any, place: str) -> str | int | float | bool:
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # of NumPy, PyTorch or JAX
         value = value.tolist()
+    if isinstance(value, decimal.Decimal):  # of databases and PyArrow
+        return float(value)
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, bytes):

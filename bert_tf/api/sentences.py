@@ -1,5 +1,6 @@
 """Estimators for classification, regression and multiple choice."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
@@ -10,6 +11,7 @@ from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
 from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
 from bert_tf.sequences.text_packer import LongDocuments
@@ -53,7 +55,9 @@ def _are_flags(value: Any) -> bool:
 
 
 def _are_probabilities(labels: Iterable[Any]) -> bool:
-    """Returns True if the labels are rows of numbers, and at least one number is not whole."""
+    """Returns True if the labels are rows of numbers, and the columns say so or at least one number is not whole."""
+    if any(isinstance(row, Mapping) and str(next(iter(row), "")).startswith(PREFIX) for row in labels):
+        return True
     rows = (row.values() if isinstance(row, Mapping) else row for row in labels if isinstance(row, Mapping | list))
     return any(isinstance(part, float) and not part.is_integer() for row in rows for part in row)
 
@@ -63,7 +67,8 @@ class ClassifierOptions(LongDocuments, frozen=True):
 
     Attributes:
       multi_label: if True, an example may have any number of labels.
-      class_weights: "balanced", or a dictionary that maps classes to factors of the training loss.
+      class_weights: "balanced", a dictionary that maps classes to factors of the training loss, or a list or array of
+        factors in the order of the classes.
       label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
         threshold with the best F1 on the validation data.
       distillation_temperature: divides the logits of teacher and model, if the labels are probabilities.
@@ -71,7 +76,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
 
     multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
     class_weights: Annotated[
-        str | dict[str | int | bool | float, float], about("Class weights in the training loss.")
+        str | dict[str | int | bool | float, float] | tuple[float, ...], about("Class weights in the training loss.")
     ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
     distillation_temperature: Annotated[float, about("Temperature of training probabilities.", gt=0)] = 1.0
@@ -81,8 +86,10 @@ class Classifier(Estimator):
     """Classifies texts or pairs of texts.
 
     Examples are texts, pairs of texts (tuples), or rows of a table with the columns `text` and, for pairs, `text_b`.
-    Labels are strings, integers, whole floats or bools. If `labels` are strings, an integer is an index into them. With
-    `multi_label=True`, each example has a list of labels, which may be empty, or a row of 0 and 1 for the classes.
+    Labels are strings, integers, whole floats or bools, and are returned as they were given. If `labels` are strings,
+    an integer is an index into them. Default of `labels`: the classes of the run or of the model if they are recorded,
+    or else the training labels in the order of `numpy.unique`. With `multi_label=True`, each example has a list of
+    labels, which may be empty, or a row of 0 and 1 for the classes.
     Labels may also be probabilities: a matrix [num_examples, num_classes] in the order of `labels`, or the columns
     `probability_CLASS` of a table, which `fit` uses instead of a column of labels. Scores compare predictions with the
     most probable class.
@@ -120,9 +127,6 @@ class Classifier(Estimator):
         return None if self._options.multi_label else "classifier"
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
-        weights = self._options.class_weights
-        if not isinstance(weights, str):
-            weights = {self._class_name(label, ""): weight for label, weight in weights.items()}
         threshold = str(self._options.label_threshold)
         if not threshold and self._options.multi_label and not self._trained_checkpoint and self._tuned_before:
             threshold = str(
@@ -131,12 +135,20 @@ class Classifier(Estimator):
         return DataConfig(
             TEXT,
             problem=self._problem,
-            labels=self._labels and tuple(map(str, self._labels)),
-            class_weights=weights,
+            labels=self._labels and tuple(self._names),
             label_threshold=threshold,
             distillation_temperature=self._options.distillation_temperature,
             documents=LongDocuments.from_flags(self._options.flag_values()),
         )
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        """The names of the classes in `_labels`. A model that was trained on "1.0" has recorded the name "1"."""
+        names = list(map(in_memory.class_name, self._labels or ()))
+        recorded = run_directory.recorded_labels(self._directory)
+        recorded = recorded or (self._tuned_before and class_names.recorded_classes(self._tuned_before)) or ()
+        short = list(map(whole_number, names))
+        return short if sorted(short) == sorted(recorded) else names
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[InputExample]:
         if _are_probabilities(labels or ()):
@@ -145,7 +157,7 @@ class Classifier(Estimator):
             return _text_examples(values, labels, self._class_name)
         if labels and not (self._labels or self._trained_checkpoint):
             if isinstance(labels[0], Mapping) and not self._tuned_before:
-                self._labels = list(labels[0])
+                self._labels, self._names = list(labels[0]), list(map(str, labels[0]))
             elif all(_are_flags(value) and len(value) >= 2 for value in labels):
                 raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
         return _text_examples(values, labels, self._class_names)
@@ -154,7 +166,7 @@ class Classifier(Estimator):
         """Returns the probabilities of an example by column or class."""
         if isinstance(value, Mapping):
             return value
-        classes = list(map(str, self._labels or ()))
+        classes = self._names
         if not isinstance(value, list) or len(value) != len(classes):
             raise InputError(f"{place} has the label {value!r}. Give a probability for each class of labels={classes}.")
         return dict(zip(classes, value, strict=True))
@@ -172,38 +184,81 @@ class Classifier(Estimator):
             value = self._flagged(value, place)
         if not isinstance(value, list | tuple):
             raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
-        classes = tuple(map(str, self._labels or ()))
-        if _are_flags(value) and len(value) == len(classes) and not {"0", "1"} & set(classes):
-            return tuple(label for label, is_there in zip(classes, value, strict=True) if is_there)
+        if self._is_row(value):
+            return tuple(label for label, is_there in zip(self._names, value, strict=True) if is_there)
         found = tuple(str(in_memory.label(part, place)) for part in value)
         if len(set(found)) < len(found):
             raise InputError(f"{place} has a label twice: {', '.join(found)}. {_NAME_THE_COLUMNS}")
         return found
+
+    def _is_row(self, value: Any) -> bool:
+        """Returns True for a label that has 0 or 1 for each class in `labels`."""
+        if isinstance(value, Mapping):
+            names = list(map(in_memory.class_name, value))
+            return names in (self._names, list(map(str, range(len(names)))))
+        return _are_flags(value) and len(value) == len(self._names) and not {"0", "1"} & set(self._names)
 
     def _flagged(self, row: Mapping[Any, Any], place: str) -> list[Any]:
         """Returns the classes whose columns are 1 in a table row. Unnamed columns are in the order of the classes."""
         classes = list(self._labels or self._labels_now())
         if list(row) == list(range(len(classes))):
             row = dict(zip(classes, row.values(), strict=True))
-        if not _are_flags(list(row.values())) or set(map(str, row)) != set(map(str, classes)):
+        names = set(map(in_memory.class_name, row))
+        if not _are_flags(list(row.values())) or names != set(map(in_memory.class_name, classes)):
             columns, expected = (", ".join(map(repr, names)) for names in (row, classes))
             raise InputError(f"{place} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
         return [label for label, is_there in row.items() if is_there]
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        classes = [part for parts in labels for part in parts] if self._options.multi_label else labels
-        return {"label_type": in_memory.type_of(self._labels or classes)}
+        is_soft = _are_probabilities(labels)
+        if self._labels:
+            given = dict(zip(self._names, self._labels, strict=True))
+        elif is_soft:
+            given = {name: name for name in sorted(str(name).removeprefix(PREFIX) for name in labels[0])}
+        else:
+            rows = (row if isinstance(row, list | tuple | Mapping) else [row] for row in labels)
+            given = in_memory.classes_of([label for row in rows for label in row])
+        has_rows = self._options.multi_label and not is_soft and all(map(self._is_row, labels))
+        return {"given_labels": given, "label_rows": has_rows}
+
+    def _class_config(self, learned: Mapping[str, Any], directory: str) -> dict[str, Any]:
+        recorded = []
+        if not self._labels:
+            runs = filter(files.is_directory, (directory, self._directory))
+            models = [class_names.recorded_classes(self._tuned_before)] if self._tuned_before else []
+            recorded = next(filter(None, [*(run_directory.recorded(run).get("labels") for run in runs), *models]), [])
+        order = tuple(dict.fromkeys([*recorded, *learned["given_labels"]]))
+        weights = self._options.class_weights
+        if isinstance(weights, Mapping):
+            weights = {self._class_name(label, ""): weight for label, weight in weights.items()}
+        elif not isinstance(weights, str):
+            if len(weights) != len(order):
+                problem = f"there are {len(weights)} weights, but {len(order)} classes: {', '.join(order)}"
+                raise InputError(f"{problem}. Give one for each class.", "class_weights")
+            weights = dict(zip(order, weights, strict=True))
+        return {"class_order": order, "class_weights": weights}
+
+    @classmethod
+    def _as_given(cls, names: Sequence[str], flags: Mapping[str, Any]) -> list[Any]:
+        if "given_labels" in flags:
+            return [flags["given_labels"].get(name, name) for name in names]
+        # Earlier versions recorded the type. In the programs' runs, classes are text.
+        kind = flags.get("label_type", "str")
+        return [{"int": int, "bool": "True".__eq__, "str": str}[kind](name) for name in names]
+
+    @property
+    def _recorded_flags(self) -> Mapping[str, Any]:
+        """The flags of the run that wrote the model that predicts; empty for models from elsewhere."""
+        source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
+        directory = run_directory.directory_of_checkpoint(source)
+        return run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}
 
     @property
     def labels(self) -> list[Any]:
-        """The classes in their original type, in the order of the columns of `predict_proba`."""
+        """The classes as they were given, in the order of the columns of `predict_proba`."""
         names = self._labels_now()
-        source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
-        directory = run_directory.directory_of_checkpoint(source)
-        flags = run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}
-        # Class names are recorded as text. `fit` also records their type; in the programs' runs, it is always text.
-        kind = flags.get("label_type") or in_memory.type_of(self._labels or ())
-        return [{"int": int, "bool": "True".__eq__, "str": str}[kind](name) for name in names]
+        given = {"given_labels": dict(zip(self._names, self._labels, strict=True))} if self._labels else {}
+        return self._as_given(names, given or self._recorded_flags)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -212,7 +267,7 @@ class Classifier(Estimator):
 
     def _labels_before(self) -> list[str]:
         if self._labels:
-            return list(map(str, self._labels))
+            return self._names
         names = class_names.recorded_classes(self._tuned_before)
         rows = self._tuned_before.shapes[self._OUTPUT_WEIGHTS][0]
         return list(names or (f"LABEL_{row}" for row in range(rows)))
@@ -229,10 +284,11 @@ class Classifier(Estimator):
         """
         return self._predicted(x, batch_size)[-1]["probabilities"]
 
-    def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
+    def predict(self, x: Any, *, batch_size: int = 8) -> list[Any] | np.ndarray:
         """Returns the class of each example; with `multi_label`, the list of classes above the threshold.
 
-        Classes have the type of the training labels: str, int or bool.
+        Classes are returned as they were given. If the labels were rows of 0 and 1 in the order of `labels`, the
+        predictions are such rows too: an array [num_examples, num_classes].
 
         Args:
           x: see `predict_proba`.
@@ -242,6 +298,8 @@ class Classifier(Estimator):
           InputError: if there is no trained model, or an example can't be used.
         """
         predictions, labels = self._decoded(x, batch_size), self.labels
+        if self._options.multi_label and self._recorded_flags.get("label_rows"):
+            return predictions
         if self._options.multi_label:
             return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in predictions]
         return [labels[number] for number in predictions]

@@ -49,6 +49,7 @@ class TokenClassifier(Estimator):
     Examples are lists of words, or rows of a table with a column `words` or `tokens`. Labels are lists of tags, one for
     each word: entity tags in any scheme ("B-PER", "I-PER", "O"), or plain tags, such as parts of speech. The argument
     `labels` of `from_pretrained` contains the entity types ("PER") or the tags. Default: the tags of the training data.
+    If it contains all tags, the tags of a sentence may also be their indices.
 
     `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
 
@@ -81,10 +82,12 @@ class TokenClassifier(Estimator):
             if isinstance(words, Mapping):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
-                raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
+                raise InputError(f"{place} is {str(words)[:60]!r}. Use lists of words; the programs read other tables.")
             tags = None if labels is None else labels[number]
             if labels is not None and not isinstance(tags, list | tuple):
                 raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
+            if self._labels and tags:
+                tags = [self._labels[x] if type(x) is int and 0 <= x < len(self._labels) else x for x in tags]
             if labels is not None and len(words) != len(tags):
                 raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
             for name, texts in (("word", words), ("tag", tags or ())):

@@ -77,8 +77,8 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {_plain(key): part if isinstance(part, dict) else _plain(part) for key, part in value.items()}
-    is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
-    return value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
+    is_numpy = hasattr(value, "tolist") and hasattr(value, "ndim") and not hasattr(value, "index")  # no pandas.Series
+    return value.tolist() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _choices(kind: Any) -> tuple:

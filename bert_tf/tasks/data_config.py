@@ -46,6 +46,7 @@ class DataConfig(Settings, frozen=True):
 
     Attributes:
       train_file: training file; not for GLUE, whose files have fixed names.
+      class_order: the order of the classes of the training set, if `labels` are not given.
       class_weights: the value of the flag, or a dict from classes to weights.
       distillation_temperature: for training files with columns of probabilities; see `ClassifierModel`.
       delimiter: see `tables.read_table`.
@@ -75,6 +76,7 @@ class DataConfig(Settings, frozen=True):
         only_with("task_name", values=(TEXT, TAGGING)),
         only_with("problem", values=("classification", "multi_label")),
     ] = None
+    class_order: tuple[str, ...] = ()
     class_weights: Annotated[
         str | dict[str, float],
         about("Class weights in the training loss: 'balanced' or 'class=weight,...'."),

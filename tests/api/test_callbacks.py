@@ -157,15 +157,12 @@ def test_callbacks_that_need_a_keras_model_are_refused(pretrained, tmp_path):
     assert_refused("verbose is 3", estimator.fit, TEXTS, LABELS, **FIT, verbose=3)
 
 
-@pytest.mark.parametrize(
-    ("monitor", "mode"),
-    [("val_accuracy", "max"), ("f1_PER", "max"), ("val_masked_lm_loss", "min"), ("val_rmse", "min"), ("loss", "min")],
-)
-def test_early_stopping_finds_the_direction_of_a_score(monitor, mode):
-    (stopping,) = checked(keras.callbacks.EarlyStopping(monitor), verbose=1)
-    assert stopping.mode == mode
-    (stopping,) = checked(keras.callbacks.EarlyStopping(monitor, mode="min"), verbose=1)
-    assert stopping.mode == "min"
+def test_early_stopping_finds_the_direction_of_a_score():
+    for increasing in ("val_accuracy", "f1_PER"):
+        assert checked(keras.callbacks.EarlyStopping(increasing), verbose=1)[0].mode == "max"
+        assert checked(keras.callbacks.EarlyStopping(increasing, mode="min"), verbose=1)[0].mode == "min"
+    for decreasing in ("val_masked_lm_loss", "val_rmse", "loss"):
+        assert checked(keras.callbacks.EarlyStopping(decreasing), verbose=1)[0].mode == "min"
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

@@ -1,6 +1,7 @@
 """Tests classifiers and regressors: training and class names."""
 
 import collections
+import json
 import types
 
 import numpy as np
@@ -108,11 +109,14 @@ def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
     [
         (np.array([1, 0]), [0, 1]),
         ([True, False], [False, True]),
-        (["1", "0"], ["0", "1"]),
+        (["9", "10"], ["10", "9"]),
+        (["1.0", "0.0"], ["0.0", "1.0"]),
+        (["b ", "a"], ["a", "b "]),
+        ([10.0, 9.0], [9.0, 10.0]),
         pytest.param([1, 0], ["neg", "pos"], id="numbers of the labels"),
     ],
 )
-def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_path, given, to_labels):
+def test_classes_come_back_as_they_were_given(pretrained, tmp_path, given, to_labels):
     named = {"labels": to_labels} if "pos" in to_labels else {}
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **named)
     classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **FIT, num_train_steps=1)
@@ -127,9 +131,32 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
         assert model.score(TEXTS[:1] * 3, [given[0], *given]) == pytest.approx((1 + number) / 3)
 
 
+@pytest.mark.eager
+def test_the_classes_of_a_run_keep_their_order(pretrained, tmp_path):
+    def fitted(labels=None):
+        model = bert_tf.Classifier.from_pretrained(pretrained, labels, output_dir=tmp_path / "run", max_seq_length=16)
+        model.fit(TEXTS, [{"pos": "10", "neg": "2"}[label] for label in LABELS], num_train_steps=1)
+        return model
+
+    fitted(["2", "10"])
+    resumed = fitted()  # numpy.unique would give another order, and the run would be refused
+    resumed.fit(TEXTS[1:], [{"pos": "10", "neg": "2"}[label] for label in LABELS[1:]], num_train_steps=1)
+    assert resumed.labels == ["2", "10"]
+    assert bert_tf.Classifier.load(tmp_path / "run").labels == ["2", "10"]
+    record = tmp_path / "run" / "fit_2" / "run.json"
+    run = json.loads(record.read_text())
+    assert run["flags"].pop("given_labels") == {"10": "10", "2": "2"}
+    record.write_text(json.dumps(run | {"flags": run["flags"] | {"label_type": "int"}}))  # as in earlier versions
+    assert bert_tf.Classifier.load(tmp_path / "run").labels == [2, 10]
+
+
 def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
     assert_refused("the labels have the types int and str", classifier.fit, TEXTS[:2], [1, "1"])
+    assert_refused("the labels 'a' and 'a ' are the same class", classifier.fit, TEXTS[:2], ["a", "a "])
+    classifier.set_params(class_weights=np.array([1.0, 2.0]))
+    assert_refused("class_weights: there are 2 weights, but 3 classes", classifier.fit, TEXTS[:3], ["a", "b", "c"])
+    classifier.set_params(class_weights="")
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
     splits = [[[row.label for row in task.split(split)] for split in ("train", "dev")] for task in tasks]

@@ -89,7 +89,7 @@ def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, cap
     [
         ({"max_seq_length": 0}, {}, "^max_seq_length is 0"),
         ({"max_seq_length": "16"}, {}, "max_seq_length is '16'"),
-        ({"class_weights": [1, 2]}, {}, "^class_weights: Expected"),
+        ({"class_weights": 5}, {}, "^class_weights is 5. Expected"),
         ({"labels": "good"}, {}, "labels is 'good'"),
         ({"labels": 2}, {}, "labels is 2"),
         (

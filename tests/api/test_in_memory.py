@@ -1,5 +1,7 @@
 """Tests data in memory of many types, and the errors for unsupported data."""
 
+import decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -8,6 +10,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.api import in_memory
+from bert_tf.api.arguments import as_arguments
 from tests.api.tiny import LABELS, TEXTS
 from tests.conftest import assert_refused
 
@@ -185,6 +188,42 @@ def test_tables_of_every_task_have_names(read, kind, row, fields, expected):
         assert tuple(getattr(example, field) for field in fields) == expected
 
 
+TAGS = {"tokens": ["a"], "tags": ["NN"], "ner_tags": ["B-X"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        ("Classifier", [{"Text": "a", "Label": "b"}], "the columns are 'Text', 'Label'.*'label' or 'labels'"),
+        ("Regressor", [{"text": "a", "score": 1.5}], "the columns are 'text', 'score'"),
+        (
+            "QuestionAnswerer",
+            [{"question": "a", "context": "a", "answer": "a"}],
+            "'answer'.*or name the labels 'answers'",
+        ),
+        ("TokenClassifier", [TAGS], "x has the columns 'tags' and 'ner_tags'"),
+        ("Classifier", [], "x has no examples"),
+        ("Classifier", [{"text": "a", "label": 0.5}], "'0.5' is a number"),
+        ("TokenClassifier", [{"tokens": ["a"], "tags": [1]}], "tag 0 of sentence 0 is '1'"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_named(read, kind, rows, message):
+    options = {"max_query_length": 4} if kind == "QuestionAnswerer" else {}
+    assert_refused(message, lambda: read(getattr(bert_tf, kind), pd.DataFrame(rows), **options).examples("train"))
+
+
+def test_numbers_of_tables_mean_labels(read):
+    assert as_arguments("Pass --problem=regression, or --labels.") == "Use a Regressor, or pass labels."
+    tags = read(bert_tf.TokenClassifier, [TAGS | {"tags": [1]}], [[1]], labels=["O", "B-X"]).examples("train")
+    assert list(tags[0].tags) == ["B-X"]
+    scores = read(bert_tf.Regressor, TEXTS[:2], [decimal.Decimal("1.5"), decimal.Decimal(2)]).examples("train")
+    assert [example.label for example in scores] == [1.5, 2]
+    table = pd.DataFrame({"text": TEXTS[:2], "label": "x", "probability_10": [0.0, 1.0], "probability_9": [1.0, 0.0]})
+    task = read(bert_tf.Classifier, table)
+    assert [example.probabilities["9"] for example in task.examples("train")] == [1.0, 0.0]
+    assert task.labels == ("10", "9")
+
+
 FLAGS = pd.DataFrame({"bad": [0, 1, 1], "good": [1.0, 0.0, 1.0]})
 
 
@@ -209,10 +248,10 @@ def test_columns_of_flags_are_the_classes_by_name(read):
         (np.array([True, False, True]), ["False", "True"]),
         (np.array([2.0, 1.0, 2.0], np.float32), ["1", "2"]),
         (pd.Series([1, 0, 1], dtype="Int64"), ["0", "1"]),
-        (["10", "9", "x"], ["9", "10", "x"]),
+        (["10", "9", "x"], ["10", "9", "x"]),
     ],
 )
-def test_classes_are_ordered_by_value(read, y, expected):
+def test_classes_are_in_the_order_of_numpy_unique(read, y, expected):
     assert list(read(bert_tf.Classifier, TEXTS[:3], y).labels) == expected
 
 
@@ -228,6 +267,8 @@ def test_classes_are_ordered_by_value(read, y, expected):
         (["neg", "pos"], {0: 1, 1: 3}, ["neg", "pos", "neg"]),
         ([0.0, 1.0], {0: 1, 1: 3}, [0, 1, 0]),
         (pd.Index([0, 1]), {"0": 1, "1": 3}, [0, 1, 0]),
+        (None, [1, 3], ["10", "9", "10"]),
+        (["pos", "neg"], np.array([1.0, 3.0]), ["pos", "neg", "pos"]),
     ],
 )
 def test_class_weights_accept_what_labels_accept(read, labels, weights, y):

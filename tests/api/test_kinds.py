@@ -74,7 +74,7 @@ def test_tags_name_their_types(pretrained):
         (None, None),
     ):
         tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, labels)
-        assert tagger._given_types == expected
+        assert tagger._requested_types == expected
     assert_refused("the label of sentence 0 is 'None'", tagger.fit, [["a", "day"]], [None])
 
 

@@ -75,5 +75,5 @@ def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, 
         given = common | flags | {"output_dir": tmp_path / "other", "init_checkpoint": theirs, "label_threshold": ""}
         programs.run(*command, "--do_predict", *(f"--{name}={value}" for name, value in given.items()))
         rows = map(json.loads, (tmp_path / "other" / "test_predictions.jsonl").read_text().splitlines())
-        assert {row["label"] for row in rows} == {"a,b"}
+        assert {tuple(row["label"]) for row in rows} == {("a", "b")}
     assert repr(kind.load(theirs)).startswith(f"{kind.__name__}({str(theirs)!r}")

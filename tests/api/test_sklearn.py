@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
 
 import bert_tf
 from tests.api import tiny
@@ -40,6 +47,29 @@ def test_a_search_tries_settings_from_the_same_start(pretrained):
 
 
 @pytest.mark.eager
+@pytest.mark.parametrize("bad", ["1.0", "2", "b ", 2, 2.0, True])
+def test_classes_of_any_type_are_scored_in_a_pipeline(pretrained, bad):
+    good = type(bad)(10) if bad not in (True, "b ") else {True: False, "b ": "a"}[bad]
+    labels = [good if label == "pos" else bad for label in LABELS]
+    pipeline = make_pipeline(
+        FunctionTransformer(lambda texts: [text.strip() for text in texts]),
+        bert_tf.Classifier.from_pretrained(pretrained, **LENGTH, **LEARN),
+    )
+    with pytest.raises(NotFittedError):
+        check_is_fitted(pipeline)
+    pipeline.fit(TEXTS, labels, classifier__verbose=0)
+    check_is_fitted(pipeline)
+    classes, probabilities = pipeline.classes_, pipeline.predict_proba(TEXTS)
+    assert classes.tolist() == np.unique(labels).tolist()
+    assert list(map(type, classes.tolist())) == [type(bad)] * 2
+    assert accuracy_score(labels, pipeline.predict(TEXTS)) == pipeline.score(TEXTS, labels) == 1.0
+    assert log_loss(labels, probabilities) < 0.5
+    assert roc_auc_score(np.array(labels) == classes[1], probabilities[:, 1]) == 1.0
+    calibrated = CalibratedClassifierCV(FrozenEstimator(pipeline)).fit(TEXTS, labels)
+    assert calibrated.predict(TEXTS).tolist() == labels
+
+
+@pytest.mark.eager
 def test_regressors_taggers_and_several_labels_are_cross_validated(pretrained):
     settings = LENGTH | {"epochs": 1, "batch_size": 8}
     scores = [float(label == "pos") for label in LABELS]
@@ -53,3 +83,10 @@ def test_regressors_taggers_and_several_labels_are_cross_validated(pretrained):
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, **settings)
     labels = [["a"] if label == "pos" else ["a", "b"] for label in LABELS]
     assert cross_val_score(several, TEXTS, labels, cv=2, params={"verbose": 0}).shape == (2,)
+    several = bert_tf.Classifier.from_pretrained(pretrained, ["a", "b"], multi_label=True, **settings)
+    rows = np.array([[1, label == "neg"] for label in LABELS], int)
+    scores = cross_val_score(several, TEXTS, rows, cv=2, scoring="f1_micro", params={"verbose": 0})
+    assert (scores >= 0).all()  # no NaN
+    pipeline = make_pipeline(bert_tf.Classifier.from_pretrained(pretrained, **settings))
+    search = GridSearchCV(pipeline, {"classifier__learning_rate": [1e-3]}, cv=2, scoring="accuracy")
+    assert 0 < search.fit(TEXTS, LABELS, classifier__verbose=0).best_score_ <= 1

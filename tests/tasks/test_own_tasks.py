@@ -103,17 +103,9 @@ def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tm
             assert_close(answer[f"{name}_probabilities"], expected[f"{name}_probabilities"], 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("heads", "message"),
-    [
-        ({}, "heads is empty"),
-        ({"input": "ab"}, "'input' is not a name"),
-        ({"a b": "ab"}, "'a b' is not a name"),
-        ({"letter": ["a", "b", "a"]}, "letter has the classes .*two distinct classes"),
-        ({"letter": ["a"]}, "letter has the classes"),
-    ],
-)
-def test_output_layers_that_cannot_be_trained_are_refused(heads, message):
+@pytest.mark.parametrize("heads", [{}, {"input": "ab"}, {"a b": "ab"}, {"letter": "aba"}, {"letter": "a"}])
+def test_output_layers_that_cannot_be_trained_are_refused(heads):
+    message = f"{next(iter(heads))!r} is not a name|letter has the classes" if heads else "heads is empty"
     assert_refused(message, MultiHeadModel, tiny_config(vocab_size=8), heads)
 
 

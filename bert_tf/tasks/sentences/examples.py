@@ -179,18 +179,27 @@ def is_number(value: str | float | None) -> bool:
         return False
 
 
-def classes_of(problem: str, examples: Sequence[InputExample], source: str) -> tuple[str, ...]:
-    """Returns the sorted classes of a training set (numbers by value).
+def classes_of(
+    problem: str, examples: Sequence[InputExample], source: str, order: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Returns the classes of a training set.
+
+    Args:
+      problem: "classification" or "multi_label".
+      examples: the training set.
+      source: the name of the training set, for messages.
+      order: the first classes. Other classes are sorted, numbers by value.
 
     Raises:
-      InputError: if no row has a label, or a classification has only one class; `source` names the training set.
+      InputError: if no row has a label, or a classification has only one class.
     """
     labels = {label for example in examples for label in getattr(example, "probabilities", as_tuple(example.label))}
     if not labels:
         raise InputError(f"{source}: no row has a label. Add labels.")
     if len(labels) < 2 and problem == "classification":
         raise InputError(f"{source}: every row has the label {min(labels)!r}. Use two classes or more.")
-    return tuple(sorted(labels, key=by_value))
+    positions = {label: number for number, label in enumerate(order)}
+    return tuple(sorted(labels, key=lambda label: (positions.get(label, len(order)), by_value(label))))
 
 
 def class_of(label: str, classes: Sequence[str] | None) -> str:

@@ -93,7 +93,7 @@ class TextTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
-        """The given classes, or the sorted classes of the training set (numbers by value); None for regression.
+        """The given classes, or the classes of the training set (see `classes_of`); None for regression.
 
         Raises:
           InputError: if no row has a label, or a classification has only one class.
@@ -101,7 +101,8 @@ class TextTask(SentenceTask):
         if self.problem == "regression":
             return None
         if self._labels is None:
-            return classes_of(self.problem, self.split("train"), tables.name_of(self.sources["train"]))
+            source = tables.name_of(self.sources["train"])
+            return classes_of(self.problem, self.split("train"), source, self.config.class_order)
         if len(self._labels) < 2 and self.problem == "classification":
             raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
         return self._labels
@@ -197,8 +198,8 @@ class TextTask(SentenceTask):
         """Writes test_results.tsv, and test_predictions as TSV or CSV like the test file, or else as JSON lines.
 
         test_predictions contains the id, the texts and the other columns of the test file. Then follow the label and
-        the probability of each class, or the score. If another column has the name of one of these columns, it is
-        renamed to given_NAME.
+        the probability of each class, or the score. Several labels are a list in JSON lines, and joined by the
+        separator elsewhere. If another column has the name of one of these columns, it is renamed to given_NAME.
         """
         written = super().write_predictions(output_dir, split, original_format)
         name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.sources[split.name])[1]
@@ -215,7 +216,7 @@ class TextTask(SentenceTask):
                 predicted: dict[str, object] = {"score": round(float(prediction), 6)}
             else:
                 probabilities = zip(self.labels, split.outputs["probabilities"][i], strict=True)
-                predicted = {"label": self._name(prediction)}
+                predicted = {"label": self._name(prediction, path.endswith(".jsonl"))}
                 predicted |= {f"{soft_labels.PREFIX}{label}": round(float(value), 6) for label, value in probabilities}
             taken = {*row, *predicted}
             for column, cell in cells.items():
@@ -224,10 +225,10 @@ class TextTask(SentenceTask):
         tables.write_table(path, rows)
         return [*written, path]
 
-    def _name(self, prediction: np.ndarray) -> str:
+    def _name(self, prediction: np.ndarray, as_list: bool) -> str | list[str]:
         if self.problem == "multi_label":
             labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
-            return self.config.columns.label_separator.join(labels)
+            return labels if as_list else self.config.columns.label_separator.join(labels)
         return self.labels[prediction]
 
 

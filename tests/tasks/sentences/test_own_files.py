@@ -106,6 +106,16 @@ def test_predictions_of_other_tables_are_json_lines(write, tmp_path):
     assert json.loads(predicted(task, tmp_path, ONE_ROW)["march_predictions.jsonl"])["label"] == "x"
 
 
+def test_predicted_labels_are_a_list_in_json_lines(write, tmp_path):
+    train = "".join(f'{{"text": "a", "label": {labels}}}\n' for labels in ('["z", "x, y"]', '["z"]'))
+    files = {"jsonl": '{"text": "a"}\n', "csv": "text,n\na,1\n"}
+    for suffix, labels in (("jsonl", '["x, y", "z"]'), ("csv", '"x, y,z"')):
+        options = {"problem": "multi_label", "test_file": write(f"test.{suffix}", files[suffix])}
+        task = task_of(write, train, name="train.jsonl", **options)
+        written = predicted(task, tmp_path, {"probabilities": [[0.75, 0.5]]})[f"test_predictions.{suffix}"]
+        assert labels in written
+
+
 def test_another_separator_of_labels_is_found(write):
     def check(*cells, **options):
         text = "text\tlabel\n" + "".join(f"a\t{cell}\n" for cell in cells)
