@@ -40,21 +40,28 @@ class _Form(msgspec.Struct, forbid_unknown_fields=True):
     without_effect: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def of(cls, value: Mapping[str, Any], where: str) -> Self:
+    def of(cls, value: Any, where: str) -> Self:
         """Returns the object.
 
         Raises:
-          InputError: if a field is unknown, missing or has the wrong type.
+          InputError: if the value is not an object, or a field is unknown, missing or has the wrong type.
         """
-        used = {cls.names.get(name, name): x for name, x in value.items() if name not in cls.without_effect}
+        if not isinstance(value, dict):
+            raise InputError(f"{where}: {value!r:.60} is not an object. Export complete annotations.")
+        used = [(cls.names.get(name, name), x) for name, x in value.items() if name not in cls.without_effect]
+        if len(dict(used)) < len(used):
+            raise InputError(f"{where}: {value!s:.60} has a field under two names. Remove one of them.")
         try:
-            return errors.check(used, cls, f"{where}: {value!s:.60}")
+            return errors.check(dict(used), cls, f"{where}: {value!s:.60}")
         except InputError as error:
             raise InputError(f"{error} Correct or remove it, or convert the file.", where) from None
 
 
 class _Span(_Form):
-    """A span of Prodigy or spaCy. `text` repeats the characters of the span."""
+    """A span of Prodigy or spaCy, or with the names of doccano or Label Studio.
+
+    `text` repeats the characters of the span. `user` is the number of the annotator.
+    """
 
     start: int
     end: int
@@ -62,26 +69,11 @@ class _Span(_Form):
     text: str | None = None
     answer: str = "accept"
     user: Any = None
+    names: ClassVar[dict[str, str]] = {"start_offset": "start", "end_offset": "end", "labels": "label"}
     without_effect: ClassVar[tuple[str, ...]] = (
         *("id", "kb_id", "input_hash", "pattern", "prob", "manual", "created_at", "updated_at", "document", "example"),
         *("rank", "score", "source", "token_start", "token_end", "globalOffsets", "uuid"),
     )
-
-    def span(self) -> Span:
-        """Returns the offsets and the type."""
-        return Span(self.start, self.end, self.label if isinstance(self.label, str) else self.label[0])
-
-
-class _DoccanoSpan(_Span):
-    """A span of doccano. `user` is the number of the annotator."""
-
-    names: ClassVar[dict[str, str]] = {"start_offset": "start", "end_offset": "end"}
-
-
-class _StudioSpan(_Span):
-    """The value of a region of Label Studio."""
-
-    names: ClassVar[dict[str, str]] = {"labels": "label"}
 
 
 class _StudioRegion(_Form):
@@ -162,31 +154,22 @@ class SpanReader:
     ) -> list[Span] | None:
         """Returns the spans of a task of Label Studio; None if all annotations are skipped."""
         alternatives: list[list[Span]] = []
-        for value in annotations:
-            annotation = _StudioAnnotation.of(value, where)
+        for annotation in (_StudioAnnotation.of(value, where) for value in annotations):
             if annotation.was_cancelled or annotation.skipped:
                 continue
-            regions = [
-                _StudioRegion.of(result, where)
-                for result in annotation.result
-                if result.get("type") not in _OTHER_RESULTS
-            ]
+            results = (result for result in annotation.result if result.get("type") not in _OTHER_RESULTS)
+            regions = [_StudioRegion.of(result, where) for result in results]
             for region in regions:
-                self._check_region(region, data, where)
-            alternatives.append(_spans([region.value for region in regions], text, where, _StudioSpan))
+                if region.type != "labels":
+                    raise InputError(f"{where}: a result has the type {region.type!r} instead of 'labels'. Remove it.")
+                self._other_names |= {region.to_name} - {"", self._field}
+            if len(self._other_names) > 1 or self._other_names & data.keys():
+                names = " and ".join(sorted(self._other_names))
+                raise InputError(f"{where}: regions are in {names}, but the text is {self._field}. Keep one text.")
+            alternatives.append(_spans([region.value for region in regions], text, where))
         if any(sorted(spans) != sorted(alternatives[0]) for spans in alternatives):
             raise InputError(f"{where}: {len(alternatives)} annotations of the task differ. Keep one of them.")
         return alternatives[0] if alternatives else None
-
-    def _check_region(self, region: _StudioRegion, data: Mapping[str, Any], where: str) -> None:
-        """Raises an InputError if a region is not a span of the text."""
-        if region.type != "labels":
-            raise InputError(f"{where}: a result has the type {region.type!r} instead of 'labels'. Remove it.")
-        if region.to_name and region.to_name != self._field:
-            self._other_names.add(region.to_name)
-        if len(self._other_names) > 1 or self._other_names & data.keys():
-            names = " and ".join(sorted(self._other_names))
-            raise InputError(f"{where}: regions are in {names}, but the text is {self._field}. Keep one text.")
 
 
 def is_rejected(values: Mapping[str, Any]) -> bool:
@@ -194,14 +177,13 @@ def is_rejected(values: Mapping[str, Any]) -> bool:
     return values.get("answer") in ("reject", "ignore")
 
 
-def _spans(annotations: Sequence[Any], text: str, where: str, form: type[_Span] | None = None) -> list[Span]:
+def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
     """Returns the spans in a list of [start, end, type] or of objects.
 
     Args:
       annotations: the list.
       text: the text, with which the spans' own texts are compared.
       where: the file and the line, for messages.
-      form: the form of objects; None to detect it by the fields "start_offset" (doccano) and "labels" (Label Studio).
     """
     spans = []
     for value in annotations:
@@ -209,8 +191,7 @@ def _spans(annotations: Sequence[Any], text: str, where: str, form: type[_Span] 
             value = dict(zip(("start", "end", "label"), value, strict=True))
         if not isinstance(value, dict):
             raise InputError(f"{where}: {value!r:.60} is not a span. Use [start, end, type].")
-        detected = _DoccanoSpan if "start_offset" in value else _StudioSpan if "labels" in value else _Span
-        span = (form or detected).of(value, where)
+        span = _Span.of(value, where)
         marked = text[max(span.start, 0) : span.end]
         if span.text and span.text.replace("\\n", "\n").split() != marked.split():
             raise InputError(
@@ -221,4 +202,4 @@ def _spans(annotations: Sequence[Any], text: str, where: str, form: type[_Span] 
             spans.append(span)
     if len({span.user for span in spans}) > 1:
         raise InputError(f"{where}: several users have marked spans. Keep the spans of one user.")
-    return [span.span() for span in spans]
+    return [Span(span.start, span.end, span.label if isinstance(span.label, str) else span.label[0]) for span in spans]

@@ -116,6 +116,8 @@ ONE = {"text": "Ada left", "spans": [[0, 3, "PER"]], "id": 1}
         ([task([PER], [PER | {"id": "b"}])], 1),
         ([task([PER | {"to_name": "document"}])], 1),
         ([task([PER], [region(4, 8, "X")])], "line 1: 2 annotations of the task differ"),
+        ([task() | {"annotations": [7]}], "line 1: 7 is not an object"),
+        ([ONE | {"spans": [{"start": 0, "end": 3, "label": "X", "labels": ["Y"]}]}], "line 1: .* under two names"),
         ([task([region(0, 3)])], "line 1: .*at label: Expected `array` of length >= 1"),
         ([task([region(0, 3, "A", "B")])], "line 1: .*at label: Expected `array` of length <= 1"),
         ([task([region(4, 8, "PER", text="Ada")])], "line 1: the characters 4 to 8 are 'left', but .* text 'Ada'"),
