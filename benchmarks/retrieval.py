@@ -37,7 +37,7 @@ def scores(queries, corpus, answers):
     """Returns the scores of a search in percent, and the mean cosine similarity of pairs of paragraphs."""
     found, _ = sentence_vectors.search(queries, corpus, len(corpus))
     ranks = 1 + np.argmax(found == answers[:, None], axis=1)
-    units = sentence_vectors.unit_vectors(corpus)
+    units = sentence_vectors.unit_vectors(corpus, "corpus")
     total = np.square(units.sum(axis=0)).sum() - np.square(units).sum()
     return {
         "recall@1": 100 * float(np.mean(ranks == 1)),

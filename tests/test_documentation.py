@@ -100,6 +100,7 @@ OTHER_PROGRAMS_FLAGS = {
     "input_exprs",
     "logdir",
     "name",
+    "enable_batching",  # TensorFlow Serving
     *("location", "spot", "version", "zone"),  # gcloud
     *("include", "json", "processes"),  # hf, WikiExtractor
 }
@@ -338,6 +339,7 @@ def test_flags_in_the_text_exist(programs):
 
 @pytest.mark.parametrize(
     "name",
+    "enable_batching",  # TensorFlow Serving
     ["run_pretraining", "run_classifier", "run_squad", "data_prep.create_pretraining_data", "data_prep.beam_pipeline"],
 )
 def test_help_shows_every_flag_in_a_section(programs, name):
