@@ -339,7 +339,6 @@ def test_flags_in_the_text_exist(programs):
 
 @pytest.mark.parametrize(
     "name",
-    "enable_batching",  # TensorFlow Serving
     ["run_pretraining", "run_classifier", "run_squad", "data_prep.create_pretraining_data", "data_prep.beam_pipeline"],
 )
 def test_help_shows_every_flag_in_a_section(programs, name):

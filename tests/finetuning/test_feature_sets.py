@@ -143,7 +143,7 @@ def test_pairs_are_refused_for_a_model_with_one_segment():
     pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
     task = types.SimpleNamespace(featurize=lambda *_: pair, documents=None)
     data = TaskData(task, tiny_config(type_vocab_size=1), None, FinetuningConfig(max_seq_length=8))
-    assert_refused("one segment only", data.featurize, [])
+    assert_refused("one segment only", data.featurize, [], "train")
 
 
 def test_an_example_is_truncated_if_one_of_its_sequences_is():

@@ -101,8 +101,8 @@ class TextTask(SentenceTask):
         if self.problem == "regression":
             return None
         if self._labels is None:
-            source = tables.name_of(self.sources["train"])
-            return classes_of(self.problem, self.split("train"), source, self.config.class_order)
+            examples = self.split("train")
+            return classes_of(self.problem, examples, tables.name_of(self.sources["train"]), self.config.class_order)
         if len(self._labels) < 2 and self.problem == "classification":
             raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
         return self._labels
