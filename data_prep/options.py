@@ -8,7 +8,7 @@ from msgspec import Meta
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
-from bert_tf.runtime.settings import Settings, about, not_with, only_with
+from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
 from bert_tf.sequences.example_format import Metadata
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text import BasicTokenizer
@@ -180,7 +180,7 @@ class DataOptions(Settings, frozen=True, kw_only=True):
 class LocalOptions(Settings, frozen=True):
     """The settings of `one_machine`. The number of processes and the memory do not change the output."""
 
-    needs: ClassVar = (_NOT_ORIGINAL,)
+    needs: ClassVar[tuple[Condition, ...]] = (_NOT_ORIGINAL,)
 
     original_order: Annotated[
         bool, about("Make the original program's examples in the original order.", group="Order of the records")

@@ -50,11 +50,11 @@ class Task(abc.ABC):
     """
 
     name: str
-    architecture = class_names.SEQUENCE
+    architecture: str = class_names.SEQUENCE
     metric_names: Sequence[str]
     selection_metric: str
     chosen_metric: str | None = None
-    held_out = 0.0
+    held_out: float = 0.0
     holds_out_by_class = True
     output_names: Mapping[str, str] = {}
     output_weights = "output_weights"

@@ -9,7 +9,17 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import SecondSchedule
 from bert_tf.pretraining.recipes import Objective
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import FIT, MODEL, PROGRAMS, FiniteAboveZero, Settings, about, not_with, only_with
+from bert_tf.runtime.settings import (
+    FIT,
+    MODEL,
+    PROGRAMS,
+    Condition,
+    FiniteAboveZero,
+    Settings,
+    about,
+    not_with,
+    only_with,
+)
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
 _EVALUATES, _HAS_TWO_SCHEDULES = only_with("eval_input_file"), only_with("second_learning_rate")
@@ -39,7 +49,7 @@ class SecondPhase(Settings, frozen=True):
       reset_moments: by default, the moments are kept.
     """
 
-    needs: ClassVar = (only_with("second_input_file"),)
+    needs: ClassVar[tuple[Condition, ...]] = (only_with("second_input_file"),)
 
     flag_prefix: ClassVar[str] = "second_"
 

@@ -21,6 +21,7 @@ from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.hooks import Hook
 from bert_tf.training.loop import train
 from bert_tf.training.run import Run
+from bert_tf.training.settings import TrainingConfig
 
 
 class PretrainingRun(Run):
@@ -41,6 +42,9 @@ class PretrainingRun(Run):
 
     model: PretrainingModel
     settings: PretrainingConfig
+    training_config: TrainingConfig
+    config: BertConfig
+    vocab_file: str
     several_hosts = True
 
     def __init__(self, settings: PretrainingConfig, config: BertConfig, vocab_file: str = "") -> None:

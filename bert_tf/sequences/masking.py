@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Settings, about, not_with, only_with
+from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
 from bert_tf.sequences.random_streams import below, draw, uniform
 from bert_tf.text.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
@@ -42,7 +42,7 @@ class MaskingPolicy(Settings, frozen=True):
       InputError: if the fractions don't sum to 1, or a number is out of bounds.
     """
 
-    needs: ClassVar = (only_with("objective", values=("mlm_nsp",)),)
+    needs: ClassVar[tuple[Condition, ...]] = (only_with("objective", values=("mlm_nsp",)),)
 
     mask: float = 0.8
     same: float = 0.1

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bert_tf.runtime.settings import Settings, about, only_with
+from bert_tf.runtime.settings import Condition, Settings, about, only_with
 from bert_tf.sequences import packing
 from bert_tf.sequences.packing import Packed
 from bert_tf.text import Tokenizer
@@ -39,7 +39,7 @@ class LongDocuments(Settings, frozen=True):
       InputError: if `doc_stride` is given without windows.
     """
 
-    needs: ClassVar = (only_with("task_name", values=("text",)),)
+    needs: ClassVar[tuple[Condition, ...]] = (only_with("task_name", values=("text",)),)
 
     long_documents: Annotated[Mode, about("Part of long texts to read: first tokens, both ends, or all.")] = TRUNCATE
     doc_stride: Annotated[

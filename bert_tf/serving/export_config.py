@@ -7,7 +7,7 @@ import msgspec
 
 from bert_tf.runtime import lazy_imports
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import Settings, about, only_with
+from bert_tf.runtime.settings import Condition, Settings, about, only_with
 
 SERVING_DEFAULT = "serving_default"
 # The libraries that can run an exported model.
@@ -55,7 +55,7 @@ class ExportConfig(Settings, frozen=True):
       InputError: if an ONNX model is requested and a required library is missing.
     """
 
-    needs: ClassVar = (only_with("do_export"),)
+    needs: ClassVar[tuple[Condition, ...]] = (only_with("do_export"),)
 
     dtype: Annotated[
         Literal["float32", "bfloat16", "mixed_bfloat16"],

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal, get_args
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Settings, about, not_with, only_with
+from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
 from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
@@ -29,7 +29,7 @@ class Columns(Settings, frozen=True):
       weight: column of the weights of training rows. Dev and test files do not need it.
     """
 
-    needs: ClassVar = (_TEXT,)
+    needs: ClassVar[tuple[Condition, ...]] = (_TEXT,)
 
     text: Annotated[str, about("Column of the text.", flag="text_column", group="Data")] = "text"
     text_b: Annotated[str, about("Column of a second text.", flag="text_b_column")] = ""
@@ -127,7 +127,7 @@ class FeatureConfig(Settings, frozen=True):
       directory: stores the features for other runs with the same model, layers and text; "" for a temporary file.
     """
 
-    needs: ClassVar = (only_with("feature_layers"),)
+    needs: ClassVar[tuple[Condition, ...]] = (only_with("feature_layers"),)
 
     layers: Annotated[
         str,
