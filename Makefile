@@ -31,10 +31,10 @@ test: $(WITH_TESTS)
 	$(TEST)
 
 # Compares models and tokenizers with Hugging Face's. PyTorch is large; a build for CPUs is enough. Builds for GPUs
-# contain a compiler that ends the process if it is loaded after TensorFlow. Therefore `-p` imports PyTorch first.
+# contain a compiler that ends the process if it is loaded after TensorFlow. Therefore `-p` imports the compiler first.
 test-transformers: $(WITH_TESTS)
 	$(INSTALL) "torch>=2.4" "transformers>=5"
-	$(BIN)/python -m pytest -p transformers.activations tests/checkpoints/test_transformers.py
+	$(BIN)/python -m pytest -p torch._dynamo tests/checkpoints/test_transformers.py
 
 # Runs the tests with the newest versions that pyproject.toml allows. tf-models-official requires TensorFlow 2.20. It is
 # installed without dependencies, because its SQuAD scores need no other package.
