@@ -36,7 +36,9 @@ ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of parts into which a
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Data type of the matrix multiplications.")
 LENGTHS = flags.DEFINE_string("lengths", None, "File with the number of tokens of a sequence on each line.")
 CORES = flags.DEFINE_integer("cores", 1, "Devices that share the sequences of a step with packed rows.", lower_bound=1)
-DUMP = flags.DEFINE_string("dump", None, "File to write: the step as StableHLO, before it is compiled.")
+DUMP = flags.DEFINE_string(
+    "dump", None, "File to write: the step as StableHLO, before it is compiled. Several programs add their names."
+)
 TOP = flags.DEFINE_integer("top", 10, "Number of the most expensive operations to print.", lower_bound=1)
 PYTHON = flags.DEFINE_string("python", None, "Interpreter of the compiler's environment, if it is not in build/.")
 
@@ -103,20 +105,28 @@ def trace(
     return dataclasses.asdict(traced_step.trace_step(platform, task, config, batch_size, length, **settings))
 
 
-def compile_step(compiler: Peer, stablehlo: bytes, iterations: tuple[float, float] = (1, 1)) -> dict:
-    """Compiles a step in the compiler's process and returns the report of `peers/compiler_process.py`.
+def compile_step(target: Target, step: Mapping[str, Any], iterations: tuple[float, float] = (1, 1)) -> dict:
+    """Compiles the programs of a step and returns one report in the format of `peers/compiler_process.py`.
 
     Args:
-      compiler: the process.
-      stablehlo: the step.
+      target: the device.
+      step: the fields of `traced_step.Step`.
       iterations: the mean number of iterations of a loop that depends on the data, and the share of the steps that take
         the costly branch of a conditional.
+
+    Returns:
+      The instructions of all programs, and the memory of the program that needs most.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "step.mlirbc")
-        with open(path, "wb") as writer:
-            writer.write(stablehlo)
-        return compiler.ask([path, *iterations])
+    reports = []
+    for name, program in step["programs"].items():
+        # The compiler's memory grows with each program, so each program gets a new process.
+        with start_compiler(target) as compiler, tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "step.mlirbc")
+            with open(path, "wb") as writer:
+                writer.write(program)
+            reports.append(compiler.ask([path, *iterations]) | {"unused": step["unused"].get(name, 0)})
+    largest = max(reports, key=lambda report: ("error" in report, sum(memory_of(report).values())))
+    return largest | {"instructions": [row for report in reports for row in report.get("instructions", [])]}
 
 
 def milliseconds_of(report: dict, target: Target) -> float:
@@ -185,18 +195,20 @@ def compiled(target: Target, rows: Rows | None = None) -> tuple[dict, dict]:
         "gradient_checkpointing": RECOMPUTE.value,
         "packer": rows and rows.packer,
     }
-    # The compiler's memory grows with each program, so each program gets a new process.
-    with start_compiler(target) as compiler:
-        print("Tracing the step...", flush=True)
-        arguments = (target.platform, TASK.value, SIZE.value, BATCH.value, LENGTH.value, settings)
-        # A separate process frees the memory of the weights, which the compiler needs.
-        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            step = pool.submit(trace, *arguments).result()
-        if DUMP.value:
-            with open(DUMP.value, "wb") as writer:
-                writer.write(step["stablehlo"])
-        print("Compiling it. This takes minutes...", flush=True)
-        return compile_step(compiler, step["stablehlo"], (rows.spills, rows.share) if rows else (1, 1)), step
+    start_compiler(target).close()  # fails now if the environment is missing
+    print("Tracing the step...", flush=True)
+    arguments = (target.platform, TASK.value, SIZE.value, BATCH.value, LENGTH.value, settings)
+    # A separate process frees the memory of the weights, which the compiler needs.
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        step = pool.submit(trace, *arguments).result()
+    for name, program in step["programs"].items() if DUMP.value else ():
+        base, extension = os.path.splitext(DUMP.value)
+        path = DUMP.value if len(step["programs"]) == 1 else f"{base}.{name}{extension}"
+        with open(path, "wb") as writer:
+            writer.write(program)
+        print(f"Wrote {path}.")
+    print("Compiling it. This takes minutes...", flush=True)
+    return compile_step(target, step, (rows.spills, rows.share) if rows else (1, 1)), step
 
 
 def memory_of(report: dict) -> dict[str, float]:
@@ -205,7 +217,7 @@ def memory_of(report: dict) -> dict[str, float]:
     Raises:
       InputError: if the compiler reports another error.
     """
-    names = ("arguments", "results", "temporaries", "code")
+    names = ("arguments", "results", "temporaries", "code", *(["unused"] if report.get("unused") else []))
     if "error" in report:
         found = re.search(r"temporaries \(([\d.]+)([MGT])\)|Used ([\d.]+)([MGT]) of", report["error"])
         if not found:

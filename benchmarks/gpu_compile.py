@@ -4,9 +4,10 @@
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
         [--lengths=FILE --cores=8] [--dump=FILE] [--top=10]
 
-TensorFlow traces the complete step of the training loop in the form that runs on a GPU. XLA compiles the step in a
-separate environment, which has a later version of XLA than TensorFlow. If the environment does not exist, the program
-prints the commands that make it (4 GB; no driver is needed). BERT_BASE takes one or two minutes on 2 idle cores.
+TensorFlow traces the two programs of a training step on a GPU: the gradients, and the update of the weights. XLA
+compiles them in a separate environment, which has a later version of XLA than TensorFlow. If the environment does not
+exist, the program prints the commands that make it (4 GB; no driver is needed). BERT_BASE takes one or two minutes on 2
+idle cores.
 
 The program counts the bytes and the operations of each kernel. The bound assumes that:
 
@@ -15,10 +16,10 @@ The program counts the bytes and the operations of each kernel. The bound assume
 - a kernel takes 2 microseconds longer than its memory traffic or its operations, whichever takes longer.
 
 The bound is for comparing variants. A step of 32 sequences of 128 tokens, measured once on an H100, took 20 ms.
-XLA selects the kernels of matrix multiplications by measuring them on a GPU, so a GPU can run other kernels. The
-training programs compile only the encoder's blocks on a GPU, so their steps write more tensors to memory.
+XLA selects the kernels of matrix multiplications by measuring them on a GPU, so a GPU can run other kernels.
 
---dump writes the traced step as StableHLO. For --lengths and the exit status, see `tpu_compile`.
+--dump=step.mlirbc writes the programs as StableHLO to step.gradients.mlirbc and step.update.mlirbc. For --lengths and
+the exit status, see `tpu_compile`.
 """
 
 import collections

@@ -14,7 +14,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from bert_tf.training.step.trainer import Trainer
 
 PREDICTIONS = 20
@@ -61,10 +61,10 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, jit_compile
             config,
             dtype=DTYPES[dtype],
             gradient_checkpointing=settings.gradient_checkpointing,
-            jit_compile=jit_compile,
         )
         optimizer = build_optimizer(settings.optimizer, model.trained_variables)
-        return Trainer(model, optimizer, settings, strategy)
+        compilation = Compilation.STEP if jit_compile else Compilation.NONE
+        return Trainer(model, optimizer, settings, strategy, compilation)
 
 
 @contextlib.contextmanager

@@ -115,12 +115,12 @@ def table(cells: list[dict]) -> list[dict]:
 
 
 def measured_cell(
-    trace: Callable[[str, int, int, int], bytes], generation: str, size: str, length: int, before: dict | None
+    trace: Callable[[str, int, int, int], dict], generation: str, size: str, length: int, before: dict | None
 ) -> dict:
     """Finds the largest batch for a generation of TPUs.
 
     Args:
-      trace: returns the StableHLO program of a step, given model size, number of layers, length and batch size.
+      trace: returns the fields of `traced_step.Step`, given model size, number of layers, length and batch size.
       generation: the generation.
       size: the model's size.
       length: number of tokens per sequence.
@@ -130,8 +130,7 @@ def measured_cell(
     target = tpu_compile.target_of(topology)
 
     def compiled(depth: int, batch: int) -> Estimate:
-        with compiled_step.start_compiler(target) as compiler:
-            report = compiled_step.compile_step(compiler, trace(size, depth, length, batch))
+        report = compiled_step.compile_step(target, trace(size, depth, length, batch))
         gib = compiled_step.memory_of(report)
         milliseconds = float("nan") if "error" in report else compiled_step.milliseconds_of(report, target)
         used = f"{sum(gib.values()):.2f} GiB, {milliseconds:.1f} ms"
@@ -169,9 +168,9 @@ def main(_) -> None:
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
 
         @functools.lru_cache(maxsize=8)
-        def trace(size: str, depth: int, length: int, batch: int) -> bytes:
+        def trace(size: str, depth: int, length: int, batch: int) -> dict:
             arguments = ("TPU", "pretraining", size, batch, length, {"dtype": "bfloat16"})
-            return pool.submit(compiled_step.trace, *arguments, num_hidden_layers=depth).result()["stablehlo"]
+            return pool.submit(compiled_step.trace, *arguments, num_hidden_layers=depth).result()
 
         try:
             for size in _SIZES.value:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -87,17 +88,21 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`Trainer.replica_step` in the form that runs on a device.
+    """The programs of a training step in the form that runs on a device.
+
+    A TPU runs `Trainer.replica_step` as one program. A GPU runs `Trainer.replica_gradients` and `Trainer.update`.
 
     Attributes:
-      stablehlo: the program, as a StableHLO portable artifact.
+      programs: the programs by name, as StableHLO portable artifacts.
+      unused: bytes of variables on the device that a program does not use, by the name of the program.
       sources: for each operation, the two innermost source lines of `bert_tf` that created it, such as
         "model/base_layers.py:116 > model/cpu_kernels.py:86".
       flops: floating-point operations of the matrix multiplications of a step.
       parameters: the number of trained parameters.
     """
 
-    stablehlo: bytes
+    programs: dict[str, bytes]
+    unused: dict[str, int]
     sources: dict[str, str]
     flops: float
     parameters: int
@@ -152,16 +157,27 @@ def trace_step(
         batch = make_packed_batch(task, batch_size, length, packer) if packer else padded
         parts = training.gradient_accumulation_steps
 
+        parameters = sum(int(np.prod(variable.shape)) for variable in model.trained_variables)
+        compiled = functools.partial(tf.function, autograph=False, jit_compile=True)
+
         def replica_step(batch: Mapping[str, tf.Tensor]) -> None:
             strategy.run(trainer.replica_step, (batch, parts))
 
-        step = tf.function(replica_step, autograph=False, jit_compile=True)
-        return Step(
-            step.experimental_get_compiler_ir(batch)(stage="stablehlo_serialized"),
-            _sources(step.get_concrete_function(batch).graph),
-            float(model.flops(padded)),
-            sum(int(np.prod(variable.shape)) for variable in model.trained_variables),
-        )
+        if platform == "TPU":
+            functions, unused = {"step": (compiled(replica_step), [batch])}, {}
+        else:
+            has_spills = bool(micro_batches.spills(batch))
+            inputs = [batch, micro_batches.totals(model, batch), tf.zeros([2], tf.int32), parts, has_spills]
+            gradients = compiled(trainer.replica_gradients)
+            results = gradients.get_concrete_function(*inputs).structured_outputs
+            results = tf.nest.map_structure(lambda result: tf.zeros(result.shape, result.dtype), results)
+            functions = {"gradients": (gradients, inputs), "update": (compiled(trainer.update), results)}
+            unused = {"gradients": 2 * 4 * parameters}  # the moments
+        programs, sources = {}, {}
+        for name, (function, inputs) in functions.items():
+            programs[name] = function.experimental_get_compiler_ir(*inputs)(stage="stablehlo_serialized")
+            sources |= _sources(function.get_concrete_function(*inputs).graph)
+        return Step(programs, unused, sources, float(model.flops(padded)), parameters)
 
 
 def _sources(graph: tf.Graph) -> dict[str, str]:

@@ -64,7 +64,7 @@ _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes. Default: 8 and 32 for 
 _DATA_DIR = flags.DEFINE_string("data_dir", common.QNLI_DIRECTORY, "Directory of QNLI.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", common.VOCAB_FILE, "Vocabulary of an uncased model, for qnli.")
 _FREEZE_LAYERS = flags.DEFINE_list("freeze_layers", ["-1"], "Numbers of frozen layers, for qnli; -1 for none.")
-_JIT = flags.DEFINE_bool("jit_compile", False, "Compile the encoder's blocks of our step with XLA.")
+_JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
 
 
 def released_steps(config, batch):
@@ -101,7 +101,7 @@ def finetuning_steps(run):
     """Returns a function that runs fine-tuning steps."""
     with run.strategy.scope():
         optimizer = build_optimizer(run.training_config.optimizer, run.model.trained_variables)
-        trainer = Trainer(run.model, optimizer, run.training_config, run.strategy)
+        trainer = Trainer(run.model, optimizer, run.training_config, run.strategy, run.compilation)
     data = training_batches.training_data(run)
     batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
     return steps_of(trainer, batches, data.shapes)

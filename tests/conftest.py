@@ -220,13 +220,13 @@ def with_large_head(model):
     return model
 
 
-def trainer_of(model, config, strategy):
+def trainer_of(model, config, strategy, *options):
     """Returns the trainer of a model, in the strategy's scope."""
     from bert_tf.optimization import build_optimizer
     from bert_tf.training.step.trainer import Trainer
 
     with strategy.scope():
-        return Trainer(model, build_optimizer(config.optimizer, model.trained_variables), config, strategy)
+        return Trainer(model, build_optimizer(config.optimizer, model.trained_variables), config, strategy, *options)
 
 
 def train_steps(trainer, batches, count):

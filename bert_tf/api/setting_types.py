@@ -51,7 +51,7 @@ class TrainingSettings(TypedDict, total=False):
     gradient_sum_dtype: Literal["float32", "bfloat16"]
     """Type in which replicas sum their gradients. Default: "float32"."""
     jit_compile: Literal["auto", "yes", "no"]
-    """Compile the encoder's blocks with XLA in training. auto: on GPUs. Default: "auto"."""
+    """Compile training steps with XLA. auto: on GPUs. Default: "auto"."""
     gradient_accumulation_steps: int
     """Split each batch into this many micro-batches, computed one after another. Default: 1."""
     gradient_checkpointing: bool

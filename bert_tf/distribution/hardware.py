@@ -40,10 +40,9 @@ def gpu_without_bfloat16() -> str:
 
 
 def compiles_parts() -> bool:
-    """Returns True if XLA can compile parts of a step, for a step that is not completely compiled.
+    """Returns True if small functions of a step are compiled by XLA: on a CPU, with one replica in this process.
 
-    This requires a CPU and one replica in this process. Several replicas on one CPU have logical devices, which XLA
-    does not support.
+    Several replicas on one CPU are for tests. Their steps are so short that compiling would take longer.
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
     return has_only_cpus() and replicas == 1 and not _is_tpu_build()
@@ -66,8 +65,8 @@ def without_graph_optimizer() -> Iterator[None]:
 
 
 def compiles_all() -> bool:
-    """Returns True if the calling code is traced for a function that XLA compiles completely, as on a TPU."""
-    return tensorflow_internals.is_compiled_by_xla()
+    """Returns True if the calling code is traced for a function that XLA compiles completely, or runs on a TPU."""
+    return computes_on_tpu() or tensorflow_internals.is_compiled_by_xla()
 
 
 def compiles_for_gpu() -> bool:

@@ -178,7 +178,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
         return scores | {"seconds": round(time.perf_counter() - start, 1)}
 
     varied = {"num_train_steps", "num_warmup_steps", *config.hyperparameters}
-    training_settings = config.training.resume_settings(run.strategy) | {"jit_compile": run.jit_compile}
+    training_settings = config.training.resume_settings(run.strategy) | {"jit_compile": run.compilation.value}
     resume_settings = {
         **run.data_settings(),
         **{name: value for name, value in training_settings.items() if name not in varied},

@@ -31,7 +31,9 @@ class BiLstm:
         with keras.name_scope("bilstm"):
             for number, read in enumerate(self._widths):
                 # Names in checkpoints must be fixed. Keras's automatic names count all LSTMs of the process.
-                lstm = keras.layers.LSTM(config.units, return_sequences=True, name="lstm", dtype="float32")
+                # XLA can't compile cuDNN's LSTM.
+                options = {"use_cudnn": False, "dtype": "float32"}
+                lstm = keras.layers.LSTM(config.units, return_sequences=True, name="lstm", **options)
                 layer = keras.layers.Bidirectional(lstm, name=f"layer_{number}", dtype="float32")
                 layer.build((None, None, read))
                 self.layers.append(layer)

@@ -82,7 +82,7 @@ class BlockStack(BertLayer):
             jit_compile = self.jit_compile and seed is not None
             run = functools.partial(_traced_once(block, options, traced, jit_compile), seed=fold_in(seed, i))
             if self.gradient_checkpointing and seed is not None:
-                recomputed = recomputed_by_xla if hardware.computes_on_tpu() else tf.recompute_grad
+                recomputed = recomputed_by_xla if hardware.compiles_all() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
                 x, probs = run(x)

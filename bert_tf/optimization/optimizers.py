@@ -213,7 +213,7 @@ def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor
     def products() -> list[tf.Tensor]:
         return [tf.math.multiply_no_nan(gradient, factor) for gradient in gradients]
 
-    if hardware.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
+    if hardware.compiles_all():  # XLA fuses a multiplication into the update, but not a branch
         return products()
     return tf.cond(factor < 1.0, products, lambda: list(gradients))
 

@@ -18,7 +18,7 @@ from bert_tf.training.hooks import Hook, Hooks
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.log import TrainingLog, with_known_peak
 from bert_tf.training.run import Run
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Compilation, TrainingConfig
 from bert_tf.training.step.trainer import Trainer
 
 
@@ -51,7 +51,7 @@ def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str,
     hooks = Hooks(hooks, config.num_train_steps)
     with strategy.scope():
         optimizer = build_optimizer(config.optimizer, model.trained_variables)
-        trainer = Trainer(model, optimizer, config, strategy)
+        trainer = Trainer(model, optimizer, config, strategy, run.compilation)
     start = (config.output_dir, run.init_checkpoint, run.new_variables)
     summary = resume.restore_or_initialize(model, trainer.state, *start)
 
@@ -130,8 +130,9 @@ def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str,
 def _announce(run: Run, trainer: Trainer, summary: RestoreSummary | None) -> None:
     """Prints the starting point and the size of the run."""
     config, decayed = trainer.config, trainer.optimizer.decayed
-    if run.jit_compile:
-        say(f"XLA compiles the encoder's blocks for each shape (--jit_compile={config.jit_compile}).")
+    if run.compilation is not Compilation.NONE:
+        compiled = "the training step" if run.compilation is Compilation.STEP else "the encoder's blocks"
+        say(f"XLA compiles {compiled} for each shape (--jit_compile={config.jit_compile}).")
     say(str(summary) if summary else "Starting from randomly initialised weights.")
     say(f"Trained variables: {sum(decayed)} with weight decay, {len(decayed) - sum(decayed)} without.")
     say("Parameters: {:,} ({:,} trained).".format(*run.model.parameter_counts))

@@ -15,7 +15,7 @@ from bert_tf.runtime import files
 from bert_tf.training import resume, worker_checks
 from bert_tf.training.evaluation import BatchEvaluator
 from bert_tf.training.interface import TrainableModel
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 
 
 class Run(abc.ABC):
@@ -60,16 +60,20 @@ class Run(abc.ABC):
         return self.settings.model.init_checkpoint
 
     @functools.cached_property
-    def jit_compile(self) -> bool:
-        """Whether XLA compiles the encoder's blocks in training.
+    def compilation(self) -> Compilation:
+        """What XLA compiles in training.
 
-        XLA generates different random numbers for dropout, so "auto" keeps the choice of an interrupted run.
+        XLA generates different random numbers for dropout, so "auto" keeps the choice of an interrupted run. A run of
+        an earlier version that compiled the blocks also resumes in this form with "yes".
         """
         choice, directory = self.training_config.jit_compile, self.training_config.output_dir
-        if choice != "auto":
-            return choice == "yes"
-        recorded = run_directory.recorded(directory) if files.exists(directory) else {}
-        return recorded.get("jit_compile", strategies.devices(self.strategy)["device"] == "GPU")
+        if choice == "no":
+            return Compilation.NONE
+        recorded = run_directory.recorded(directory).get("jit_compile") if files.exists(directory) else None
+        if recorded or (recorded is not None and choice == "auto"):
+            return Compilation(recorded)
+        is_gpu = strategies.devices(self.strategy)["device"] == "GPU"
+        return Compilation.STEP if choice == "yes" or is_gpu else Compilation.NONE
 
     @abc.abstractmethod
     def build_model(self, **options: Any) -> TrainableModel:
@@ -82,7 +86,7 @@ class Run(abc.ABC):
             return self.build_model(
                 use_one_hot_embeddings=hardware.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
-                jit_compile=self.jit_compile,
+                jit_compile=self.compilation is Compilation.BLOCKS,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
@@ -93,7 +97,7 @@ class Run(abc.ABC):
     @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
         training = self.training_config.resume_settings(self.strategy)
-        return {**self.data_settings(), **training, "jit_compile": self.jit_compile}
+        return {**self.data_settings(), **training, "jit_compile": self.compilation.value}
 
     def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
@@ -135,7 +139,7 @@ class Run(abc.ABC):
     @property
     def shapes(self) -> Shapes:
         """The shapes of the training batches, which depend only on the settings and the devices."""
-        if hardware.is_tpu(self.strategy) or self.jit_compile:
+        if hardware.is_tpu(self.strategy) or self.compilation is not Compilation.NONE:
             return Shapes.ONE
         with self.strategy.scope():
             return Shapes.FEW if hardware.compiles_parts() and not self.is_short else Shapes.ANY

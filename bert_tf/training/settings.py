@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Shapes(enum.Enum):
     """The shapes of a run's batches, and how they are compiled.
 
-    ONE: all batches have one shape, for which XLA compiles the step on a TPU, or its blocks with jit_compile.
+    ONE: all batches have one shape, for which XLA compiles the step or its blocks.
     FEW: the step is traced for each shape. On a CPU, graphs with fixed shapes are faster (see `model.cpu_kernels`), but
       take seconds to trace, so there are few shapes.
     ANY: one graph is used for all shapes.
@@ -30,6 +30,19 @@ class Shapes(enum.Enum):
     ONE = 1
     FEW = 2
     ANY = 3
+
+
+class Compilation(enum.Enum):
+    """What XLA compiles in training. The values are recorded in run.json.
+
+    NONE: nothing. On a CPU, some small functions are compiled in any case (see `model.cpu_kernels`).
+    BLOCKS: each block of the encoder. Only runs of earlier versions have this value.
+    STEP: the gradients of a replica, and the update of the weights.
+    """
+
+    NONE = False
+    BLOCKS = True
+    STEP = "step"
 
 
 class SecondBatch(Settings, frozen=True):
@@ -91,7 +104,7 @@ class TrainingConfig(Settings, frozen=True):
     ] = "float32"
     jit_compile: Annotated[
         Literal["auto", "yes", "no"],
-        about("Compile the encoder's blocks with XLA in training. auto: on GPUs."),
+        about("Compile training steps with XLA. auto: on GPUs."),
         WEIGHTS,
     ] = "auto"
     gradient_accumulation_steps: Annotated[

@@ -15,7 +15,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.sequences.placement import Packer, Shape
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, trainer_of, without_dropout
 
 BATCH, STEPS, LENGTH = 8, 3, 20
@@ -36,7 +36,17 @@ def features(count=32, choices=1):
 
 
 def losses_and_weights(
-    packs, *, replicas=1, parts=1, narrow=False, varies=False, dtype="float32", recompute=False, choices=1, clips="all"
+    packs,
+    *,
+    replicas=1,
+    parts=1,
+    narrow=False,
+    varies=False,
+    dtype="float32",
+    recompute=False,
+    choices=1,
+    clips="all",
+    compilation=Compilation.NONE,
 ):
     """Trains a few steps from the same weights on the same examples."""
     strategy = strategies.build_strategy(DistributionConfig("mirrored" if replicas > 1 else "one_device"))
@@ -57,7 +67,7 @@ def losses_and_weights(
             dtype=DTYPES[dtype],
             gradient_checkpointing=recompute,
         )
-    trainer = trainer_of(model, config, strategy)
+    trainer = trainer_of(model, config, strategy, compilation)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
     packer = None
     if packs:
@@ -70,11 +80,14 @@ def losses_and_weights(
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
         assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()
+    if compilation is Compilation.STEP:
+        compiled = (trainer._replica_gradients, trainer._update)
+        assert [function.experimental_get_tracing_count() for function in compiled] == [replicas, replicas]
     return [each["loss"] for each in means], [variable.numpy() for variable in model.variables]
 
 
 def check_against_padded_sequences(**options):
-    padded = {name: value for name, value in options.items() if name not in ("narrow", "parts")}
+    padded = {name: value for name, value in options.items() if name not in ("narrow", "parts", "compilation")}
     (losses, weights), (padded_losses, padded_weights) = (
         losses_and_weights(True, **options),
         losses_and_weights(False, **padded),
@@ -93,8 +106,17 @@ def test_losses_and_weights_are_those_of_padded_sequences(options):
 
 
 @pytest.mark.plain
-def test_a_graph_of_one_shape_computes_what_has_no_room_in_spill_micro_batches():
-    check_against_padded_sequences(narrow=True)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compilation": Compilation.STEP, "parts": 2, "recompute": True},
+        {"compilation": Compilation.STEP, "replicas": 2, "clips": "per_replica"},
+    ],
+    ids=str,
+)
+def test_a_graph_of_one_shape_computes_what_has_no_room_in_spill_micro_batches(options):
+    check_against_padded_sequences(narrow=True, **options)
 
 
 @pytest.mark.slow  # 15 s

@@ -23,7 +23,7 @@ from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import BatchEvaluator, remove_stale_best
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.loop import train
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Compilation, TrainingConfig
 from tests import programs
 from tests.conftest import assert_refused, tensors_of
 from tests.programs import LENGTH, PREDICTIONS, serialize
@@ -246,25 +246,35 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("device", "choice", "compiles"),
-    [("GPU", "auto", True), ("GPU", "no", False), ("CPU", "auto", False), ("CPU", "yes", True)],
+    ("device", "choice", "recorded"),
+    [("GPU", "auto", "step"), ("GPU", "no", False), ("CPU", "auto", False), ("CPU", "yes", "step")],
 )
-def test_xla_compiles_blocks_on_a_gpu_and_on_request(device, choice, compiles, files, tmp_path, monkeypatch):
+def test_xla_compiles_the_step_on_a_gpu_and_on_request(device, choice, recorded, files, tmp_path, monkeypatch):
     run = make_run(files, tmp_path / "out")
     run.training_config = run.training_config.replace(jit_compile=choice)
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": device})
     run.record()
-    assert run.jit_compile == run.model.encoder.jit_compile == compiles
+    assert run_directory.recorded(str(tmp_path / "out"))["jit_compile"] == run.compilation.value == recorded
+    assert not run.model.encoder.jit_compile
     # On other devices, a resumed run with the default makes the same choice.
     resumed = make_run(files, tmp_path / "out")
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "CPU"})
     assert resumed.training_config.jit_compile == "auto"
-    assert resumed.jit_compile == compiles
+    assert resumed.compilation == run.compilation
+
+
+@pytest.mark.parametrize("choice", ["auto", "yes"])
+def test_a_run_that_compiled_the_blocks_resumes_in_this_form(choice, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_directory, "recorded", lambda directory: {"jit_compile": True})
+    run = make_run(files, tmp_path)
+    run.training_config = run.training_config.replace(jit_compile=choice)
+    assert run.compilation is Compilation.BLOCKS
+    assert run.model.encoder.jit_compile
 
 
 def test_a_new_run_directory_is_not_looked_up_as_a_model(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert not make_run(files, "runs/new").jit_compile  # the Hugging Face Hub has such names
+    assert make_run(files, "runs/new").compilation is Compilation.NONE  # the Hugging Face Hub has such names
 
 
 def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys):

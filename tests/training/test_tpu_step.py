@@ -125,7 +125,8 @@ def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(platform, ta
     config = tiny_config(max_position_embeddings=16, num_hidden_layers=1)
     parts = 2 if task == "pretraining" else 1
     step = traced_step.trace_step(platform, task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=parts)
-    assert step.stablehlo.startswith(b"ML\xefR")
+    assert list(step.programs) == (["step"] if platform == "TPU" else ["gradients", "update"])
+    assert all(program.startswith(b"ML\xefR") for program in step.programs.values())
     assert step.flops > step.parameters > 0
     names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:

@@ -28,7 +28,7 @@ from bert_tf.training import log, loop, resume
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.hooks import PeriodicEvaluation
 from bert_tf.training.interface import TrainingData
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Compilation, TrainingConfig
 from bert_tf.training.step.metric_means import MetricMeans
 from tests.conftest import (
     assert_close,
@@ -81,8 +81,7 @@ def config_for(directory, steps=6, **changes):
 def model_for(config, bert_config=None, strategy=None):
     keras.utils.set_random_seed(config.seed)
     with (strategy or build_strategy(DistributionConfig())).scope():
-        options = {"dtype": DTYPES[config.dtype], "jit_compile": config.jit_compile == "yes"}
-        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), **options)
+        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
 
 
 def trainer_for(config):
@@ -117,7 +116,8 @@ def values_of(model):
 def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, hooks=()):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
-    start = {"init_checkpoint": None, "new_variables": "", "jit_compile": config.jit_compile == "yes"}
+    compilation = Compilation.STEP if config.jit_compile == "yes" else Compilation.NONE
+    start = {"init_checkpoint": None, "new_variables": "", "compilation": compilation}
     run = types.SimpleNamespace(model=model, training_config=config, strategy=strategy, **start)
     result = loop.train(run, TrainingData(data, describe=describe), hooks)
     return values_of(model), result
@@ -211,18 +211,21 @@ def one_device(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("changes", "strategy", "atol"),
+    ("changes", "strategy_name", "atol"),
     [
         ({"gradient_accumulation_steps": 4}, "one_device", 1e-5),
         pytest.param({}, "mirrored", 1e-5, marks=pytest.mark.graph),
         # XLA draws different random numbers for dropout.
-        pytest.param({"jit_compile": "yes"}, "one_device", 2e-5, marks=pytest.mark.graph),
+        pytest.param({"jit_compile": "yes"}, "mirrored", 2e-5, marks=pytest.mark.graph),
+        pytest.param(
+            {"jit_compile": "yes", "gradient_accumulation_steps": 2}, "one_device", 2e-5, marks=pytest.mark.graph
+        ),
     ],
 )
-def test_parts_replicas_and_xla_give_what_one_device_gives(one_device, tmp_path, changes, strategy, atol):
+def test_parts_replicas_and_xla_give_what_one_device_gives(one_device, tmp_path, changes, strategy_name, atol):
     expected, metrics = one_device
-    strategy = build_strategy(DistributionConfig(strategy))
-    assert strategy.num_replicas_in_sync == (1 if changes else 2)
+    strategy = build_strategy(DistributionConfig(strategy_name))
+    assert strategy.num_replicas_in_sync == (2 if strategy_name == "mirrored" else 1)
     found, found_metrics = run(
         config_for(tmp_path, **THREE_STEPS, **changes), without_dropout(tiny_config(num_hidden_layers=1)), strategy
     )
@@ -267,9 +270,16 @@ def test_a_run_goes_on_with_another_precision_or_optimizer(tmp_path, capsys, bef
         assert float(new.loss_scale.scale.numpy()) == 2.0**15
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.graph)])
-def test_half_precision_trains_and_resumes(tmp_path, dtype):
-    config = config_for(tmp_path / "a", dtype=dtype, steps=4)
+@pytest.mark.parametrize(
+    ("dtype", "jit_compile"),
+    [
+        ("bfloat16", "no"),
+        pytest.param("float16", "no", marks=pytest.mark.graph),
+        pytest.param("float16", "yes", marks=pytest.mark.graph),
+    ],
+)
+def test_half_precision_trains_and_resumes(tmp_path, dtype, jit_compile):
+    config = config_for(tmp_path / "a", dtype=dtype, jit_compile=jit_compile, steps=4)
     whole, metrics = run(config)
     assert np.isfinite(metrics["loss"])
     assert ("loss_scale" in metrics) == (dtype == "float16")

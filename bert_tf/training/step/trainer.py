@@ -2,7 +2,8 @@
 
     its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
 
-`Trainer.steps` runs some steps. Each of them is `replica_step` on every replica, and `replica_step` calls `_update`.
+`Trainer.steps` runs some steps. Each of them is `replica_step` on every replica. With `Compilation.STEP`, XLA compiles
+the two parts between the sums: `replica_gradients` and `update`.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from bert_tf.distribution import hardware, strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, Optimizer, learning_rate
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel
-from bert_tf.training.settings import Shapes, TrainingConfig
+from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from bert_tf.training.step import micro_batches
 from bert_tf.training.step.metric_means import MetricMeans
 from bert_tf.training.step.nonfinite import NonfiniteSteps
@@ -38,13 +39,19 @@ class Trainer:
       optimizer: the optimizer of the model's trained variables.
       config: the settings.
       strategy: the strategy.
+      compilation: what XLA compiles. On a TPU, it compiles complete steps in any case.
     """
 
     stop_request: tf.Variable
     stop_requests: tf.Variable
 
     def __init__(
-        self, model: TrainableModel, optimizer: Optimizer, config: TrainingConfig, strategy: tf.distribute.Strategy
+        self,
+        model: TrainableModel,
+        optimizer: Optimizer,
+        config: TrainingConfig,
+        strategy: tf.distribute.Strategy,
+        compilation: Compilation = Compilation.NONE,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self.config, self.strategy = config, strategy
@@ -61,6 +68,11 @@ class Trainer:
         # The methods have no Python control flow on tensors, so AutoGraph is not needed.
         self._one_step, self._many_steps = (
             tf.function(method, autograph=False) for method in (self.one_step, self.many_steps)
+        )
+        is_compiled = compilation is Compilation.STEP and not hardware.is_tpu(strategy)
+        self._replica_gradients, self._update = (
+            tf.function(method, autograph=False, jit_compile=True) if is_compiled else method
+            for method in (self.replica_gradients, self.update)
         )
 
     @property
@@ -160,7 +172,9 @@ class Trainer:
 
         1. The totals, such as the number of predicted tokens, are summed over the replicas, because the loss is a mean
            over the complete batch.
-        2. `_update` computes the gradients, sums them over the replicas, and updates the weights.
+        2. `replica_gradients` computes the gradients of the replica.
+        3. Loss and gradients are summed over the replicas.
+        4. `update` updates the weights.
 
         On a TPU, steps without spill micro-batches use a separate branch. A loop over gradients, even without
         iterations, would prevent the compiler from fusing the backward pass with the update.
@@ -168,11 +182,21 @@ class Trainer:
         replica_totals = micro_batches.totals(self.model, batch)
         totals = self._summed(replica_totals | micro_batches.spills(batch))
         spills = totals.pop("spills", None)
-        update = functools.partial(self._update, batch, num_micro_batches, totals, replica_totals)
+        divisors = replica_totals if self._clips_per_replica else totals
+
+        def finish(has_spills: bool) -> None:
+            seed = tf.random.experimental.stateless_fold_in(
+                [self.config.seed, 0], tf.identity(self.optimizer.global_step)
+            )
+            seed = fold_in(seed, tf.distribute.get_replica_context().replica_id_in_sync_group)
+            losses, gradients, *sums = self._replica_gradients(batch, divisors, seed, num_micro_batches, has_spills)
+            losses, gradients = strategies.sum_over_replicas(losses, gradients, self.config.gradient_sum_dtype)
+            self._update(losses, gradients, *sums)
+
         if spills is None or not hardware.computes_on_tpu():
-            update(has_spills=spills is not None)
+            finish(has_spills=spills is not None)
         else:
-            tf.cond(spills > 0, lambda: update(has_spills=True), lambda: update(has_spills=False))
+            tf.cond(spills > 0, lambda: finish(has_spills=True), lambda: finish(has_spills=False))
 
     def _summed(self, totals: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the sums of totals over the replicas. Several workers exchange their stop requests with them."""
@@ -183,51 +207,69 @@ class Trainer:
         tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
         return totals
 
-    def _update(
+    def replica_gradients(
         self,
         batch: Batch,
+        divisors: Mapping[str, tf.Tensor],
+        seed: tf.Tensor,
         num_micro_batches: int,
-        totals: Mapping[str, tf.Tensor],
-        replica_totals: Mapping[str, tf.Tensor],
         has_spills: bool,
-    ) -> None:
-        """Runs a step with known totals. Assignments to variables are executed in the order of the calls below."""
-        step = tf.identity(self.optimizer.global_step)
-        seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
-        seed = fold_in(seed, tf.distribute.get_replica_context().replica_id_in_sync_group)
-        divisors = replica_totals if self._clips_per_replica else totals
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], MetricSums, tuple[tf.Tensor, tf.Tensor]]:
+        """Computes the gradients of one replica.
+
+        Args:
+          batch: the replica's part of the batch.
+          divisors: the totals that the loss is divided by.
+          seed: [2], the seed of the dropout.
+          num_micro_batches: the number of micro-batches, without spill micro-batches.
+          has_spills: whether to compute the spill micro-batches.
+
+        Returns:
+          The loss and, if the replica has clipped its gradients, their norm; the gradients; the sums of the metrics;
+          the numbers of tokens and of floating-point operations. Losses, norms and gradients are summed over the
+          replicas.
+        """
 
         def gradients_of(micro_batch: Batch, number: int | tf.Tensor | None) -> tuple:
             return self._gradients(micro_batch, divisors, seed if number is None else fold_in(seed, number))
 
         loss, metrics, gradients = micro_batches.sums(gradients_of, batch, num_micro_batches, has_spills)
-        loss, norm, gradients = self._combined(loss, gradients)
+        if self.loss_scale.enabled:
+            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
+        losses = [loss]
+        if self._clips_per_replica:
+            norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
+            gradients = [gradient * tf.minimum(clip_norm / norm, 1.0) for gradient in gradients]
+            # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
+            losses = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
+        return losses, gradients, metrics, micro_batches.tokens_and_flops(self.model, batch)
+
+    def update(
+        self,
+        losses: Sequence[tf.Tensor],
+        gradients: Sequence[tf.Tensor],
+        metrics: MetricSums,
+        size: tuple[tf.Tensor, tf.Tensor],
+    ) -> None:
+        """Updates the weights. Assignments to variables are executed in the order of the calls below.
+
+        Args:
+          losses: the sums over the replicas; see `replica_gradients`.
+          gradients: the sums over the replicas.
+          metrics: the sums of the metrics of this replica.
+          size: the numbers of tokens and of floating-point operations of this replica.
+        """
+        step = tf.identity(self.optimizer.global_step)
+        loss, norm = losses if self._clips_per_replica else (*losses, tf.linalg.global_norm(gradients))
         is_finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A non-finite step changes no weights.
         self.optimizer.apply(gradients, None if self._clips_per_replica else norm, is_finite)
         self._count(step, loss, is_finite)
-        self._record(batch, metrics, loss, norm, is_finite)
+        self._record(metrics, size, loss, norm, is_finite)
 
     @property
     def _clips_per_replica(self) -> bool:
         return self.config.optimizer.clip_gradients == "per_replica"
-
-    def _combined(
-        self, loss: tf.Tensor, gradients: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
-        """Returns loss, gradient norm and gradients of the complete batch. "per_replica" clips before the sum."""
-        if self.loss_scale.enabled:
-            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
-        sum_dtype = self.config.gradient_sum_dtype
-        if not self._clips_per_replica:
-            loss, gradients = strategies.sum_over_replicas(loss, gradients, sum_dtype)
-            return loss, tf.linalg.global_norm(gradients), gradients
-        norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
-        gradients = [gradient * tf.minimum(clip_norm / norm, 1.0) for gradient in gradients]
-        # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
-        means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
-        (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
-        return loss, norm, gradients
 
     def _count(self, step: tf.Tensor, loss: tf.Tensor, is_finite: tf.Tensor) -> None:
         """Updates the loss scale, and counts the step."""
@@ -242,13 +284,18 @@ class Trainer:
         tf.raw_ops.AssignVariableOp(resource=global_step.handle, value=step + 1)
 
     def _record(
-        self, batch: Batch, metrics: MetricSums, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor
+        self,
+        metrics: MetricSums,
+        size: tuple[tf.Tensor, tf.Tensor],
+        loss: tf.Tensor,
+        norm: tf.Tensor,
+        is_finite: tf.Tensor,
     ) -> None:
         """Adds the step to the means of the metrics."""
         weight = tf.where(is_finite, 1.0, 0.0)
         metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
         share = 1.0 / self.strategy.num_replicas_in_sync
-        tokens, flops = micro_batches.tokens_and_flops(self.model, batch)
+        tokens, flops = size
         self.metrics.add(
             {
                 **metrics,
