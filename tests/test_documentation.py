@@ -64,6 +64,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/long-documents.md", "benchmarks.long_documents", "takes half an hour, and needs a model"),
     ("docs/results/tpu-estimates.md", "benchmarks.tpu_table", "takes hours, and needs another environment"),
     ("docs/results/tpu-estimates.md", "--lengths=lengths.txt", "takes minutes, and needs another environment"),
+    ("docs/howto/base-on-one-gpu.md", "pip install -r", "installs"),
     ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),
     ("docs/howto/gpu.md", "pip wheel", "downloads gigabytes"),
     ("docs/howto/gpu.md", "--no-index", "needs the wheels of another block"),
@@ -82,7 +83,7 @@ WITHOUT_COMMANDS = {
         if name.startswith(("docs/reference/python/", "docs/reference/internals/", "docs/results/"))
     ),
     *("docs/index.md", "docs/explain/differences.md", "docs/explain/optimizer.md", "docs/reference/glossary.md"),
-    *("docs/start/downloads.md", "docs/start/faq.md"),
+    *("docs/start/cost.md", "docs/start/downloads.md", "docs/start/faq.md"),
 }
 
 

@@ -19,7 +19,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("", ["--eval_batch_size=2", "--max_eval_steps=1", "--log_steps=1"]),
         ("--model_size", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
         ("--recipe", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
-        ("--recipe=lamb_64k", ["--gradient_accumulation_steps=1", "--second_gradient_accumulation_steps=2"]),
+        ("--second_gradient", ["--gradient_accumulation_steps=1", "--second_gradient_accumulation_steps=2"]),
         ("--recipe=lamb_64k", ["--second_train_batch_size=4", "--second_phase_proportion=0.5"]),
     ],
     "run_classifier": [
