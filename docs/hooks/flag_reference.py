@@ -66,7 +66,12 @@ def describe_all() -> list[dict[str, Any]]:
     """Returns the descriptions of all programs; see `describe`."""
     sys.path.insert(0, str(ROOT))
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)
+        return pool.map(describe, sorted(COMMANDS, key=_position), chunksize=1)
+
+
+def _position(program: str) -> tuple[bool, bool, str]:
+    """Sorts the main programs before the other programs, and data preparation after them."""
+    return program.startswith("data_prep."), "." in program, program
 
 
 def page(programs: list[dict[str, Any]]) -> str:
@@ -82,7 +87,7 @@ def page(programs: list[dict[str, Any]]) -> str:
             rows = [_row(name, flag) for flag in description["flags"] if flag["section"] == section]
             anchor = re.sub(r"\W+", "-", f"{name} {section}".lower())
             if rows and section:
-                text.write(f"\n### {section} {{ #{anchor} }}\n")
+                text.write(f"\n### {name}: {section} {{ #{anchor} }}\n")
             if rows:
                 text.write("\n| Flag | Default | Meaning |\n|---|---|---|\n" + "".join(rows))
     return text.getvalue()

@@ -18,6 +18,8 @@ PAGES = {
     "deploy/README.md": "project/deploy.md",
 }
 _TO_FILE = re.compile(rf"\]\(\.\./((?:\.\./)*)({'|'.join(map(re.escape, PAGES))})(?=[#)])")
+# A code block, or a flag that has no attributes yet and is not longer than a line on a phone.
+_BLOCK_OR_FLAG = re.compile(r"^ *```.*?^ *```|(`--[^`\s]{,30}`)(?![{\]])", re.MULTILINE | re.DOTALL)
 
 
 def _read(name: str) -> str:
@@ -52,5 +54,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replaces links to the files by links to their pages."""
-    return _TO_FILE.sub(lambda found: f"]({found[1]}{PAGES[found[2]]}", markdown)
+    """Replaces links to the files by links to their pages, and marks flags outside code blocks for the stylesheet."""
+    markdown = _TO_FILE.sub(lambda found: f"]({found[1]}{PAGES[found[2]]}", markdown)
+    return _BLOCK_OR_FLAG.sub(lambda found: found[0] + ("{ .flag }" if found[1] else ""), markdown)
