@@ -179,12 +179,20 @@ def test_conditions_and_roles_name_flags_values_and_programs():
         values.setdefault(flag["name"], set()).update(flag["values"] or ())
     conditions = [condition for flag in flags_of_programs for condition in flag["needs"]]
     assert len(conditions) > 50
-    for names, expected, _ in conditions:
+    for names, expected, *_ in conditions:
         assert values.keys() >= {*names} and values[names[0]] >= {*expected}, names
     kinds = (DistributionConfig, FinetuningConfig, PretrainingConfig, DataOptions, VocabularyOptions)
     roles = {role for kind in kinds for field in settings.flags_of(kind).values() for role in field.roles}
     modules = {role.program for role in roles if isinstance(role, settings.AbsentFrom)}
     assert "run_squad" in modules and modules <= {program["program"] for program in described}
+
+
+def test_conditions_are_sentences_in_help():
+    conditions = [settings.only_with("a"), settings.only_with("b", values=("x", "y")), settings.not_with("c", "d")]
+    conditions.append(settings.not_with("e", values=("1", "2"), group="below 3"))
+    assert (
+        settings.help_text(conditions, "abce") == "Used only with --a and --b=x or y. Not used with --c or --e below 3."
+    )
 
 
 def test_defaults_are_set_except_for_given_flags():

@@ -137,8 +137,7 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     _present_as_main(sys.modules[main.__module__])
     app.define_help_flags()
     for name, conditions in needs_of_flags.items():
-        if shown := ", and ".join(filter(None, (condition.shown(flags.FLAGS) for condition in conditions))):
-            flags.FLAGS[name].help += f" {shown.capitalize()}."
+        flags.FLAGS[name].help = f"{flags.FLAGS[name].help} {settings.help_text(conditions, flags.FLAGS)}".rstrip()
     help_by_section = _Help()
     help_by_section.allow_override = True
     flags.FLAGS["help"] = help_by_section

@@ -40,22 +40,29 @@ class Condition(NamedTuple):
       names: the names of the flags.
       values: the values; empty for all values except False, 0, "" and None.
       is_negated: whether the setting has an effect in all other cases instead.
+      group: what to show instead of the values, such as "of GLUE".
     """
 
     names: tuple[str, ...]
     values: tuple[str, ...] = ()
     is_negated: bool = False
+    group: str = ""
 
     def matches(self, flags: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the names of the flags that are given or have one of the values. `flags` maps names to values."""
         names = filter(flags.__contains__, self.names)
         return tuple(name for name in names if (str(flags[name]) in self.values if self.values else flags[name]))
 
-    def shown(self, known: Container[str]) -> str:
-        """Returns the condition on known flags, for messages and for `--help`; "" if no flag is known."""
+    def shown_flags(self, known: Container[str]) -> str:
+        """Returns those flags of the condition that are known, with the values; "" if no flag is known."""
         names = " or --".join(filter(known.__contains__, self.names))
-        values = f"={' or '.join(self.values)}" if self.values else ""
-        return f"{'not used' if self.is_negated else 'used only'} with --{names}{values}" if names else ""
+        values = f" {self.group}" if self.group else f"={' or '.join(self.values)}" if self.values else ""
+        return f"--{names}{values}" if names else ""
+
+    def shown(self, known: Container[str]) -> str:
+        """Returns the condition on known flags, for messages; "" if no flag is known."""
+        shown = self.shown_flags(known)
+        return f"{'not used' if self.is_negated else 'used only'} with {shown}" if shown else ""
 
 
 def only_with(*names: str, values: Sequence[str] = ()) -> Condition:
@@ -63,9 +70,25 @@ def only_with(*names: str, values: Sequence[str] = ()) -> Condition:
     return Condition(names, tuple(values))
 
 
-def not_with(*names: str, values: Sequence[str] = ()) -> Condition:
-    """Returns the condition that none of the flags is given or, with `values`, has one of the values."""
-    return Condition(names, tuple(values), is_negated=True)
+def not_with(*names: str, values: Sequence[str] = (), group: str = "") -> Condition:
+    """Returns the condition that none of the flags is given or, with `values`, has one of the values.
+
+    Args:
+      *names: the names of the flags.
+      values: the values.
+      group: see `Condition`.
+    """
+    return Condition(names, tuple(values), is_negated=True, group=group)
+
+
+def help_text(conditions: Iterable[Condition], known: Container[str]) -> str:
+    """Returns sentences that describe the conditions on known flags, for `--help`; "" if no flag is known."""
+    sentences = []
+    for start, joint, is_negated in (("Used only with", " and ", False), ("Not used with", " or ", True)):
+        shown = (condition.shown_flags(known) for condition in conditions if condition.is_negated == is_negated)
+        if flags := joint.join(dict.fromkeys(filter(None, shown))):
+            sentences.append(f"{start} {flags}.")
+    return " ".join(sentences)
 
 
 class AbsentFrom(NamedTuple):

@@ -17,7 +17,7 @@ METRICS: tuple[MetricName, ...] = get_args(MetricName)
 # The tagging schemes; see `tagging.schemes`.
 TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
 # Condition for flags that name data files: the files of GLUE and XNLI have fixed names.
-_OWN_FILES = not_with("task_name", values=(*GLUE_TASKS, "xnli"))
+_OWN_FILES = not_with("task_name", values=(*GLUE_TASKS, "xnli"), group="of GLUE or xnli")
 _TEXT, _TAGGING = (only_with("task_name", values=(name,)) for name in (TEXT, TAGGING))
 _MULTI_LABEL = only_with("problem", values=("multi_label",))
 
