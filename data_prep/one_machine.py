@@ -76,7 +76,7 @@ def check_documents(documents: int, bad_lines: Sequence[str] = ()) -> None:
     """
     left_out = "".join(f" {message[0].upper()}{message[1:]}." for message in bad_lines)
     if documents == 0:
-        raise InputError(f"--input_file: the files contain no text. Add some.{left_out}")
+        raise InputError(f"--input_file: the files contain no text. Add text.{left_out}")
     if documents == 1:
         raise InputError(
             "--input_file: the text is a single document, so there are no random next sentences from other documents. "

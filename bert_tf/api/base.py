@@ -341,7 +341,7 @@ class Estimator(RecordedRun, abc.ABC):
         """Predicts examples, which become a split of a new task: the task checks them."""
         self._check_usable()
         if not examples:
-            raise InputError("x has no examples. Give some.", "x")
+            raise InputError("x has no examples. Pass at least one example.", "x")
         task = self._task({split: examples}, does_train=False)
         model, examples = self._loaded(task), task.split(split)
         features = model.data.featurize(examples, "x")

@@ -66,7 +66,9 @@ class QuestionAnswerer(Estimator):
         if not does_train:
             return SquadTask(self._squad_config, predict_file=examples[PREDICT_SPLIT])
         if data["selection_metric"]:
-            raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
+            raise InputError(
+                "selection_metric: a QuestionAnswerer always uses F1. Omit this argument.", "selection_metric"
+            )
         train, dev = examples["train"], examples.get("dev")
         if data["dev_fraction"]:
             train, dev = dev_split.divide(train, [None] * len(train), data["dev_fraction"])

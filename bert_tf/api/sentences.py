@@ -79,7 +79,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
         str | dict[str | int | bool | float, float] | tuple[float, ...], about("Class weights in the training loss.")
     ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
-    distillation_temperature: Annotated[float, about("Temperature of training probabilities.", gt=0)] = 1.0
+    distillation_temperature: Annotated[float, about("Distillation: above 1 softens targets.", gt=0)] = 1.0
 
 
 class Classifier(Estimator):

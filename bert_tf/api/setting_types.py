@@ -166,7 +166,7 @@ class ClassifierSettings(RegressorSettings, total=False):
     label_threshold: str | float
     """Lowest probability of a predicted label."""
     distillation_temperature: float
-    """Temperature of training probabilities. Default: 1.0."""
+    """Distillation: above 1 softens targets. Default: 1.0."""
 
 
 class TokenClassifierSettings(RunSettings, total=False):
@@ -192,7 +192,7 @@ class QuestionAnswererSettings(RunSettings, total=False):
     answer_text: Literal["original", "offsets"]
     """How to find answer texts: by the original alignment, or by offsets. Default: "original"."""
     fix_answer_offsets: bool
-    """Correct a wrong training answer offset to the answer's nearest occurrence. Default: False."""
+    """If the offset of a training answer is wrong, use the nearest occurrence. Default: False."""
     verbose_logging: bool
     """Report answers that can't be aligned with the text. Default: False."""
 

@@ -210,7 +210,7 @@ class BatchSampler:
         group_by_length: bool,
     ) -> None:
         if not len(features):
-            raise InputError("there are no training examples. Add some.")
+            raise InputError("there are no training examples. Add examples.")
         self.features = features
         self.batch_size = batch_size
         self.seed = seed

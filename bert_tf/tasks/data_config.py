@@ -84,7 +84,7 @@ class DataConfig(Settings, frozen=True):
         only_with("problem", values=("classification",)),
     ] = ""
     distillation_temperature: Annotated[
-        float, about("Temperature of training probabilities.", gt=0), _TEXT, not_with("problem", values=("regression",))
+        float, about("Distillation: above 1 softens targets.", gt=0), _TEXT, not_with("problem", values=("regression",))
     ] = 1.0
     delimiter: Annotated[
         str,
@@ -132,7 +132,7 @@ class FeatureConfig(Settings, frozen=True):
     layers: Annotated[
         str,
         about(
-            "Tagging with a frozen model (paper, Table 7): its layers, such as '-1,-2,-3,-4' or 'embeddings'.",
+            "Layers of the frozen model whose outputs are the features, such as '-1,-2,-3,-4' or 'embeddings'.",
             flag="feature_layers",
             group="Features of a frozen model",
         ),

@@ -127,7 +127,7 @@ def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source
     for reason, count in skipped.items():
         say(f"{name_of(source)}: {count} rows skipped ({reason}).")
     if not result:
-        raise InputError(f"{name_of(source)}: there are no {'usable ' if skipped else ''}rows. Add some.")
+        raise InputError(f"{name_of(source)}: there are no {'usable ' if skipped else ''}rows. Add rows.")
     if isinstance(source, str):
         say(f"Read {len(result)} examples from {source}.")
     return result

@@ -167,7 +167,7 @@ def _text_below(directory: str, own: Collection[str]) -> list[str]:
     left_out: list[str] = []
     paths = list(_walk(directory, files.list_directory(directory), own, left_out))
     if not paths:
-        raise InputError(f"{INPUT_FLAG}: the directory {directory!r} has no {'text ' * bool(left_out)}files. Add some.")
+        raise InputError(f"{INPUT_FLAG}: the directory {directory!r} has no {'text ' * bool(left_out)}files. Add one.")
     if left_out:
         more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
         say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {directory}, made by data preparation.")

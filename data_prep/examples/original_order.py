@@ -71,7 +71,7 @@ def write_original_examples(
     rng = random.Random(rules.random_seed)
     documents = read_documents(inputs, tokenizer)
     if not documents:
-        raise InputError(f"--input_file: {', '.join(inputs)}: there is no text. Add some.")
+        raise InputError(f"--input_file: {', '.join(inputs)}: there is no text. Add text.")
     rng.shuffle(documents)
     examples = list(make_examples(documents, tokenizer, rules, options, rng))
     rng.shuffle(examples)

@@ -108,7 +108,7 @@ def test_random_segments_come_from_other_documents(tmp_path):
     [
         ("one.txt", "ba co.\nfu di.\n", "a single document"),
         ("none.txt", "\n\n \n", "no text"),
-        ("x.jsonl", '{"body": "a"}\n' * 2, r"files contain no text\. Add some\. Skipped 2 lines .*x\.jsonl line 1"),
+        ("x.jsonl", '{"body": "a"}\n' * 2, r"files contain no text\. Add text\. Skipped 2 lines .*x\.jsonl line 1"),
     ],
 )
 def test_a_corpus_without_two_documents_is_refused(tmp_path, write, name, text, found):

@@ -66,5 +66,8 @@ def _shapes(file: h5py.File) -> Shapes:
         if not is_number or item.external or item.is_virtual:
             raise ValueError(f"{name} is not an array of numbers in this file")
         if item.id.get_storage_size() != item.nbytes:
-            raise ValueError(f"{name} of shape {list(item.shape)} has {item.id.get_storage_size()} bytes")
+            raise ValueError(
+                f"{name} of shape {list(item.shape)} has {item.id.get_storage_size()} bytes instead of {item.nbytes}; "
+                "compressed arrays are not supported"
+            )
     return {name: item.shape for name, item in arrays.items()}

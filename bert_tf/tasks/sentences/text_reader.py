@@ -138,7 +138,7 @@ class TextReader(ExampleReader):
         if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
             raise InputError(
                 f"{self.sources['train']}: {found!r} may be several labels, but every row has at most one. Pass "
-                "--label_separator, or all --labels."
+                "--label_separator to split it, or list all classes with --labels."
             )
 
 

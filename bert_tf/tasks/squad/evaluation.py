@@ -63,7 +63,7 @@ def evaluate_v1(examples: Sequence[SquadExample], answers: Mapping[str, str]) ->
     """
     articles, questions = _scored(examples, version_2_with_negative=False)
     if not questions:
-        raise InputError("--predict_file has no questions to evaluate. Add some.")
+        raise InputError("--predict_file has no question with a correct answer. Use a file with correct answers.")
     results = official_evaluator(False).evaluate(articles, answers)
     scores = {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
     return scores | _count_missing(questions, answers)

@@ -174,7 +174,7 @@ def read_squad(
     """
     data = _read(source, is_training, config)
     if not data.examples:
-        raise InputError("\n".join([f"{_flag(is_training)}: there is no usable question. Add some.", *data.report()]))
+        raise InputError("\n".join([f"{_flag(is_training)}: there is no usable question. Add one.", *data.report()]))
     return data
 
 

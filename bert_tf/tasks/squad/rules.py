@@ -69,7 +69,7 @@ class SquadConfig(Settings, frozen=True):
         Literal["original", "offsets"], about("How to find answer texts: by the original alignment, or by offsets.")
     ] = "original"
     fix_answer_offsets: Annotated[
-        bool, about("Correct a wrong training answer offset to the answer's nearest occurrence.")
+        bool, about("If the offset of a training answer is wrong, use the nearest occurrence.")
     ] = False
     pad_to_max_seq_length: bool = False
     verbose_logging: Annotated[bool, about("Report answers that can't be aligned with the text.")] = False

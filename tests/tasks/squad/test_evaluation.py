@@ -123,7 +123,7 @@ def test_other_files_are_no_predictions(write, content, message):
 
 def test_what_can_not_be_evaluated_is_named():
     for examples in ([], one_question()):
-        assert_refused("no questions to evaluate", squad.evaluate_v1, examples, {"q": "x"})
+        assert_refused("no question with a correct answer", squad.evaluate_v1, examples, {"q": "x"})
     assert_refused("no question has an answer", squad.evaluate_v2, one_question("x"), {"other": "x"})
 
 
