@@ -26,7 +26,7 @@ class DevSelection:
         self.config: SelectionConfig = run.settings.selection
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
+        """Returns the scores after a step. If the settings use the best weights, saves them after the best scores."""
         run, name, split = self.run, self.run.task.metric_that_selects, self.run.task.dev_splits[0]
         scores = run.task.scores(run.evaluate(split, step), run.data.features(split))
         earlier = [line[name] for line in self.history() if line["step"] < step]

@@ -310,7 +310,8 @@ def _spans(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the span [start, end) of each token in the original characters: starts [P] and ends [P].
 
-    Positions are compared as bytes in the joined words. A token ends at the first byte of the next token.
+    The ends of characters and the starts of tokens are compared as byte offsets in the joined words. A token ends at
+    the first byte of the next token.
     """
     behind = tf.cumsum(_utf8_lengths(_normalized(characters)))  # [N], the end of each character in the joined words
     word_bytes = tf.gather(tf.concat([[0], behind], axis=0), word_starts)

@@ -28,7 +28,7 @@ def seed_of_call(
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, dtype: str | None = None) -> tf.Tensor:
-    """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, it drops none.
+    """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, returns x.
 
     Each element uses 16 random bits, so probabilities are multiples of 2^-16. The result is computed in float32 and
     rounded once to `dtype`. The default is the dtype of x.

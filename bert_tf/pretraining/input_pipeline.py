@@ -32,8 +32,8 @@ from bert_tf.sequences.placement import Packer
 # Masks a batch. Arguments: the features, the step, and the index in the global batch of the first row.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
-# The original code interleaves four files. Here, a stream can begin inside a shard, so earlier records are skipped. If
-# shards are so large that skipping takes long, there are at most as many streams as shards.
+# The original code reads four files in turn. Here, eight streams are read in turn. A stream can begin inside a shard:
+# it skips the earlier records. If skipping takes long, there are at most as many streams as shards.
 _INTERLEAVED_STREAMS, _LARGE_SHARD = 8, 1_000_000
 # A shuffle window has as many complete batches as are needed for this number of records.
 _WINDOW_RECORDS = 8192

@@ -116,7 +116,7 @@ def _split_lines(
       chunks: consecutive bytes.
       offset: the position of the first byte in the file.
       inside_until: if given, the first byte is inside a line, which is skipped. If the line does not end before this
-        offset, reading stops. A line of many gigabytes is therefore not read again for each piece.
+        offset, reading stops. A line that spans many parts of the file is therefore read only once.
     """
     rest = b""
     is_cut = inside_until is not None  # inside a line that was already yielded or is skipped

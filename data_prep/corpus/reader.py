@@ -23,8 +23,8 @@ _HELP_ON_BAD_LINE = (
 )
 # The number of bad lines to list for each reason.
 _NAMED_LINES = 5
-# Control characters (Unicode category Cc) except tab and line ends: as UTF-8 bytes, and as text together with lone
-# surrogates. The original tokenizer also deletes these characters, so a text without them has the same tokens.
+# Control characters (Unicode category Cc) except tab and line ends. `_UNWANTED` also contains lone surrogates. The
+# original tokenizer also deletes these characters, so a text without them has the same tokens.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")

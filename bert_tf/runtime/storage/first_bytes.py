@@ -56,7 +56,8 @@ def format_of(first: bytes) -> str:
 def format_of_lines(text: str) -> str:
     """Returns the format that the first lines of a text show: "JSON", "a table with commas" or similar; "" if none.
 
-    A table has a line of column names, then lines with the same number of cells. At least one cell is not a valid name.
+    A table has a line of column names, then lines with the same number of cells. If all these cells are words, the
+    lines are text.
     """
     if _JSON.match(text):
         return "JSON"

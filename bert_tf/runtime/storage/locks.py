@@ -23,7 +23,7 @@ def claimed(
     doing: str = "is training",
     advice: str = "; or use another directory",
 ) -> Iterator[None]:
-    """Creates a directory, and claims some work in it until the `with` block or the process ends.
+    """Creates a directory, and locks one type of work in it until the `with` block or the process ends.
 
     With several workers, only one of them may call this.
 

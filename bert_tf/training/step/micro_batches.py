@@ -33,7 +33,7 @@ def _groups(part: Batch) -> list[Batch]:
 
 
 def totals(model: TrainableModel, part: Batch) -> dict[str, tf.Tensor]:
-    """Returns the model's totals of a part. See `TrainableModel.totals`."""
+    """Returns `TrainableModel.totals` of a replica's part of the batch, summed over the micro-batches."""
     return tf.nest.map_structure(lambda *values: tf.add_n(values), *map(model.totals, _groups(part)))
 
 
