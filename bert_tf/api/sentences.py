@@ -1,7 +1,7 @@
 """Estimators for classification, regression and multiple choice."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
+from bert_tf.api.class_labels import ClassLabels, are_probabilities, as_given, check_named
 from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime import files
@@ -21,8 +22,6 @@ from bert_tf.tasks.sentences.examples import InputExample, whole_number
 from bert_tf.tasks.sentences.multiple_choice import ChoiceExample
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 from bert_tf.tasks.task_names import TEXT
-
-_NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
 
 
 def _text_examples(
@@ -47,19 +46,6 @@ def _text_examples(
     else:
         found = [to_label(label, f"example {number}") for number, label in enumerate(labels)]
     return [InputExample(str(i + 1), *pair, label) for i, (pair, label) in enumerate(zip(texts, found, strict=True))]
-
-
-def _are_flags(value: Any) -> bool:
-    """Returns True for a list that contains only 0 and 1, such as a row with one column per class."""
-    return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
-
-
-def _are_probabilities(labels: Iterable[Any]) -> bool:
-    """Returns True if the labels are rows of numbers, and the columns say so or at least one number is not whole."""
-    if any(isinstance(row, Mapping) and str(next(iter(row), "")).startswith(PREFIX) for row in labels):
-        return True
-    rows = (row.values() if isinstance(row, Mapping) else row for row in labels if isinstance(row, Mapping | list))
-    return any(isinstance(part, float) and not part.is_integer() for row in rows for part in row)
 
 
 class ClassifierOptions(LongDocuments, frozen=True):
@@ -135,91 +121,37 @@ class Classifier(Estimator):
         return DataConfig(
             TEXT,
             problem=self._problem,
-            labels=self._labels and tuple(self._names),
+            labels=self._labels and tuple(self._classes.names),
             label_threshold=threshold,
             distillation_temperature=self._options.distillation_temperature,
             documents=LongDocuments.from_flags(self._options.flag_values()),
         )
 
     @functools.cached_property
-    def _names(self) -> list[str]:
-        """The names of the classes in `_labels`. A model that was trained on "1.0" has recorded the name "1"."""
-        names = list(map(in_memory.class_name, self._labels or ()))
-        recorded = run_directory.recorded_labels(self._directory)
-        recorded = recorded or (self._tuned_before and class_names.recorded_classes(self._tuned_before)) or ()
-        short = list(map(whole_number, names))
-        return short if sorted(short) == sorted(recorded) else names
+    def _classes(self) -> ClassLabels:
+        recorded = self._labels and run_directory.recorded_labels(self._directory)
+        if self._labels and not recorded and self._tuned_before:
+            recorded = class_names.recorded_classes(self._tuned_before)
+        return ClassLabels(self._labels, recorded or ())
 
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[InputExample]:
-        if _are_probabilities(labels or ()):
-            return _text_examples(values, labels, self._probabilities)
+        if are_probabilities(labels or ()):
+            return _text_examples(values, labels, self._classes.probabilities)
         if not self._options.multi_label:
-            return _text_examples(values, labels, self._class_name)
+            return _text_examples(values, labels, self._classes.name)
         if labels and not (self._labels or self._trained_checkpoint):
             if isinstance(labels[0], Mapping) and not self._tuned_before:
-                self._labels, self._names = list(labels[0]), list(map(str, labels[0]))
-            elif all(_are_flags(value) and len(value) >= 2 for value in labels):
-                raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
-        return _text_examples(values, labels, self._class_names)
-
-    def _probabilities(self, value: Any, place: str) -> Mapping[str, Any]:
-        """Returns the probabilities of an example by column or class."""
-        if isinstance(value, Mapping):
-            return value
-        classes = self._names
-        if not isinstance(value, list) or len(value) != len(classes):
-            raise InputError(f"{place} has the label {value!r}. Give a probability for each class of labels={classes}.")
-        return dict(zip(classes, value, strict=True))
-
-    def _class_name(self, value: Any, place: str) -> str:
-        """Returns the name of a class, which may be given by its index in `labels`, as in Hugging Face's data sets."""
-        value, names = in_memory.label(value, place), self._labels or []
-        is_number = type(value) is int and 0 <= value < len(names)  # True and False are also instances of int
-        is_index = is_number and isinstance(names[value], str) and str(value) not in names
-        return names[value] if is_index else str(value)
-
-    def _class_names(self, value: Any, place: str) -> tuple[str, ...]:
-        """Returns the names of the labels of an example."""
-        if isinstance(value, Mapping):
-            value = self._flagged(value, place)
-        if not isinstance(value, list | tuple):
-            raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
-        if self._is_row(value):
-            return tuple(label for label, is_there in zip(self._names, value, strict=True) if is_there)
-        found = tuple(str(in_memory.label(part, place)) for part in value)
-        if len(set(found)) < len(found):
-            raise InputError(f"{place} has a label twice: {', '.join(found)}. {_NAME_THE_COLUMNS}")
-        return found
-
-    def _is_row(self, value: Any) -> bool:
-        """Returns True for a label that has 0 or 1 for each class in `labels`."""
-        if isinstance(value, Mapping):
-            names = list(map(in_memory.class_name, value))
-            return names in (self._names, list(map(str, range(len(names)))))
-        return _are_flags(value) and len(value) == len(self._names) and not {"0", "1"} & set(self._names)
-
-    def _flagged(self, row: Mapping[Any, Any], place: str) -> list[Any]:
-        """Returns the classes whose columns are 1 in a table row. Unnamed columns are in the order of the classes."""
-        classes = list(self._labels or self._labels_now())
-        if list(row) == list(range(len(classes))):
-            row = dict(zip(classes, row.values(), strict=True))
-        names = set(map(in_memory.class_name, row))
-        if not _are_flags(list(row.values())) or names != set(map(in_memory.class_name, classes)):
-            columns, expected = (", ".join(map(repr, names)) for names in (row, classes))
-            raise InputError(f"{place} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
-        return [label for label, is_there in row.items() if is_there]
+                self._labels = list(labels[0])
+                self._classes = ClassLabels(self._labels)
+            else:
+                check_named(labels)
+        to_names = functools.partial(self._classes.several, classes=self._labels_now)
+        return _text_examples(values, labels, to_names)
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        is_soft = _are_probabilities(labels)
-        if self._labels:
-            given = dict(zip(self._names, self._labels, strict=True))
-        elif is_soft:
-            given = {name: name for name in sorted(str(name).removeprefix(PREFIX) for name in labels[0])}
-        else:
-            rows = (row if isinstance(row, list | tuple | Mapping) else [row] for row in labels)
-            given = in_memory.classes_of([label for row in rows for label in row])
-        has_rows = self._options.multi_label and not is_soft and all(map(self._is_row, labels))
-        return {"given_labels": given, "label_rows": has_rows}
+        is_row = self._classes.is_row
+        has_rows = self._options.multi_label and not are_probabilities(labels) and all(map(is_row, labels))
+        return {"given_labels": self._classes.of_training(labels), "label_rows": has_rows}
 
     def _class_config(self, learned: Mapping[str, Any], directory: str) -> dict[str, Any]:
         recorded = []
@@ -228,23 +160,11 @@ class Classifier(Estimator):
             models = [class_names.recorded_classes(self._tuned_before)] if self._tuned_before else []
             recorded = next(filter(None, [*(run_directory.recorded(run).get("labels") for run in runs), *models]), [])
         order = tuple(dict.fromkeys([*recorded, *learned["given_labels"]]))
-        weights = self._options.class_weights
-        if isinstance(weights, Mapping):
-            weights = {self._class_name(label, ""): weight for label, weight in weights.items()}
-        elif not isinstance(weights, str):
-            if len(weights) != len(order):
-                problem = f"there are {len(weights)} weights, but {len(order)} classes: {', '.join(order)}"
-                raise InputError(f"{problem}. Give one for each class.", "class_weights")
-            weights = dict(zip(order, weights, strict=True))
-        return {"class_order": order, "class_weights": weights}
+        return {"class_order": order, "class_weights": self._classes.weights(self._options.class_weights, order)}
 
     @classmethod
     def _as_given(cls, names: Sequence[str], flags: Mapping[str, Any]) -> list[Any]:
-        if "given_labels" in flags:
-            return [flags["given_labels"].get(name, name) for name in names]
-        # Earlier versions recorded the type. In the programs' runs, classes are text.
-        kind = flags.get("label_type", "str")
-        return [{"int": int, "bool": "True".__eq__, "str": str}[kind](name) for name in names]
+        return as_given(names, flags)
 
     @property
     def _recorded_flags(self) -> Mapping[str, Any]:
@@ -257,8 +177,7 @@ class Classifier(Estimator):
     def labels(self) -> list[Any]:
         """The classes as they were given, in the order of the columns of `predict_proba`."""
         names = self._labels_now()
-        given = {"given_labels": dict(zip(self._names, self._labels, strict=True))} if self._labels else {}
-        return self._as_given(names, given or self._recorded_flags)
+        return as_given(names, {"given_labels": self._classes.by_name} if self._labels else self._recorded_flags)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -267,7 +186,7 @@ class Classifier(Estimator):
 
     def _labels_before(self) -> list[str]:
         if self._labels:
-            return self._names
+            return self._classes.names
         names = class_names.recorded_classes(self._tuned_before)
         rows = self._tuned_before.shapes[self._OUTPUT_WEIGHTS][0]
         return list(names or (f"LABEL_{row}" for row in range(rows)))
