@@ -9,6 +9,7 @@
 - `sentence_encoder`: `SentenceEncoder`, which computes text embeddings.
 - `pretrainer`: `Pretrainer`, which pre-trains an encoder on TFRecords.
 - `setting_types`: the types of the keyword arguments, generated from the settings.
+- `class_labels`: the labels of `Classifier`, as given and as recorded.
 - `in_memory`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
 The estimators and the programs use the same tasks and settings and call the same `finetune`. With the same data and

@@ -266,7 +266,7 @@ class Estimator(RecordedRun, abc.ABC):
             config = config.in_directory(directory).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, directory)
-            flags = self._options.to_dict() | learned
+            flags = self._options.values_of() | learned
             config = config.replace(do_train=True, do_eval=has_dev, flags=flags)
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         return results.get("eval", {}).get(task.dev_splits[0], {})

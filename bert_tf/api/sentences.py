@@ -17,7 +17,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
 from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.data_config import DataConfig, LossConfig
 from bert_tf.tasks.sentences.examples import InputExample, whole_number
 from bert_tf.tasks.sentences.multiple_choice import ChoiceExample
 from bert_tf.tasks.sentences.soft_labels import PREFIX
@@ -54,7 +54,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
     Attributes:
       multi_label: if True, an example may have any number of labels.
       class_weights: "balanced", a dictionary that maps classes to factors of the training loss, or a list or array of
-        factors in the order of the classes.
+        factors in the order of the classes. With `multi_label`, the factors apply to examples with the label.
       label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
         threshold with the best F1 on the validation data.
       distillation_temperature: divides the logits of teacher and model, if the labels are probabilities.
@@ -66,6 +66,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
     ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
     distillation_temperature: Annotated[float, about("Distillation: above 1 softens targets.", gt=0)] = 1.0
+    loss: LossConfig = LossConfig()
 
 
 class Classifier(Estimator):
@@ -124,6 +125,7 @@ class Classifier(Estimator):
             labels=self._labels and tuple(self._classes.names),
             label_threshold=threshold,
             distillation_temperature=self._options.distillation_temperature,
+            loss=self._options.loss,
             documents=LongDocuments.from_flags(self._options.flag_values()),
         )
 

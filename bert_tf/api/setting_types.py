@@ -167,6 +167,10 @@ class ClassifierSettings(RegressorSettings, total=False):
     """Lowest probability of a predicted label."""
     distillation_temperature: float
     """Distillation: above 1 softens targets. Default: 1.0."""
+    label_smoothing: float
+    """Share of each training label that is spread evenly over all classes. Default: 0.0."""
+    focal_gamma: float
+    """Exponent of the focal loss; 0 for the cross entropy. Default: 0.0."""
 
 
 class TokenClassifierSettings(RunSettings, total=False):
@@ -174,6 +178,10 @@ class TokenClassifierSettings(RunSettings, total=False):
 
     tag_scheme: Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
     """Tagging scheme. auto detects it in the training data. Default: "auto"."""
+    label_smoothing: float
+    """Share of each training label that is spread evenly over all classes. Default: 0.0."""
+    focal_gamma: float
+    """Exponent of the focal loss; 0 for the cross entropy. Default: 0.0."""
 
 
 class QuestionAnswererSettings(RunSettings, total=False):

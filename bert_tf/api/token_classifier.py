@@ -13,7 +13,7 @@ from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import DataConfig, TagScheme
+from bert_tf.tasks.data_config import DataConfig, LossConfig, TagScheme
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.task_names import TAGGING
@@ -41,6 +41,7 @@ class TokenClassifierOptions(Settings, frozen=True):
     """The settings of a `TokenClassifier`."""
 
     tag_scheme: Annotated[TagScheme, about("Tagging scheme. auto detects it in the training data.")] = schemes.AUTO
+    loss: LossConfig = LossConfig()
 
 
 class TokenClassifier(Estimator):
@@ -98,7 +99,8 @@ class TokenClassifier(Estimator):
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
         scheme = self._options.tag_scheme if "train" in examples else self._scheme
-        return DataConfig(TAGGING, labels=self._requested_types, tag_scheme=scheme, tag_classes=self._own_classes)
+        classes = {"labels": self._requested_types, "tag_classes": self._own_classes}
+        return DataConfig(TAGGING, tag_scheme=scheme, loss=self._options.loss, **classes)
 
     @property
     def _own_classes(self) -> tuple[str, ...] | None:

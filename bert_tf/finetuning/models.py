@@ -22,7 +22,7 @@ from bert_tf.model.heads import (
     ClassificationHead,
     LinearHead,
     SpanHead,
-    log_likelihood_loss,
+    class_losses,
     packed_span_loss,
     span_loss,
 )
@@ -108,9 +108,10 @@ class ClassifierModel(EncoderModel):
       config: the encoder's config.
       outputs: C; 1 for regression.
       problem: "classification", "regression" or "multi_label".
-      class_weights: the weight of each class in the training loss; None for equal weights.
+      class_weights: the weight of each class in the training loss; None for equal weights. Only for classification.
       target_scale: mean and standard deviation by which the targets of a regression are standardised.
       temperature: divides the logits in the loss of soft labels.
+      training_loss: options of `class_losses` in training. They have no effect on evaluation.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score,
         and examples can have fewer choices (see `MultipleChoiceTask`).
       options: see `EncoderModel`.
@@ -124,6 +125,7 @@ class ClassifierModel(EncoderModel):
         class_weights: Sequence[float] | None = None,
         target_scale: tuple[float, float] = (0.0, 1.0),
         temperature: float = 1.0,
+        training_loss: Mapping[str, Any] = {},
         choices: int = 1,
         **options: Any,
     ) -> None:
@@ -131,6 +133,7 @@ class ClassifierModel(EncoderModel):
         self.problem = problem
         self.target_scale = target_scale
         self.temperature = temperature
+        self.training_loss = training_loss
         self.choices = choices
         self.class_weights: tf.Tensor | None = None if class_weights is None else tf.constant(class_weights, tf.float32)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
@@ -162,8 +165,10 @@ class ClassifierModel(EncoderModel):
         unchanged, as in Keras's "sum_over_batch_size": an example of weight 2 counts like two copies.
         """
         logits, labels = self.logits(batch, seed), batch["label_ids"]
-        is_soft = "soft_labels" in batch
-        losses = self._soft_losses(logits, batch["soft_labels"]) if is_soft else self.per_example_loss(logits, labels)
+        if "soft_labels" in batch:
+            losses = self._soft_losses(logits, batch["soft_labels"])
+        else:
+            losses = self.per_example_loss(logits, labels, **self.training_loss)
         losses *= self._weights(batch)
         if "sample_weights" in batch:
             losses *= batch["sample_weights"]
@@ -174,14 +179,12 @@ class ClassifierModel(EncoderModel):
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
         return loss, {"accuracy": (tf.reduce_sum(correct * counted), tf.reduce_sum(counted))}
 
-    def per_example_loss(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the losses [B] for logits [B, C] and labels [B] (multi-label: [B, C])."""
-        if self.problem == "classification":
-            return log_likelihood_loss(logits, labels)
+    def per_example_loss(self, logits: tf.Tensor, labels: tf.Tensor, **options: Any) -> tf.Tensor:
+        """Returns the losses [B] for logits [B, C] and labels [B] (multi-label: [B, C]), with `class_losses`."""
         if self.problem == "regression":
             mean, deviation = self.target_scale
             return tf.square(logits[:, 0] - (labels - mean) / deviation)
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
+        return class_losses(logits, labels, **options)
 
     def _soft_losses(self, logits: tf.Tensor, soft_labels: tf.Tensor) -> tf.Tensor:
         """Returns the losses [B] for logits [B, C] and probabilities [B, C] at the same temperature."""
@@ -206,7 +209,7 @@ class ClassifierModel(EncoderModel):
 
     def _weights(self, batch: Batch) -> tf.Tensor:
         weights = exists(batch, self.choices)
-        if self.class_weights is None or self.problem != "classification":
+        if self.class_weights is None:
             return weights
         return weights * tf.gather(self.class_weights, batch["label_ids"])
 
@@ -219,6 +222,7 @@ class TokenClassificationModel(FinetuningModel):
     """Predicts a class for each token that has a label. Subclasses compute the logits."""
 
     metric_names: tuple[str, ...] = ("accuracy",)
+    training_loss: Mapping[str, Any] = {}  # options of `class_losses` in training
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -236,7 +240,7 @@ class TokenClassificationModel(FinetuningModel):
         logits, tag_ids = self.logits(batch, seed), batch["tag_ids"]
         labelled = tf.cast(tag_ids != NO_TAG, tf.float32)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tag_ids, tf.float32)
-        loss = tf.reduce_sum(_token_losses(logits, tag_ids)) / totals["tokens"]
+        loss = tf.reduce_sum(_token_losses(logits, tag_ids, **self.training_loss)) / totals["tokens"]
         return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -251,9 +255,9 @@ class TokenClassificationModel(FinetuningModel):
         }
 
 
-def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the losses of all tokens [B, T]; 0 for tokens without a label."""
-    losses = log_likelihood_loss(logits, tf.maximum(tag_ids, 0))
+def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor, **options: Any) -> tf.Tensor:
+    """Returns the losses of all tokens [B, T], with `class_losses`; 0 for tokens without a label."""
+    losses = class_losses(logits, tf.maximum(tag_ids, 0), **options)
     return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
@@ -263,11 +267,13 @@ class TokenModel(EncoderModel, TokenClassificationModel):
     Args:
       config: the encoder's config.
       outputs: the number of classes C.
+      training_loss: options of `class_losses` in training.
       options: see `EncoderModel`.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, **options: Any) -> None:
+    def __init__(self, config: BertConfig, outputs: int, training_loss: Mapping[str, Any] = {}, **options: Any) -> None:
         super().__init__(config, **options)
+        self.training_loss = training_loss
         self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
         self.collect_variables(self.head, reads_tokens=True)
 

@@ -7,7 +7,7 @@ A head takes a tensor or an `EncoderOutput`, and returns float32 logits. A loss 
 or prediction. The caller computes the mean over the global batch, which includes the examples on other devices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -32,6 +32,56 @@ def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     if cpu_kernels.apply_to(logits):
         return cpu_kernels.log_likelihood_loss(logits, labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def class_losses(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    label_smoothing: float = 0.0,
+    focal_gamma: float = 0.0,
+    positive_weights: Sequence[float] | None = None,
+) -> tf.Tensor:
+    """Returns the losses [...] of classes, or of several labels, for logits [..., C].
+
+    A class is one decision with the outcomes 1 to C. Several labels are C decisions with two outcomes, yes and no, and
+    the loss is the mean over the decisions. With the probability p_k of the outcome k, the loss of a decision is
+
+        -sum over k of w_k q_k (1 - p_k)^focal_gamma log(p_k)
+
+    - q is the label as a distribution over the K outcomes: (1 - label_smoothing) for the label, plus
+      label_smoothing / K for each outcome (Szegedy et al., 2016, "Rethinking the Inception Architecture", section 7).
+    - The factor (1 - p_k)^focal_gamma reduces the loss of probable outcomes (Lin et al., 2017, "Focal Loss for Dense
+      Object Detection", equation 4).
+    - w is the positive weight of the class if k is yes, and 1 otherwise (King and Zeng, 2001, "Logistic Regression in
+      Rare Events Data", equation 9).
+
+    Args:
+      logits: [..., C], float32.
+      labels: the ids of the classes [...], integers; or, for several labels, floats [..., C] from 0 to 1.
+      label_smoothing: in [0, 1).
+      focal_gamma: at least 0.
+      positive_weights: the weight of each of several labels [C]; None for equal weights.
+    """
+    labels = tf.convert_to_tensor(labels)
+    is_binary = labels.dtype.is_floating
+    if not (label_smoothing or focal_gamma or positive_weights):
+        if not is_binary:
+            return log_likelihood_loss(logits, labels)
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
+    if is_binary:
+        log_p = tf.stack([tf.math.log_sigmoid(logits), tf.math.log_sigmoid(-logits)], axis=-1)
+        targets, outcomes = tf.stack([labels, 1.0 - labels], axis=-1), 2
+    else:
+        log_p, outcomes = tf.nn.log_softmax(logits), logits.shape[-1]
+        targets = tf.one_hot(labels, outcomes)
+    targets = (1.0 - label_smoothing) * targets + label_smoothing / outcomes
+    if focal_gamma:
+        # The gradient of the power is infinite at 0 if focal_gamma is less than 1.
+        targets *= tf.maximum(-tf.math.expm1(log_p), 1e-7) ** focal_gamma
+    if positive_weights:
+        targets *= tf.constant([[weight, 1.0] for weight in positive_weights])
+    losses = -tf.reduce_sum(targets * log_p, axis=-1)
+    return tf.reduce_mean(losses, axis=-1) if is_binary else losses
 
 
 class Head(BertLayer):

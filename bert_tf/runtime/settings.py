@@ -195,17 +195,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if values[flag] != field.default if given_flags is None else flag in given_flags:
                 require_needs(self.place(field), field.needs, values)
 
-    def values_of(self, role: Role, only_changed: bool = False) -> dict[str, Any]:
+    def values_of(self, role: Role | None = None, only_changed: bool = False) -> dict[str, Any]:
         """Returns the values of the settings with a role by name, and of nested settings by their own names.
 
         Args:
-          role: the role.
+          role: the role; None for all settings.
           only_changed: whether to omit values that are the default.
         """
         values: dict[str, Any] = {}
         for field in fields(type(self)):
             value = getattr(self, field.name)
-            if role in field.roles and not (only_changed and value == field.default):
+            if (role is None or role in field.roles) and not (only_changed and value == field.default):
                 plain_value = msgspec.to_builtins(value)
                 values |= plain_value if field.settings else {field.name: plain_value}
         return values

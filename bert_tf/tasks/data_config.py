@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal, get_args
 
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
+from bert_tf.runtime.settings import Condition, FiniteFromZero, Settings, about, not_with, only_with
 from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
@@ -41,13 +41,33 @@ class Columns(Settings, frozen=True):
     label_separator: Annotated[str, about("Separator between several labels."), _MULTI_LABEL] = ","
 
 
+class LossConfig(Settings, frozen=True):
+    """Options of the training loss of classes; see `model.heads.class_losses`. They have no effect on evaluation."""
+
+    needs: ClassVar[tuple[Condition, ...]] = (
+        only_with("task_name", values=(TEXT, TAGGING)),
+        only_with("problem", values=("classification", "multi_label")),
+    )
+
+    label_smoothing: Annotated[
+        float, about("Share of each training label that is spread evenly over all classes.", ge=0, lt=1)
+    ] = 0.0
+    focal_gamma: Annotated[FiniteFromZero, about("Exponent of the focal loss; 0 for the cross entropy.")] = 0.0
+
+    @property
+    def record(self) -> dict[str, float]:
+        """The options that are set, as arguments of `class_losses`."""
+        return {name: value for name, value in self.to_dict().items() if value}
+
+
 class DataConfig(Settings, frozen=True):
     """The task and its data.
 
     Attributes:
       train_file: training file; not for GLUE, whose files have fixed names.
       class_order: the order of the classes of the training set, if `labels` are not given.
-      class_weights: the value of the flag, or a dict from classes to weights.
+      class_weights: the value of the flag, or a dict from classes to weights. In multi-label tasks, the weights apply
+        to examples with the label.
       distillation_temperature: for training files with columns of probabilities; see `ClassifierModel`.
       delimiter: see `tables.read_table`.
       dev_fraction: fraction of the training rows to use as the dev set, if there is no dev file.
@@ -81,8 +101,9 @@ class DataConfig(Settings, frozen=True):
         str | dict[str, float],
         about("Class weights in the training loss: 'balanced' or 'class=weight,...'."),
         _TEXT,
-        only_with("problem", values=("classification",)),
+        only_with("problem", values=("classification", "multi_label")),
     ] = ""
+    loss: LossConfig = LossConfig()
     distillation_temperature: Annotated[
         float, about("Distillation: above 1 softens targets.", gt=0), _TEXT, not_with("problem", values=("regression",))
     ] = 1.0

@@ -9,8 +9,8 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning.models import ClassifierModel, SpanModel
-from bert_tf.model.heads import log_likelihood_loss, span_loss
+from bert_tf.finetuning.models import NO_TAG, ClassifierModel, SpanModel, TokenModel
+from bert_tf.model.heads import class_losses, log_likelihood_loss, span_loss
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.evaluation import BatchEvaluator
 from tests.conftest import (
@@ -21,6 +21,7 @@ from tests.conftest import (
     is_compiled,
     restored,
     tiny_config,
+    with_large_head,
     without_dropout,
 )
 
@@ -207,6 +208,52 @@ def test_weights_of_classes_divide_the_loss_and_weights_of_examples_leave_the_di
     judge = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     expected = judge(batch["label_ids"], model.predict(batch)["logits"], sample_weight=batch["sample_weights"])
     assert_close(model.loss(batch, model.totals(batch), None)[0], expected, 1e-6)
+
+
+LOSS_OPTIONS = (
+    {"label_smoothing": 0.1},
+    {"focal_gamma": 2.0},
+    {"label_smoothing": 0.3, "focal_gamma": 0.5},
+    {"positive_weights": [1.0, 3.0, 0.5], "label_smoothing": 0.2, "focal_gamma": 1.5},
+)
+
+
+def numpy_losses(logits, labels, label_smoothing=0.0, focal_gamma=0.0, positive_weights=None):
+    """Returns the losses by the formulas of the papers, in float64."""
+    logits = np.array(logits, np.float64)
+    if labels.dtype == np.int32:
+        p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        q = (1 - label_smoothing) * np.eye(logits.shape[-1])[labels] + label_smoothing / logits.shape[-1]
+        return -(q * (1 - p) ** focal_gamma * np.log(p)).sum(axis=-1)
+    p, q = 1 / (1 + np.exp(-logits)), (1 - label_smoothing) * labels + label_smoothing / 2
+    yes = np.array(positive_weights or 1) * q * (1 - p) ** focal_gamma * np.log(p)
+    return -(yes + (1 - q) * p**focal_gamma * np.log(1 - p)).mean(axis=-1)
+
+
+@pytest.mark.parametrize("options", LOSS_OPTIONS)
+def test_losses_of_classes_are_the_formulas_of_their_papers_in_training_only(options):
+    batch = {name: np.arange(8, dtype=np.int32).reshape(2, 4) % 2 + 1 for name in ("input_ids", "input_mask")}
+    batch["segment_ids"], rows = np.zeros((2, 4), np.int32), np.array([[1, 0, 1], [0, 0, 0]], np.float32)
+    tags = {"tag_ids": np.array([[1, NO_TAG, 2, 0], [0, 0, NO_TAG, 1]], np.int32)}
+    for kind, problem, values in (
+        (ClassifierModel, {"problem": "multi_label"}, {"label_ids": rows}),
+        (ClassifierModel, {}, {"label_ids": np.array([2, 0], np.int32)}),
+        (TokenModel, {}, tags),
+    )[: 1 if "positive_weights" in options else 3]:
+        model = with_large_head(kind(without_dropout(tiny_config()), 3, training_loss=options, **problem))
+        (labels,), logits = values.values(), np.array(model.logits(batch))
+        is_label = np.ones(len(labels), bool) if kind is ClassifierModel else labels != NO_TAG
+        loss = tf.function(lambda inputs, model=model: model.loss(inputs, model.totals(inputs), None)[0])
+        inputs = {key: tf.constant(x) for key, x in (batch | values).items()}
+        assert_close(loss(inputs), numpy_losses(logits[is_label], labels[is_label], **options).mean(), 1e-5)
+        name = "per_example_loss" if kind is ClassifierModel else "loss_sum"
+        losses = model.predict(batch | values)[name]
+        assert_close(np.sum(losses), numpy_losses(logits[is_label], labels[is_label]).sum(), 1e-5)
+    sure = tf.constant([[100.0, -100.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(sure)
+        losses = class_losses(sure, tf.constant([0]), focal_gamma=0.5)
+    assert np.isfinite(tape.gradient(losses, sure)).all()
 
 
 def test_dropout_before_the_classifier_is_fixed_at_a_tenth():

@@ -90,6 +90,7 @@ MODELS = {
     "weighted": (ClassifierModel, {"outputs": 3, "class_weights": [1.0, 2.0, 4.0]}),
     "choices": (ClassifierModel, {"outputs": 1, "choices": 2}),
     "tags": (TokenModel, {"outputs": 3}),
+    "smoothed tags": (TokenModel, {"outputs": 3, "training_loss": {"label_smoothing": 0.1, "focal_gamma": 2.0}}),
     "spans": (MaskedSpanModel, {}),
     "causal": (ClassifierModel, {"outputs": 3, "causal": True}),
     "bilstm": (ClassifierModel, {"outputs": 3, "bilstm": BILSTM}),

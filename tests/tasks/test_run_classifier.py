@@ -9,10 +9,10 @@ import pytest
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.text_packer import LongDocuments
-from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.data_config import Columns, DataConfig, LossConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.sentences.own_files import Columns, TextTask
+from bert_tf.tasks.sentences.own_files import TextTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests import programs
 from tests.conftest import assert_refused
@@ -142,7 +142,9 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("text", ".", {"document_context": False}, r"--document_context is used only with --task_name=ner\."),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),
         ("text", ".", {"problem": "regression", "labels": ["a", "b"]}, "--labels"),
-        ("text", ".", {"problem": "multi_label", "class_weights": "balanced"}, "--class_weights"),
+        ("text", ".", {"problem": "regression", "class_weights": "balanced"}, "--class_weights"),
+        ("text", ".", {"problem": "regression", "loss": LossConfig(0.1)}, "--label_smoothing is used only with --prob"),
+        ("cola", ".", {"loss": LossConfig(focal_gamma=2)}, "--focal_gamma is used only with --task_name=text or ner"),
         ("text", ".", {"label_threshold": "0.4"}, "--label_threshold is used only with --problem=multi_label"),
         ("text", ".", {"problem": "multi_label", "label_threshold": "1.5"}, r"--label_threshold is '1\.5'"),
         ("text", ".", {"columns": Columns(label_separator=";")}, "--label_separator is .*--problem=classification"),

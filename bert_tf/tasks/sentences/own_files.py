@@ -115,7 +115,7 @@ class TextTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | names | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns `input_settings` and the class weights, the weight column, the scale of scores, and the temperature.
+        """Returns `input_settings`, class weights, weight column, scale of scores, temperature, options of the loss.
 
         Settings that have no effect are omitted.
         """
@@ -124,6 +124,7 @@ class TextTask(SentenceTask):
         scale = {"target_scale": list(self.target_scale)} if self.problem == "regression" else {}
         temperature = self.config.distillation_temperature
         scale |= {"distillation_temperature": temperature} if temperature != 1 else {}
+        scale |= self.config.loss.record
         return self.input_settings() | {"class_weights": self.config.class_weights} | weights | scale
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
@@ -132,6 +133,10 @@ class TextTask(SentenceTask):
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
         if any(isinstance(example, SoftExample) for example in examples):
+            given_flags = dict(self.config.loss.record)
+            given_flags |= {"class_weights": self.config.class_weights} if self.problem == "multi_label" else {}
+            if flag := next(filter(given_flags.get, given_flags), None):
+                raise InputError(f"--{flag}: the labels in {source} are probabilities. Omit it, or use classes.")
             return  # even if the most probable class is the same in all rows, the probabilities may differ
         if self.config.distillation_temperature != 1:
             advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
@@ -159,7 +164,10 @@ class TextTask(SentenceTask):
         """Returns a classifier with one logit per class, or one output for regression."""
         scale = {"target_scale": self.target_scale} if self.problem == "regression" else {}
         options["temperature"] = self.config.distillation_temperature
-        return super().build_model(config, class_weights=self.weights(), **scale, **options)
+        weights, loss = self.weights(), self.config.loss.record
+        if weights and self.problem == "multi_label":
+            loss["positive_weights"], weights = weights, None
+        return super().build_model(config, class_weights=weights, training_loss=loss, **scale, **options)
 
     @functools.cached_property
     def target_scale(self) -> tuple[float, float]:
@@ -177,6 +185,8 @@ class TextTask(SentenceTask):
     def weights(self) -> list[float] | None:
         """Returns the weight of each class in the training loss; None for equal weights.
 
+        Balanced weights of several labels are the number of examples without a label, divided by the number with it.
+
         Raises:
           InputError: if a class is unknown, or a weight is not a number above 0.
         """
@@ -184,6 +194,9 @@ class TextTask(SentenceTask):
             return None
         if self._class_weights == BALANCED:
             labels = [example.label for example in self.split("train")]
+            if self.problem == "multi_label":
+                counts = {label: sum(label in row for row in labels) for label in self.labels}
+                return [max(len(labels) - count, 1) / max(count, 1) for count in counts.values()]
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
         for label, weight in self._class_weights.items():

@@ -149,4 +149,5 @@ class FeatureTaggingTask(TaggingTask):
     def build_model(self, config: BertConfig, **options: Any) -> FeatureTagger:
         """Returns the tagger without the encoder. The options are ignored, because they apply to the encoder."""
         layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
-        return FeatureTagger(config, layers, len(self.tags), bilstm, self.feature_based.combination)
+        sizes = layers, len(self.tags), bilstm
+        return FeatureTagger(config, *sizes, self.config.loss.record, self.feature_based.combination)

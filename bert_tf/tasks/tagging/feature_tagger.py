@@ -3,6 +3,9 @@
 Axis letters: B batch, T words, F layers of the encoder, H hidden, C classes.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -22,6 +25,7 @@ class FeatureTagger(TokenClassificationModel):
       num_layers: F.
       outputs: C.
       bilstm: the sizes of the BiLSTM.
+      training_loss: options of `class_losses` in training.
       combination: "concat" or "weighted_sum", which learns one weight for each layer.
     """
 
@@ -31,8 +35,10 @@ class FeatureTagger(TokenClassificationModel):
         num_layers: int,
         outputs: int,
         bilstm: BiLstmConfig,
+        training_loss: Mapping[str, Any],
         combination: str = "concat",
     ) -> None:
+        self.training_loss = training_loss
         self.width: int = config.hidden_size * (num_layers if combination == "concat" else 1)
         self.bilstm: BiLstm = BiLstm(self.width, bilstm)
         self.head = ClassificationHead(config, outputs, seed=0, width=self.bilstm.output_width)

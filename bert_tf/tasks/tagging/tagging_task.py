@@ -181,6 +181,10 @@ class TaggingTask(Task):
         scheme |= {"tag_classes": list(self._classes)} if self._classes else {}
         return {"labels": list(self.labels), "use_documents": self.config.document_context, **scheme}
 
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns `input_settings`, and the options of the loss that are set."""
+        return self.input_settings() | self.config.loss.record
+
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities, or all plain tags are equal."""
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
@@ -254,7 +258,8 @@ class TaggingTask(Task):
 
     def build_model(self, config: BertConfig, **options: Any) -> TokenModel:
         """Returns a model with one class per tag for each token."""
-        return TokenModel(config, len(self.tags), classes=self.tags, **options)
+        loss = self.config.loss.record
+        return TokenModel(config, len(self.tags), classes=self.tags, training_loss=loss, **options)
 
     def decode(
         self, examples: Sequence[Sentence], features: TaggingFeatures, outputs: ModelOutputs

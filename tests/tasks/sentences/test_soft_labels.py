@@ -8,7 +8,7 @@ from bert_tf.checkpoints.run_directory import digest_of_rows
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.text_packer import TextPacker
-from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.data_config import Columns, DataConfig, LossConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.sentences import soft_labels
 from tests.conftest import assert_close, assert_refused, tiny_config
@@ -109,6 +109,9 @@ def test_a_temperature_needs_probabilities_and_is_recorded(write):
     hard = task_of(write, "text,label\na,x\nb,y\n", distillation_temperature=2.0)
     with pytest.raises(InputError, match=r"--distillation_temperature: there are no probabilities in .*train\.csv"):
         hard.check_training_set(hard.split("train"))
+    for options in ({"loss": LossConfig(0.1)}, {"class_weights": "balanced", "problem": "multi_label"}):
+        refused = task_of(write, SEVERAL if "problem" in options else TABLE, **options)
+        assert_refused("the labels in .* are probabilities", refused.check_training_set, refused.split("train"))
     plain, soft = task_of(write, TABLE), task_of(write, TABLE, distillation_temperature=2.0)
     soft.check_training_set(soft.split("train")[1:])  # z is the most probable class of both
     assert soft.resume_settings() == plain.resume_settings() | {"distillation_temperature": 2.0}
