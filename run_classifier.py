@@ -43,6 +43,9 @@ def main() -> None:
             task = registry.build_task(data, registry.model_directory(config), config.do_train, frozen)
             finetune(task, config, model)
     if export_config is not None:
+        confidence = data.confidence
+        changes = {"min_probability": confidence.min_probability, "abstain_label": confidence.abstain_label}
+        export_config = export_config.replace(**changes)
         for directories in glue_benchmark.export_directories(names, output_dir, _EXPORT.export_dir):
             export_run(*directories, export_config)
 

@@ -93,9 +93,8 @@ def convert(
     config = BertConfig.from_json_file(config_file or find_config(directory, "--input"), "--bert_config_file")
     pretrained.check_size(config, directory, "--input")
     weights = checkpoints.matching_weights(source, config, "--input")
-    scale = class_names.recorded_scale(run_directory.recorded(source.path))
     for name in {"output_weights", "output_bias"} & weights.keys():
-        weights[name] = class_names.rescaled(name, weights[name], scale, (0.0, 1.0))
+        weights[name] = class_names.as_answered(name, weights[name], directory)
     vocab_file = find_vocabulary(directory)
     tokenizer = tokenizer_of(directory, config, vocab_file) if vocab_file else None
     if added_tokens:

@@ -345,7 +345,8 @@ class Estimator(RecordedRun, abc.ABC):
         task = self._task({split: examples}, does_train=False)
         model, examples = self._loaded(task), task.split(split)
         features = model.data.featurize(examples, "x")
-        return model.task, examples, features, model.predict(features, batch_size, shown=False)
+        outputs = model.task.calibrated(model.predict(features, batch_size, shown=False), features)
+        return model.task, examples, features, outputs
 
     def _predicted(self, x: Any, batch_size: int) -> Outputs:
         return self._outputs(self._TEST, self._examples(in_memory.as_list(x, "x", self._RANK), None), batch_size)

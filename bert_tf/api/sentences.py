@@ -17,7 +17,7 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
 from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.tasks import hf_names
-from bert_tf.tasks.data_config import DataConfig, LossConfig
+from bert_tf.tasks.data_config import ConfidenceConfig, DataConfig, LossConfig
 from bert_tf.tasks.sentences.examples import InputExample, whole_number
 from bert_tf.tasks.sentences.multiple_choice import ChoiceExample
 from bert_tf.tasks.sentences.soft_labels import PREFIX
@@ -58,6 +58,8 @@ class ClassifierOptions(LongDocuments, frozen=True):
       label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
         threshold with the best F1 on the validation data.
       distillation_temperature: divides the logits of teacher and model, if the labels are probabilities.
+      loss: options of the training loss.
+      confidence: calibration, and the lowest probability of an answer.
     """
 
     multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
@@ -67,6 +69,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
     distillation_temperature: Annotated[float, about("Distillation: above 1 softens targets.", gt=0)] = 1.0
     loss: LossConfig = LossConfig()
+    confidence: ConfidenceConfig = ConfidenceConfig()
 
 
 class Classifier(Estimator):
@@ -86,8 +89,7 @@ class Classifier(Estimator):
     Examples:
       >>> classifier = bert_tf.Classifier.from_pretrained("build/quickstart/pretrained", max_seq_length=32)
       >>> texts, labels = ["a fine film", "a dull film"] * 8, ["good", "bad"] * 8
-      >>> classifier.fit(texts, labels, validation_split=0.25, epochs=5, batch_size=4, learning_rate=5e-4, verbose=0)
-      {'global_step': 15, 'eval_accuracy': 1.0, 'eval_macro_f1': 1.0, 'eval_loss': 0.0307, 'loss': 0.0307}
+      >>> scores = classifier.fit(texts, labels, epochs=5, batch_size=4, learning_rate=5e-4, verbose=0)
       >>> classifier.predict(["a fine day", "a dull day"])
       ['good', 'bad']
       >>> classifier.labels, classifier.predict_proba(["a fine day"])
@@ -114,18 +116,16 @@ class Classifier(Estimator):
         return None if self._options.multi_label else "classifier"
 
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
-        threshold = str(self._options.label_threshold)
-        if not threshold and self._options.multi_label and not self._trained_checkpoint and self._tuned_before:
-            threshold = str(
-                run_directory.label_threshold(run_directory.directory_of_checkpoint(self._tuned_before.path))
-            )
+        is_tuned_before = self._tuned_before and not self._trained_checkpoint
         return DataConfig(
             TEXT,
             problem=self._problem,
             labels=self._labels and tuple(self._classes.names),
-            label_threshold=threshold,
+            label_threshold=str(self._options.label_threshold),
+            tuned_in=run_directory.directory_of_checkpoint(self._tuned_before.path) if is_tuned_before else "",
             distillation_temperature=self._options.distillation_temperature,
             loss=self._options.loss,
+            confidence=self._options.confidence,
             documents=LongDocuments.from_flags(self._options.flag_values()),
         )
 
@@ -209,7 +209,8 @@ class Classifier(Estimator):
         """Returns the class of each example; with `multi_label`, the list of classes above the threshold.
 
         Classes are returned as they were given. If the labels were rows of 0 and 1 in the order of `labels`, the
-        predictions are such rows too: an array [num_examples, num_classes].
+        predictions are such rows too: an array [num_examples, num_classes]. Below `min_probability`, the class or the
+        only label is `abstain_label`, and a row has only -1.
 
         Args:
           x: see `predict_proba`.
@@ -218,12 +219,14 @@ class Classifier(Estimator):
         Raises:
           InputError: if there is no trained model, or an example can't be used.
         """
-        predictions, labels = self._decoded(x, batch_size), self.labels
+        task, *predicted = self._predicted(x, batch_size)
+        predictions, labels, abstained = task.decode(*predicted), self.labels, task.confidence.abstain_label
         if self._options.multi_label and self._recorded_flags.get("label_rows"):
             return predictions
         if self._options.multi_label:
-            return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in predictions]
-        return [labels[number] for number in predictions]
+            chosen = [[label for label, flag in zip(labels, row, strict=True) if flag] for row in predictions]
+            return [[abstained] if -1 in row else found for row, found in zip(predictions, chosen, strict=True)]
+        return [abstained if number < 0 else labels[number] for number in predictions]
 
 
 class Regressor(Estimator):

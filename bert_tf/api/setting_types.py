@@ -171,6 +171,12 @@ class ClassifierSettings(RegressorSettings, total=False):
     """Share of each training label that is spread evenly over all classes. Default: 0.0."""
     focal_gamma: float
     """Exponent of the focal loss; 0 for the cross entropy. Default: 0.0."""
+    calibrate: bool
+    """Fit a temperature of the probabilities on the dev set, and use it. Default: False."""
+    min_probability: float | None
+    """Lowest probability of an answer. Default: as in training, or 0."""
+    abstain_label: str
+    """Answer below min_probability. Default: "abstained"."""
 
 
 class TokenClassifierSettings(RunSettings, total=False):
@@ -275,6 +281,8 @@ class ExportSettings(TypedDict, total=False):
     """Take raw strings; if False, take only token ids. Default: True."""
     max_seq_length: int | None
     null_score_diff_threshold: float | None
+    min_probability: float | None
+    abstain_label: str
     answers: Mapping[str, int]
     litert: bool
     """Also write a LiteRT model in float32. Default: False."""

@@ -62,6 +62,21 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
 
 
+def as_answered(name: str, array: np.ndarray, directory: str) -> np.ndarray:
+    """Returns the weights or the bias of a run's output layer so that the outputs are the run's answers.
+
+    The scores of a regression are in the units of the training data. The logits of classes are divided by the
+    temperature of the run.
+
+    Args:
+      name: the name of the tensor.
+      array: the tensor.
+      directory: a run directory; for other directories, the tensor is unchanged.
+    """
+    scale, tuned = recorded_scale(run_directory.recorded(directory)), run_directory.tuned(directory)
+    return rescaled(name, array, scale, (0.0, 1.0)) / np.float32(tuned.get("temperature", 1.0))
+
+
 def recorded_scale(run: Mapping[str, Any]) -> tuple[float, float]:
     """Returns the mean and the standard deviation that a run used to standardise scores; by default 0 and 1."""
     mean, deviation = run.get("target_scale", (0.0, 1.0))

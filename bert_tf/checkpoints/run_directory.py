@@ -300,8 +300,12 @@ def recorded_labels(output_dir: str) -> list[str] | None:
 
 
 class Tuned(TypedDict, total=False):
-    """The content of TUNED_FILE: a label threshold; for SQuAD 2.0, the no-answer threshold, its F1, and the model."""
+    """The content of TUNED_FILE.
 
+    For classes: a temperature and a label threshold. For SQuAD 2.0: the no-answer threshold, its F1, and the model.
+    """
+
+    temperature: float
     label_threshold: float
     null_score_diff_threshold: float
     best_f1: float
@@ -314,10 +318,14 @@ def tuned(directory: str) -> Tuned:
     return json_files.read(path, "--output_dir", Tuned) if files.exists(path) else {}
 
 
+def recorded_flags(directory: str) -> Mapping[str, Any]:
+    """Returns the flags of the run in a directory; empty if there is no run."""
+    return read(directory).get("flags", {}) if files.exists(os.path.join(directory, RUN_FILE)) else {}
+
+
 def label_threshold(directory: str) -> float:
     """Returns the lowest probability of a predicted label: the value of the flag, or the tuned value, or 0.5."""
-    flags = read(directory).get("flags", {}) if files.exists(os.path.join(directory, RUN_FILE)) else {}
-    if (given := flags.get("label_threshold", "")) not in ("", "tune"):
+    if (given := recorded_flags(directory).get("label_threshold", "")) not in ("", "tune"):
         return float(given)
     return tuned(directory).get("label_threshold", 0.5)
 

@@ -80,7 +80,8 @@ def prepare(run: FinetuningRun) -> None:
     config.distribution.check_one_worker(*config.flags_for_one_worker)
     splits: list[str] = []
     if task.tunes and config.do_train and not config.do_eval:
-        raise InputError("--label_threshold is 'tune', but there is no dev set. Pass --do_eval to use one.")
+        flags = "--label_threshold is 'tune', or --calibrate is given"
+        raise InputError(f"{flags}, but there is no dev set. Pass --do_eval to use one.")
     if config.do_train:
         splits += task.train_splits
     if config.do_eval:

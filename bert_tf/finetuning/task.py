@@ -108,6 +108,10 @@ class Task(abc.ABC):
         """Returns the predictions for the examples, as NumPy or Python values. By default, these are the outputs."""
         return outputs
 
+    def calibrated(self, outputs: ModelOutputs, features: FeatureSet) -> ModelOutputs:
+        """Returns the outputs from which answers and scores are computed. By default, these are the model's outputs."""
+        return outputs
+
     @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and "loss"."""
@@ -180,10 +184,12 @@ class Task(abc.ABC):
                     files.write_json(os.path.join(directory, run_directory.TUNED_FILE), tuned)
                 say(f"Tuned on {split}: {tuned}.")
                 task = self.replace(**tuned)
+            values = task.calibrated(values, run.data.features(split))
             report(split, "" if split == self.dev_splits[0] else f"_{split}", values, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = self.split(split), run.data.features(split)
-            outputs[split] = run.predict(features, settings.predict_batch_size, split)
+            values = run.predict(features, settings.predict_batch_size, split)
+            outputs[split] = task.calibrated(values, features)
             predicted = SplitOutputs(split, examples, outputs[split], features)
             for path in task.write_predictions(output_dir, predicted, settings.original_format):
                 say(f"Wrote {path}.")

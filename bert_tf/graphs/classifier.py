@@ -25,6 +25,7 @@ from bert_tf.graphs.text_reader import (
 from bert_tf.sequences.text_packer import LongDocuments
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.lite_model import TextSettings
+from bert_tf.tasks.data_config import ConfidenceConfig
 from bert_tf.tasks.sentences.glue import DEFINITIONS
 from bert_tf.text import Tokenizer
 
@@ -50,6 +51,8 @@ class ServedClassifier(tf.Module):
         self._texts = GraphTextReader(tokenizer, settings["max_seq_length"], documents=documents)
         self._labels = settings["labels"] and tf.constant(settings["labels"])
         self._threshold = settings.get("threshold")
+        self._min_probability = settings.get("min_probability")
+        self._abstain_label = settings.get("abstain_label")
         self._inputs = tuple(settings["inputs"])
 
     def signatures(self) -> dict[str, Signature]:
@@ -63,6 +66,8 @@ class ServedClassifier(tf.Module):
         - `label` [B]; in multi-label tasks `chosen` [B, C], whether the example has each label.
         - `label_names` [B, C], the same in all rows.
         - `truncated` [B], whether the text was truncated.
+        - With `min_probability`: `abstained` [B], whether the answer is less probable. Then, `label` is the abstain
+          label, and no label is `chosen`.
 
         If a text is read in windows, its logits are the mean over the windows.
         """
@@ -85,8 +90,17 @@ class ServedClassifier(tf.Module):
         probabilities = outputs["probabilities"]
         outputs["label_names"] = tf.repeat(self._labels[tf.newaxis], tf.shape(probabilities)[0], axis=0)
         if self._threshold is not None:
-            return outputs | {"chosen": probabilities >= self._threshold}
-        return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
+            outputs["chosen"] = probabilities >= self._threshold
+            confidence = tf.reduce_min(tf.where(outputs["chosen"], probabilities, 1.0 - probabilities), axis=-1)
+        else:
+            outputs["label"] = tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))
+            confidence = tf.reduce_max(probabilities, axis=-1)
+        if self._min_probability is None:
+            return outputs
+        outputs["abstained"] = confidence < self._min_probability
+        if self._threshold is not None:
+            return outputs | {"chosen": outputs["chosen"] & ~outputs["abstained"][:, tf.newaxis]}
+        return outputs | {"label": tf.where(outputs["abstained"], self._abstain_label, outputs["label"])}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
@@ -184,11 +198,16 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
     model, _ = run.restored(ClassifierModel, len(labels) if labels else 1, problem)
     for name in ("output_weights", "output_bias"):  # the scores are in the units of the training data
         variable = getattr(model.head, name)
-        scale = class_names.recorded_scale(run.settings)
-        variable.assign(class_names.rescaled(name, variable.numpy(), scale, (0.0, 1.0)))
+        variable.assign(class_names.as_answered(name, variable.numpy(), run.directory))
     names = labels and list(labels)
     settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
     settings |= LongDocuments.from_flags(run.settings).record
     if problem == "multi_label":
         settings["threshold"] = run_directory.label_threshold(run.directory)
+    confidence, config = ConfidenceConfig.from_flags(run.flags), run.export_config
+    if config.min_probability is not None:
+        changes = {name: value for name in ("min_probability", "abstain_label") if (value := getattr(config, name))}
+        confidence = ConfidenceConfig(**changes)
+    confidence.check_labels(labels or ())
+    settings |= confidence.record
     return run.exportable(ServedClassifier(run.encoder(model), run.tokenizer, settings), model, labels, settings)

@@ -49,6 +49,8 @@ class ExportConfig(Settings, frozen=True):
         maximum of a pre-trained model.
       null_score_diff_threshold: SQuAD 2.0: a question has no answer if the no-answer score minus the best answer's
         score exceeds this value; None for the threshold tuned for the model, or 0 if there is none.
+      min_probability: replaces the value of the run; see `ConfidenceConfig`. None to keep it.
+      abstain_label: replaces the value of the run, if `min_probability` is given.
       answers: SQuAD: replaces `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` of the run.
 
     Raises:
@@ -68,6 +70,8 @@ class ExportConfig(Settings, frozen=True):
     text: Annotated[bool, about("Take raw strings; if False, take only token ids.", flag="export_text")] = True
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
+    min_probability: float | None = None
+    abstain_label: str = ""
     answers: dict[str, int] = msgspec.field(default_factory=dict)
     litert: Annotated[bool, about("Also write a LiteRT model in float32.", flag="export_litert")] = False
     onnx_int8: Annotated[

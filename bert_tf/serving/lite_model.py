@@ -27,6 +27,8 @@ class TextSettings(TypedDict):
       labels: the classes; None for regression and choices.
       max_seq_length: the largest number of tokens in a sequence.
       threshold: in multi-label tasks, the lowest probability of a predicted label.
+      min_probability: the lowest confidence of an answer; absent if there is none.
+      abstain_label: the answer below `min_probability`.
       long_documents: how to read longer texts; see `LongDocuments`.
       doc_stride: see `LongDocuments`.
     """
@@ -36,6 +38,8 @@ class TextSettings(TypedDict):
     labels: list[str] | None
     max_seq_length: int
     threshold: NotRequired[float]
+    min_probability: NotRequired[float]
+    abstain_label: NotRequired[str]
     long_documents: NotRequired[str]
     doc_stride: NotRequired[int]
 
@@ -97,8 +101,18 @@ class LiteModel(Predictor):
         if problem == "multi_label":
             probabilities = 1 / (1 + np.exp(-logits))
             chosen = probabilities >= self._settings.get("threshold", export_config.LABEL_THRESHOLD)
-            return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
-        return outputs | {"probabilities": softmax(logits.tolist()), "label": labels[int(np.argmax(logits))]}
+            confidence = np.where(chosen, probabilities, 1 - probabilities).min()
+            outputs |= {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
+        else:
+            outputs |= {"probabilities": softmax(logits.tolist()), "label": labels[int(np.argmax(logits))]}
+            confidence = max(outputs["probabilities"])
+        if "min_probability" not in self._settings:
+            return outputs
+        outputs["abstained"] = bool(confidence < self._settings["min_probability"])
+        if outputs["abstained"]:
+            is_binary = problem == "multi_label"
+            outputs |= {"chosen": [False] * len(labels)} if is_binary else {"label": self._settings["abstain_label"]}
+        return outputs
 
     def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Returns the answers to prompts with endings. Empty endings are padding and have probability 0."""

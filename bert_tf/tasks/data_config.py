@@ -1,6 +1,9 @@
 """The settings of the tasks of `run_classifier.py`: the task and its data."""
 
-from typing import Annotated, ClassVar, Literal, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from msgspec import Meta
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Condition, FiniteFromZero, Settings, about, not_with, only_with
@@ -60,6 +63,36 @@ class LossConfig(Settings, frozen=True):
         return {name: value for name, value in self.to_dict().items() if value}
 
 
+class ConfidenceConfig(Settings, frozen=True):
+    """How sure an answer must be.
+
+    Attributes:
+      min_probability: for several labels, the probability of the least certain decision about a label; None for the
+        value that the run of the model records.
+    """
+
+    needs: ClassVar[tuple[Condition, ...]] = (_TEXT, only_with("problem", values=("classification", "multi_label")))
+
+    calibrate: Annotated[
+        bool, about("Fit a temperature of the probabilities on the dev set, and use it."), only_with("do_eval")
+    ] = False
+    min_probability: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        about("Lowest probability of an answer. Default: as in training, or 0."),
+    ] = None
+    abstain_label: Annotated[str, about("Answer below --min_probability."), only_with("min_probability")] = "abstained"
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raises an InputError if a class has the name of the answer below `min_probability`."""
+        if self.min_probability and self.abstain_label in labels:
+            raise InputError(f"--abstain_label: {self.abstain_label!r} is also a class. Use another name.")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """`min_probability` and `abstain_label` by name; empty if every answer is sure enough."""
+        return {name: getattr(self, name) for name in ("min_probability", "abstain_label") if self.min_probability}
+
+
 class DataConfig(Settings, frozen=True):
     """The task and its data.
 
@@ -72,6 +105,8 @@ class DataConfig(Settings, frozen=True):
       delimiter: see `tables.read_table`.
       dev_fraction: fraction of the training rows to use as the dev set, if there is no dev file.
       tag_classes: the classes of the tagging model, if they are not the IOB2 tags of its types; see `TaggingTask`.
+      tuned_in: the run directory with the settings of answers, such as a threshold, if the model is not trained; "" for
+        the directory of the model.
       selection_metric: the score that selects models; None for the default of the task.
     """
 
@@ -104,6 +139,8 @@ class DataConfig(Settings, frozen=True):
         only_with("problem", values=("classification", "multi_label")),
     ] = ""
     loss: LossConfig = LossConfig()
+    confidence: ConfidenceConfig = ConfidenceConfig()
+    tuned_in: str = ""
     distillation_temperature: Annotated[
         float, about("Distillation: above 1 softens targets.", gt=0), _TEXT, not_with("problem", values=("regression",))
     ] = 1.0

@@ -47,8 +47,9 @@ def exported(tmp_path_factory):
         with initial_values_from(1):
             model = with_large_head(ClassifierModel(config(), outputs, recorded.get("problem", "classification")))
         quantize, litert = ("none", True) if kind == "regression" else ("int8", False)
-        flags = {"label_threshold": "0.3"} if kind == "multi_label" else None
-        run = write_run(root / "run" / kind, model, flags, **recorded)
+        flags = {"label_threshold": "0.3", "min_probability": 0.5} if kind == "multi_label" else {}
+        flags |= {"min_probability": 0.6, "abstain_label": "unsure"} if kind == "pairs" else {}
+        run = write_run(root / "run" / kind, model, flags or None, **recorded)
         export.export_run(run, str(root / kind), ExportConfig(quantize=quantize, litert=litert))
         return str(root / kind)
 
@@ -64,7 +65,8 @@ def test_answers_are_those_of_the_saved_model(exported, kind):
     for expected, answer in zip(full.predict(examples, 3), lite.predict(examples, 3), strict=True):
         assert answer.keys() == expected.keys()
         if kind == "multi_label":
-            assert answer["chosen"] == [probability >= 0.3 for probability in answer["probabilities"]]
+            is_chosen = [probability >= 0.3 and not answer["abstained"] for probability in answer["probabilities"]]
+            assert answer["chosen"] == is_chosen
         for name, value in expected.items():
             if name in ("logits", "probabilities", "score"):
                 assert_close(answer[name], value, 1e-5 if kind == "regression" else 0.1, name)
@@ -101,7 +103,7 @@ def test_lines_are_answered_without_tensorflow(exported):
     command = ["-m", "bert_tf.predict", f"--model={exported('pairs')}", "--engine=litert"]
     output = programs.run(*command, typed=lines, expect=1, server=command_server.without_tensorflow)
     answers = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    assert [answer.get("label") in ("x", "ý", "z") for answer in answers] == [True, True, False]
+    assert [answer.get("label") in ("x", "ý", "z", "unsure") for answer in answers] == [True, True, False]
     assert "5 is not an object with the fields 'other', 'review'" in answers[2]["error"]
     assert "1 of 3 lines could not be used" in output
 

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.text_packer import LongDocuments
-from bert_tf.tasks.data_config import Columns, DataConfig, LossConfig
+from bert_tf.tasks.data_config import Columns, ConfidenceConfig, DataConfig, LossConfig
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.sentences.own_files import TextTask
@@ -18,6 +18,7 @@ from tests import programs
 from tests.conftest import assert_refused
 
 pytestmark = pytest.mark.plain
+SURE = ConfidenceConfig(min_probability=0.5)
 
 
 @pytest.fixture
@@ -145,6 +146,9 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("text", ".", {"problem": "regression", "class_weights": "balanced"}, "--class_weights"),
         ("text", ".", {"problem": "regression", "loss": LossConfig(0.1)}, "--label_smoothing is used only with --prob"),
         ("cola", ".", {"loss": LossConfig(focal_gamma=2)}, "--focal_gamma is used only with --task_name=text or ner"),
+        ("text", ".", {"problem": "regression", "confidence": SURE}, "--min_probability is used only with --problem="),
+        ("ner", ".", {"confidence": SURE}, "--min_probability is used only with --task_name=text"),
+        ("text", ".", {"confidence": ConfidenceConfig(abstain_label="x")}, "--abstain_label .* --min_probability"),
         ("text", ".", {"label_threshold": "0.4"}, "--label_threshold is used only with --problem=multi_label"),
         ("text", ".", {"problem": "multi_label", "label_threshold": "1.5"}, r"--label_threshold is '1\.5'"),
         ("text", ".", {"columns": Columns(label_separator=";")}, "--label_separator is .*--problem=classification"),

@@ -16,8 +16,8 @@ from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences.text_packer import LongDocuments, TextPacker
 from bert_tf.tasks import metrics, tables
-from bert_tf.tasks.data_config import Columns, DataConfig
-from bert_tf.tasks.sentences import soft_labels
+from bert_tf.tasks.data_config import Columns, ConfidenceConfig, DataConfig
+from bert_tf.tasks.sentences import calibration, soft_labels
 from bert_tf.tasks.sentences.examples import (
     NAME_THE_COLUMNS,
     InputExample,
@@ -71,11 +71,19 @@ class TextTask(SentenceTask):
         self.config = config
         self.sources: Mapping[str, Source] = sources
         self.documents: LongDocuments = config.documents
-        self.tunes: bool = config.label_threshold == TUNE
+        self.tunes: bool = config.label_threshold == TUNE or config.confidence.calibrate
+        # The settings of answers of a model that is not trained now.
+        directory = "" if setup.does_train else config.tuned_in or setup.trained_in
+        self._tuned = run_directory.tuned(directory) if directory else {}
+        self.temperature: float = self._tuned.get("temperature", 1.0)
+        self.confidence: ConfidenceConfig = config.confidence
+        if config.confidence.min_probability is None and directory:
+            self.confidence = ConfidenceConfig.from_flags(run_directory.recorded_flags(directory))
+        self.min_probability: float = self.confidence.min_probability or 0.0
         if config.label_threshold not in ("", TUNE):
             self.label_threshold: float = float(config.label_threshold)
-        elif not setup.does_train:
-            self.label_threshold = run_directory.label_threshold(setup.trained_in)
+        elif directory:
+            self.label_threshold = run_directory.label_threshold(directory)
         self._class_weights = class_weights_of(config.class_weights) if setup.does_train else ""
         self._recorded_scale = None if setup.does_train else class_names.recorded_scale(run)
 
@@ -96,16 +104,18 @@ class TextTask(SentenceTask):
         """The given classes, or the classes of the training set (see `classes_of`); None for regression.
 
         Raises:
-          InputError: if no row has a label, or a classification has only one class.
+          InputError: if no row has a label, a classification has only one class, or --abstain_label is a class.
         """
         if self.problem == "regression":
             return None
-        if self._labels is None:
+        labels = self._labels
+        if labels is None:
             examples = self.split("train")
-            return classes_of(self.problem, examples, tables.name_of(self.sources["train"]), self.config.class_order)
-        if len(self._labels) < 2 and self.problem == "classification":
-            raise InputError(f"--labels has only {', '.join(self._labels)!r}. Name two classes or more.")
-        return self._labels
+            labels = classes_of(self.problem, examples, tables.name_of(self.sources["train"]), self.config.class_order)
+        elif len(labels) < 2 and self.problem == "classification":
+            raise InputError(f"--labels has only {', '.join(labels)!r}. Name two classes or more.")
+        self.confidence.check_labels(labels)
+        return labels
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the problem, the classes, how texts are read, and the columns by the names of their flags."""
@@ -178,9 +188,40 @@ class TextTask(SentenceTask):
         return float(np.mean(scores)), float(np.std(scores)) or 1.0
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the threshold with the best F1."""
+        """Returns the temperature with the smallest loss, and then the threshold with the best F1.
+
+        Values that were tuned in an earlier evaluation, and are not tuned now, are kept.
+        """
+        labels, temperature = features.document_values("label_ids"), self.temperature
+        if self.config.confidence.calibrate:
+            temperature = calibration.best_temperature(outputs["logits"], labels)
+        tuned = {} if temperature == 1 else {"temperature": temperature}
+        if self.config.label_threshold == TUNE or "label_threshold" in self._tuned:
+            probabilities = self.replace(**tuned).calibrated(outputs, features)["probabilities"]
+            tuned["label_threshold"] = metrics.best_threshold(probabilities, labels)
+        return tuned
+
+    def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
+        """Returns the scores of `SentenceTask`, and for classes how far the probabilities can be trusted.
+
+        - `calibration_error`, and `uncalibrated_error` without the temperature; see `calibration.expected_error`.
+        - With `min_probability`: `abstained`, the number of examples below it, and the accuracy of the others,
+          `answered_accuracy`. The other scores are computed from the most probable classes of all examples.
+        """
+        scores = super().scores(outputs, features)
+        if self.labels is None:
+            return scores
         labels = features.document_values("label_ids")
-        return {"label_threshold": metrics.best_threshold(outputs["probabilities"], labels)}
+        scores["calibration_error"] = calibration.expected_error(outputs["probabilities"], labels)
+        if self.temperature != 1:
+            probabilities = calibration.probabilities_of(outputs["logits"] * np.float32(self.temperature), labels)
+            scores["uncalibrated_error"] = calibration.expected_error(probabilities, labels)
+        if self.min_probability:
+            is_answered = self.confidences(outputs) >= self.min_probability
+            scores["abstained"] = int(np.sum(~is_answered))
+            is_right = (self.predictions(outputs) == labels).reshape(len(labels), -1).all(axis=-1)
+            scores |= {"answered_accuracy": float(np.mean(is_right[is_answered]))} if is_answered.any() else {}
+        return scores
 
     def weights(self) -> list[float] | None:
         """Returns the weight of each class in the training loss; None for equal weights.
@@ -218,7 +259,8 @@ class TextTask(SentenceTask):
         name, suffix = self.output_names.get(split.name, split.name), tables.split_name(self.sources[split.name])[1]
         path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
         rows = []
-        for i, (example, prediction) in enumerate(zip(split.examples, self.predictions(split.outputs), strict=True)):
+        predictions = self.decode(split.examples, split.features, split.outputs)
+        for i, (example, prediction) in enumerate(zip(split.examples, predictions, strict=True)):
             cells = dict(example.cells)
             # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.
             own_id = None if self.config.columns.id else cells.pop("id", None)
@@ -239,10 +281,12 @@ class TextTask(SentenceTask):
         return [*written, path]
 
     def _name(self, prediction: np.ndarray, as_list: bool) -> str | list[str]:
+        is_sure = np.min(prediction) >= 0  # see `decode`
         if self.problem == "multi_label":
             labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
+            labels = labels if is_sure else [self.confidence.abstain_label]
             return labels if as_list else self.config.columns.label_separator.join(labels)
-        return self.labels[prediction]
+        return self.labels[prediction] if is_sure else self.confidence.abstain_label
 
 
 def _check_pairs(config: DataConfig, run: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics
+from bert_tf.tasks.sentences import calibration
 from bert_tf.tasks.sentences.examples import InputExample
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
@@ -37,6 +38,8 @@ class SentenceTask(Task):
     """
 
     choices = 1  # the number of sequences in an example
+    temperature = 1.0  # divides the logits; see `calibration`
+    min_probability = 0.0  # the lowest confidence of an answer; see `confidences`
     label_threshold = LABEL_THRESHOLD  # in multi-label tasks, the lowest probability of a predicted label
 
     def __init__(
@@ -133,8 +136,28 @@ class SentenceTask(Task):
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
     def decode(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> np.ndarray:
-        """Returns the predictions of the examples; see `predictions`."""
-        return self.predictions(outputs)
+        """Returns the predictions of the examples; see `predictions`. Below `min_probability`, all values are -1."""
+        predictions = self.predictions(outputs)
+        if self.min_probability:
+            predictions[self.confidences(outputs) < self.min_probability] = -1
+        return predictions
+
+    def confidences(self, outputs: ModelOutputs) -> np.ndarray:
+        """Returns the probability of each predicted class [N] or, for several labels, of the least certain decision."""
+        probabilities = outputs["probabilities"]
+        if self.problem == "multi_label":
+            is_chosen = probabilities >= self.label_threshold
+            return np.where(is_chosen, probabilities, 1 - probabilities).min(axis=-1)
+        return probabilities.max(axis=-1)
+
+    def calibrated(self, outputs: ModelOutputs, features: FeatureSet) -> ModelOutputs:
+        """Returns the outputs for the logits divided by the temperature."""
+        if self.temperature == 1.0:
+            return outputs
+        logits, labels = outputs["logits"] / np.float32(self.temperature), features.document_values("label_ids")
+        probabilities = calibration.probabilities_of(logits, labels)
+        losses = calibration.losses(logits, labels)
+        return {**outputs, "logits": logits, "probabilities": probabilities, "per_example_loss": losses}
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores and the mean loss."""

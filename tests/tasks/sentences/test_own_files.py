@@ -191,9 +191,9 @@ def test_class_weights(write, class_weights, expected):
         assert_refused(f"--class_weights: {expected}", weights)
     else:
         assert weights() == pytest.approx(expected)
-    rows = "text,label\n" + "a,x\n" * 3 + 'b,"x,y"\n' * 2 + "c,\n"
-    several = task_of(write, rows, name="several.csv", problem="multi_label", class_weights=class_weights)
     if class_weights == "balanced":
+        rows = "text,label\n" + "a,x\n" * 3 + 'b,"x,y"\n' * 2 + "c,\n"
+        several = task_of(write, rows, name="several.csv", problem="multi_label", class_weights=class_weights)
         assert several.weights() == pytest.approx([1 / 5, 4 / 2])
 
 
