@@ -57,6 +57,31 @@ RELEASED = "uncased_L-12_H-768_A-12"
 # Directories and programs of the repository.
 LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "tests", "extract_features.py")
 LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
+# Text with which a page names the source of files -> files that neither the repository nor `make quickstart` contains.
+# Pages make the files of `None` themselves.
+SOURCES = {
+    "downloads.md": (RELEASED, "cased_L-12_H-768_A-12", "glue", "squad", "swag", "conll2003", "triviaqa"),
+    "download": ("google-bert", "sentence-transformers"),
+    "make notebook-files": ("build/notebooks",),
+    "CoNLL-U files": ("de-*.conllu",),
+    "`corpus/*.txt`": ("corpus",),
+    "pretraining-data.md#from-your-own-text": ("vocab.txt", "train128.tfrecord-*", "train512.tfrecord-*"),
+    "here `bert_bin`": ("bert_bin",),
+    "here `bert_en_uncased`": ("bert_en_uncased",),
+    "here `export/1700000000`": ("export",),
+    "here `films_h5`": ("films_h5",),
+    "here `films_preset`": ("films_preset",),
+    None: (
+        "tables",
+        "choices",
+        "heldout128.*",
+        "paragraphs.txt",
+        "texts.txt",
+        "reviews.txt",
+        "config.json",
+        "with_pooler",
+    ),
+}
 _CONFIG = {"vocab_size": 600, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
 _CONFIG |= {"intermediate_size": 20, "type_vocab_size": 2}
 _CONTEXT = "The war ended in 1945, and the city of Rome was free. Its people danced in the streets."
@@ -70,6 +95,14 @@ def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
         for flag in flags
         if not given or any(argument.startswith(given) for argument in arguments)
     ]
+
+
+def remove_without_source(directory: pathlib.Path, page: str) -> None:
+    """Removes the files of `SOURCES` whose source a page does not name from a directory."""
+    for text, names in SOURCES.items():
+        for path in itertools.chain.from_iterable(map(directory.glob, names)):
+            if text is None or text not in page:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_files(directory: pathlib.Path) -> None:
