@@ -3,9 +3,9 @@
 
     srun python deploy/slurm/with_tf_config.py python run_pretraining.py --distribution_strategy=multi_worker ...
 
-Each node runs one task, which uses all GPUs of the node. Without a command, the script prints TF_CONFIG.
-BERT_PORT is the port of all workers. By default it depends on the job's number, so that two jobs can share a node. The
-script needs neither Python packages nor Slurm's commands, so it also works in containers.
+Each node runs one task, which uses all GPUs that the job has on the node. Without a command, the script prints
+TF_CONFIG. BERT_PORT is the port of all workers. By default it depends on the job's number, so that two jobs can share a
+node. The script needs neither Python packages nor Slurm's commands, so it also works in containers.
 """
 
 import json
