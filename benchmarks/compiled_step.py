@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import pathlib
 import re
 import shlex
 import sys
@@ -39,6 +40,7 @@ CORES = flags.DEFINE_integer("cores", 1, "Devices that share the sequences of a 
 DUMP = flags.DEFINE_string(
     "dump", None, "File to write: the step as StableHLO, before it is compiled. Several programs add their names."
 )
+PROGRAMS = flags.DEFINE_list("programs", [], "StableHLO files to compile, such as those of --dump of other versions.")
 TOP = flags.DEFINE_integer("top", 10, "Number of the most expensive operations to print.", lower_bound=1)
 PYTHON = flags.DEFINE_string("python", None, "Interpreter of the compiler's environment, if it is not in build/.")
 
@@ -68,8 +70,8 @@ class Target(NamedTuple):
 
     @property
     def environment(self) -> str:
-        """The directory of the compiler's environment."""
-        return os.path.join("build", self.script.removesuffix(".py"))
+        """The directory of the compiler's environment, which contains the version."""
+        return os.path.join("build", f"{self.script.removesuffix('.py')}-{self.packages[-1].rpartition('=')[2]}")
 
 
 def start_compiler(target: Target) -> Peer:
@@ -121,10 +123,9 @@ def compile_step(target: Target, step: Mapping[str, Any], iterations: tuple[floa
     for name, program in step["programs"].items():
         # The compiler's memory grows with each program, so each program gets a new process.
         with start_compiler(target) as compiler, tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "step.mlirbc")
-            with open(path, "wb") as writer:
-                writer.write(program)
-            reports.append(compiler.ask([path, *iterations]) | {"unused": step["unused"].get(name, 0)})
+            path = pathlib.Path(directory, "step.mlirbc")
+            path.write_bytes(program)
+            reports.append(compiler.ask([str(path), *iterations]) | {"unused": step["unused"].get(name, 0)})
     largest = max(reports, key=lambda report: ("error" in report, sum(memory_of(report).values())))
     return largest | {"instructions": [row for report in reports for row in report.get("instructions", [])]}
 
@@ -196,16 +197,19 @@ def compiled(target: Target, rows: Rows | None = None) -> tuple[dict, dict]:
         "packer": rows and rows.packer,
     }
     start_compiler(target).close()  # fails now if the environment is missing
+    if PROGRAMS.value:
+        programs = {path: pathlib.Path(path).read_bytes() for path in PROGRAMS.value}
+        step = {"programs": programs, "unused": {}, "sources": {}, "flops": 0, "parameters": 0}
+        return compile_step(target, step), step
     print("Tracing the step...", flush=True)
     arguments = (target.platform, TASK.value, SIZE.value, BATCH.value, LENGTH.value, settings)
     # A separate process frees the memory of the weights, which the compiler needs.
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         step = pool.submit(trace, *arguments).result()
     for name, program in step["programs"].items() if DUMP.value else ():
-        base, extension = os.path.splitext(DUMP.value)
-        path = DUMP.value if len(step["programs"]) == 1 else f"{base}.{name}{extension}"
-        with open(path, "wb") as writer:
-            writer.write(program)
+        dump = pathlib.Path(DUMP.value)
+        path = dump if len(step["programs"]) == 1 else dump.with_suffix(f".{name}{dump.suffix}")
+        path.write_bytes(program)
         print(f"Wrote {path}.")
     print("Compiling it. This takes minutes...", flush=True)
     return compile_step(target, step, (rows.spills, rows.share) if rows else (1, 1)), step

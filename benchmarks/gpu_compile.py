@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_compile --device=h100 --size=base --length=128 --batch=32
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
-        [--lengths=FILE --cores=8] [--dump=FILE] [--top=10]
+        [--lengths=FILE --cores=8] [--dump=FILE] [--programs=FILE,FILE] [--top=10]
 
 TensorFlow traces the two programs of a training step on a GPU: the gradients, and the update of the weights. XLA
 compiles them in a separate environment, which has a later version of XLA than TensorFlow. If the environment does not
@@ -18,8 +18,8 @@ The program counts the bytes and the operations of each kernel. The bound assume
 The bound is for comparing variants. A step of 32 sequences of 128 tokens, measured once on an H100, took 20 ms.
 XLA selects the kernels of matrix multiplications by measuring them on a GPU, so a GPU can run other kernels.
 
---dump=step.mlirbc writes the programs as StableHLO to step.gradients.mlirbc and step.update.mlirbc. For --lengths and
-the exit status, see `tpu_compile`.
+--dump=step.mlirbc writes the programs as StableHLO to step.gradients.mlirbc and step.update.mlirbc. --programs counts
+such files instead of a traced step. For --lengths and the exit status, see `tpu_compile`.
 """
 
 import collections

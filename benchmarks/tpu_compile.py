@@ -2,11 +2,14 @@
 
     python -m benchmarks.tpu_compile --topology=v5e:2x2 --size=base --length=128 --batch=32
         [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
-        [--lengths=FILE --cores=8]
+        [--lengths=FILE --cores=8] [--libtpu=0.0.31]
 
 TensorFlow traces the step of the training loop in the form that runs on a TPU. The TPU's compiler, libtpu, compiles
 the step for one core in a separate environment. If the environment does not exist, the program prints the commands that
 make it. BERT_BASE takes one or two minutes on 2 idle cores, and 5 GB of memory.
+
+The default is the version of libtpu in requirements-tpu.txt. With --libtpu=0.0.42.1, a later version compiles the step.
+TensorFlow can't run with it.
 
 The numbers are the compiler's estimates, for comparing variants of a step. They do not include the time of some
 operations: see the note that the program prints.
@@ -27,11 +30,14 @@ from benchmarks.compiled_step import Target
 from bert_tf.model.estimates import DEVICES
 from bert_tf.runtime.errors import InputError
 
-_PACKAGES = ("jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1")
+# The versions of libtpu, with a version of jax for each. TensorFlow uses the first one.
+_JAX_VERSIONS = {"0.0.31": "0.8.2", "0.0.42.1": "0.10.2"}
+PINNED = next(iter(_JAX_VERSIONS))
 _NOTE = (
     "These are the compiler's estimates, without all-reduce (the sums over cores), random numbers, gather and scatter."
 )
 
+LIBTPU = flags.DEFINE_enum("libtpu", PINNED, list(_JAX_VERSIONS), "Version of the compiler.")
 _TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips, such as v5e:2x2 or v4:2x2x1.")
 
 
@@ -57,8 +63,8 @@ CORES = {
 }
 
 
-def target_of(topology: str) -> Target:
-    """Returns the compiler for a core of a topology such as "v5e:2x2".
+def target_of(topology: str, libtpu: str = PINNED) -> Target:
+    """Returns the compiler for a core of a topology such as "v5e:2x2", in a version of libtpu.
 
     Raises:
       InputError: if the generation is unknown.
@@ -66,13 +72,13 @@ def target_of(topology: str) -> Target:
     flag, generation = f"--topology={topology}", topology.partition(":")[0]
     if generation not in CORES:
         raise InputError(f"{flag}: the generation {generation!r} is unknown. Use {', '.join(CORES)}.")
-    core = CORES[generation]
+    core, jax = CORES[generation], _JAX_VERSIONS[libtpu]
     return Target(
         platform="TPU",
         script="tpu_compiler.py",
         argument=topology,
         flag=f"{flag} (the form is v5e:2x2 or v4:2x2x1)",
-        packages=_PACKAGES,
+        packages=(f"jax=={jax}", f"jaxlib=={jax}", f"libtpu=={libtpu}"),
         flops=core.flops,
         gib=core.gib,
         milliseconds=lambda row: row[0] / core.hertz * 1e3,
@@ -84,7 +90,7 @@ def _print_time(_instructions: list, milliseconds: float) -> None:
 
 
 def main(_) -> None:
-    compiled_step.run(lambda: target_of(_TOPOLOGY.value), _print_time, _NOTE)
+    compiled_step.run(lambda: target_of(_TOPOLOGY.value, LIBTPU.value), _print_time, _NOTE)
 
 
 if __name__ == "__main__":

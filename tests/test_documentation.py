@@ -64,7 +64,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/howto/tpu.md", "--do_eval --use_tpu", "needs a TPU"),
     ("docs/howto/tpu.md", "tpu-vm delete", "needs a TPU"),
     ("docs/howto/long-documents.md", "benchmarks.long_documents", "takes half an hour, and needs a model"),
-    ("docs/results/tpu-estimates.md", "benchmarks.tpu_table", "takes hours, and needs another environment"),
+    ("docs/results/tpu-estimates.md", "benchmarks.device_table", "takes hours, and needs another environment"),
     ("docs/results/tpu-estimates.md", "--lengths=lengths.txt", "takes minutes, and needs another environment"),
     ("docs/howto/base-on-one-gpu.md", "pip install -r", "installs"),
     ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),

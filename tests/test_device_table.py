@@ -1,10 +1,10 @@
-"""Tests the search for the largest batch of a TPU. The TPU's compiler is not needed."""
+"""Tests the search for the largest batch of a device. The compilers are not needed."""
 
 import json
 
 import pytest
 
-from benchmarks.tpu_table import Estimate, extrapolated, first_batch, largest_batch
+from benchmarks.device_table import Estimate, extrapolated, first_batch, largest_batch
 from tests import programs
 
 # A step that needs 4 GiB of memory, and 0.5 GiB more for each sequence.
@@ -38,14 +38,15 @@ def test_a_batch_that_is_clearly_too_large_is_not_compiled():
 def test_finished_cells_are_printed_and_not_made_again(tmp_path):
     cells = [("v5e", "base", 128, 256, 301.4), ("v2", "base", 128, 64, 2.6), ("v2", "large", 512, 0, None)]
     lines = [
-        {"generation": generation, "size": size, "length": length, "batch": batch, "milliseconds": milliseconds}
-        | {"estimate": milliseconds and [1.0, 2.0, milliseconds]}
-        for generation, size, length, batch, milliseconds in cells
+        {"device": device, "size": size, "length": length, "recompute": "no", "batch": batch}
+        | {"milliseconds": milliseconds, "estimate": milliseconds and [1.0, 2.0, milliseconds]}
+        for device, size, length, batch, milliseconds in cells
     ]
     (tmp_path / "cells").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    flags = [f"--results={tmp_path}/cells", "--generations=v5e,v2", "--sizes=base", "--max_seq_lengths=128"]
-    printed = programs.run("-m", "benchmarks.tpu_table", *flags, "--python=/nowhere").splitlines()
+    flags = [f"--results={tmp_path}/cells", "--devices=v5e,v2", "--sizes=base", "--max_seq_lengths=128"]
+    flags += ["--recomputes=no"]
+    printed = programs.run("-m", "benchmarks.device_table", *flags, "--python=/nowhere").splitlines()
     assert [line.split() for line in printed[2:]] == [
-        ["v2", "64", "(3", "ms)", "-", "-", "none"],
-        ["v5e", "256", "(301", "ms)", "-", "-", "-"],
+        ["v2", "no", "64", "(3", "ms)", "-", "-", "none"],
+        ["v5e", "no", "256", "(301", "ms)", "-", "-", "-"],
     ]

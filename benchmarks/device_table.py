@@ -1,0 +1,192 @@
+"""Makes a table of the largest batch per TPU core or GPU and the estimated step time, without these devices.
+
+    python -m benchmarks.device_table [--devices=v5e,v4,gpu16] [--sizes=base,large] [--max_seq_lengths=128,512]
+        [--recomputes=no,yes] [--results=build/device_table.jsonl] [--python=PATH] [--libtpu=0.0.31]
+
+The step is a pre-training step in bfloat16. The batch is a power of two. The step is compiled as in `tpu_compile` and
+`gpu_compile`. gpu16 is a GPU with 16 GB; the programs of all GPUs are those of an H100. To save time, models with 2 and
+4 layers are compiled. Each further layer adds the same memory and time, so the values for 12 or 24 layers are
+extrapolated linearly from these two models.
+
+Each cell of the table takes minutes on 2 idle cores. The program adds each cell to the file --results, does not
+compute it again, and prints the cells in this file. To compile a complete model, use the other two programs.
+"""
+
+import concurrent.futures
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from absl import app, flags
+
+from benchmarks import compiled_step, gpu_compile, tpu_compile
+from benchmarks.compiled_step import Target
+from bert_tf.runtime import json_files, reporting
+from bert_tf.runtime.errors import InputError
+
+TOPOLOGIES = {"v2": "2x2", "v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
+GPUS = {f"gpu{gigabytes}": gigabytes for gigabytes in (16, 24, 40, 80)}
+DEVICES = (*TOPOLOGIES, *GPUS)
+_LAYERS = {"base": 12, "large": 24}
+_FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # tokens in the first batch that is tried
+_DEPTHS = (2, 4)
+
+_DEVICES = flags.DEFINE_list("devices", list(DEVICES), "Generations of TPUs, and GPUs by their memory.")
+_SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
+_LENGTHS = flags.DEFINE_list("max_seq_lengths", ["128", "512"], "Tokens per sequence.")
+_RECOMPUTE = flags.DEFINE_list("recomputes", ["no", "yes"], "Whether to use --gradient_checkpointing.")
+_RESULTS = flags.DEFINE_string("results", os.path.join("build", "device_table.jsonl"), "File of the finished cells.")
+
+
+class Estimate(NamedTuple):
+    """The estimates of a step.
+
+    Attributes:
+      weights: GiB of the weights and of the optimizer's state.
+      peak: peak memory of the step in GiB.
+      milliseconds: the time of a step.
+    """
+
+    weights: float
+    peak: float
+    milliseconds: float
+
+
+def extrapolated(shallow: Estimate, deep: Estimate, layers: int) -> Estimate:
+    """Returns the estimate of a model with `layers` layers from the estimates of two models with `_DEPTHS` layers."""
+    factor = (layers - _DEPTHS[0]) / (_DEPTHS[1] - _DEPTHS[0])
+    return Estimate(*(low + factor * (high - low) for low, high in zip(shallow, deep, strict=True)))
+
+
+def exceeds(estimate: Estimate, factor: float, limit: float) -> bool:
+    """Returns True if a batch that is `factor` times as large can't fit.
+
+    The memory of the weights, their two moments and their gradients does not grow with the batch. All other memory
+    does.
+    """
+    fixed = estimate.weights * 4 / 3
+    return fixed + factor * (estimate.peak - fixed) > limit
+
+
+def largest_batch(estimate: Callable[[int], Estimate], limit: float, first: int) -> tuple[int, Estimate | None]:
+    """Finds the largest power of two that fits.
+
+    Args:
+      estimate: returns the estimate of a batch size.
+      limit: memory of a core in GiB.
+      first: the power of two to try first.
+
+    Returns:
+      The batch size and its estimate; 0 and None if a batch of 1 does not fit.
+    """
+    batch = first
+    while batch and (found := estimate(batch)).peak > limit:
+        batch //= 2
+    if not batch:
+        return 0, None
+    while not exceeds(found, 2, limit) and (larger := estimate(2 * batch)).peak <= limit:
+        batch, found = 2 * batch, larger
+    return batch, found
+
+
+def first_batch(estimate: Estimate, batch: int, limit: float) -> int:
+    """Returns the power of two to try first, given the estimate of another batch size."""
+    while exceeds(estimate, 1, limit) and batch > 1:
+        batch, estimate = batch // 2, scaled(estimate, 0.5)
+    while not exceeds(estimate, 2, limit):
+        batch, estimate = 2 * batch, scaled(estimate, 2)
+    return batch
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """Returns the estimate of a batch that is `factor` times as large; see `exceeds`."""
+    fixed = estimate.weights * 4 / 3
+    return estimate._replace(peak=fixed + factor * (estimate.peak - fixed))
+
+
+def target_of(device: str) -> Target:
+    """Returns the compiler for a device: a key of `TOPOLOGIES` or `GPUS`.
+
+    Raises:
+      InputError: if the device is unknown.
+    """
+    if device in GPUS:
+        return gpu_compile.target_of("h100")._replace(gib=GPUS[device] * 1e9 / compiled_step.GIB)
+    if device not in TOPOLOGIES:
+        raise InputError(f"--devices: {device!r} is unknown. Use {', '.join(DEVICES)}.")
+    return tpu_compile.target_of(f"{device}:{TOPOLOGIES[device]}", tpu_compile.LIBTPU.value)
+
+
+def table(cells: list[dict]) -> list[dict]:
+    """Returns a row for each device and recomputation, with the batch size and the milliseconds for each model."""
+    columns = [f"{size} {length}" for size in _LAYERS for length in (128, 512)]
+    rows = {}
+    for cell in cells:
+        name, recompute, batch = cell["device"], cell["recompute"], cell["batch"]
+        row = rows.setdefault((name, recompute), {"device": name, "recompute": recompute} | dict.fromkeys(columns, "-"))
+        row[f"{cell['size']} {cell['length']}"] = f"{batch} ({cell['milliseconds']:.0f} ms)" if batch else "none"
+    return [rows[key] for key in itertools.product(DEVICES, ("no", "yes")) if key in rows]
+
+
+def main(_) -> None:
+    cells = {
+        tuple(cell[name] for name in ("device", "size", "length", "recompute")): cell
+        for cell in json_files.read_lines(_RESULTS.value, "--results")
+    }
+    os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
+    # A separate process frees the memory of the weights, which the compiler needs.
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+
+        @functools.lru_cache(maxsize=8)
+        def trace(platform: str, size: str, depth: int, length: int, batch: int, recompute: str) -> dict:
+            settings = {"dtype": "bfloat16", "gradient_checkpointing": recompute == "yes"}
+            arguments = (platform, "pretraining", size, batch, length, settings)
+            return pool.submit(compiled_step.trace, *arguments, num_hidden_layers=depth).result()
+
+        @functools.cache
+        def estimate(compiler: str, batch: int, size: str, length: int, recompute: str) -> Estimate:
+            """Returns the estimate of a complete model. GPUs share a compiler."""
+            target, found = target_of(compiler), []
+            for depth in _DEPTHS:
+                step = trace(target.platform, size, depth, length, batch, recompute)
+                report = compiled_step.compile_step(target, step)
+                peak = sum(compiled_step.memory_of(report).values())
+                milliseconds = float("nan") if "error" in report else compiled_step.milliseconds_of(report, target)
+                name = f"{compiler} {size} {length} x {batch}, recompute {recompute}, {depth} layers"
+                print(f"{name}: {peak:.2f} GiB, {milliseconds:.1f} ms", file=sys.stderr, flush=True)
+                # The weights and their two moments.
+                found.append(Estimate(3 * 4 * step["parameters"] / compiled_step.GIB, peak, milliseconds))
+            return extrapolated(*found, _LAYERS[size])
+
+        lengths = map(int, _LENGTHS.value)
+        try:
+            for size, length, recompute in itertools.product(_SIZES.value, lengths, _RECOMPUTE.value):
+                model, before = (size, length, recompute), None
+                for device in _DEVICES.value:
+                    limit, key = target_of(device).gib, (device, *model)
+                    if key not in cells:
+                        compiler = "gpu80" if device in GPUS else device
+                        of_batch = functools.partial(estimate, compiler, size=size, length=length, recompute=recompute)
+                        first = _FIRST_TOKENS[size] // length
+                        if before:
+                            first = first_batch(Estimate(*before["estimate"]), before["batch"], limit)
+                        batch, found = largest_batch(of_batch, limit, first)
+                        cells[key] = {"device": device, "size": size, "length": length, "recompute": recompute}
+                        cells[key] |= {"compiler": target_of(device).packages[-1], "batch": batch, "estimate": found}
+                        cells[key] |= {"milliseconds": found.milliseconds if found else None}
+                        with open(_RESULTS.value, "a", encoding="utf-8") as writer:
+                            print(json.dumps(cells[key]), file=writer)
+                    before = cells[key] if cells[key]["estimate"] else before
+        except InputError as error:
+            print(error, file=sys.stderr)
+            sys.exit(2)
+    print(reporting.table(table(list(cells.values()))))
+
+
+if __name__ == "__main__":
+    app.run(main)
