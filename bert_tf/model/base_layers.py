@@ -10,9 +10,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.distribution import tensorflow_internals
+from bert_tf.distribution import hardware, tensorflow_internals
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.cpu_kernels import add_bias, matmul
+from bert_tf.model.fusion import product_on_gpu
 from bert_tf.model.normalization import layer_norm
 
 Layer = TypeVar("Layer")
@@ -120,7 +121,10 @@ class Dense(BertLayer, keras.layers.Dense):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns [..., units] for x [..., in]."""
-        product = matmul(self.compute(x), self.compute(self.kernel))
+        if hardware.compiles_for_gpu() and len(x.shape) == 2:
+            product = product_on_gpu(self.compute(x), tf.convert_to_tensor(self.kernel))
+        else:
+            product = matmul(self.compute(x), self.compute(self.kernel))
         return ACTIVATIONS[self.activation](add_bias(product, self.compute(self.bias)))
 
     def merge_lora(self) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.distribution import hardware
+from bert_tf.model.fusion import column_sums_on_gpu
 
 # These functions do not need AutoGraph, which makes tracing slower.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
@@ -91,13 +92,16 @@ def column_sums(rows: tf.Tensor) -> tf.Tensor:
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Adds bias [H] to x [..., H]. On CPUs, the bias gradient is computed by `column_sums`, which is faster."""
-    return _add_bias(x, bias) if hardware.has_only_cpus() else tf.nn.bias_add(x, bias)
+    has_own_gradient = hardware.has_only_cpus() or hardware.compiles_for_gpu()
+    return _add_bias(x, bias) if has_own_gradient else tf.nn.bias_add(x, bias)
 
 
 @tf.custom_gradient
 def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return upstream, column_sums(tf.reshape(upstream, [-1, bias.shape[0]]))
+        rows = tf.reshape(upstream, [-1, bias.shape[0]])
+        sums = column_sums_on_gpu(rows) if hardware.compiles_for_gpu() else column_sums(rows)
+        return upstream, tf.cast(sums, bias.dtype)
 
     return tf.nn.bias_add(x, bias), gradient
 

@@ -13,10 +13,15 @@ from bert_tf.model.fusion import computed_first
 # Number of random words that are made from the same drawn word; see `_combined_words`.
 _WIDTH = 1024
 _MULTIPLIER = 0x2C1B3C6D  # odd, so no two words become the same; otherwise arbitrary
+# The constants of SplitMix64 (Steele et al., 2014): an increment, and shifts with multipliers.
+_INCREMENT = 0x9E3779B97F4A7C15
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
 
 def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
     """Returns a different seed [2] for each number; None (no dropout) stays None."""
+    if seed is not None and hardware.compiles_for_gpu():
+        return tf.bitcast(_mixed(seed, tf.cast(number, tf.uint64)), tf.int32)
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number)
 
 
@@ -80,13 +85,29 @@ def _combined_words(shape: list[int | tf.Tensor], seed: tf.Tensor, dtype: tf.DTy
     the corners of a rectangle would be 0.
     """
     *leading, width = shape
-    drawn = _drawn_words([width + math.prod(leading)], seed, dtype)
-    columns, rows = computed_first(drawn[:width], tf.reshape(drawn[width:], [*leading, 1]))
+    (drawn,) = computed_first(_drawn_words([width + math.prod(leading)], seed, dtype))
+    columns, rows = drawn[:width], tf.reshape(drawn[width:], [*leading, 1])
     return tf.bitwise.bitwise_xor(columns, rows) * tf.constant(_MULTIPLIER, dtype)
 
 
 def _drawn_words(shape: tf.Tensor | list[tf.Tensor], seed: tf.Tensor, dtype: tf.DType = tf.uint32) -> tf.Tensor:
+    if hardware.compiles_for_gpu():
+        numbers = tf.cast(tf.range(shape[0]), tf.uint64)  # XLA has no range of 64 unsigned bits
+        upper = tf.bitwise.right_shift(_mixed(seed, numbers), tf.constant(32, tf.uint64))
+        return tf.bitcast(tf.cast(upper, tf.uint32), dtype)
     return tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=dtype)
+
+
+def _mixed(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """Returns random 64-bit numbers for a seed [2] and numbers [...], from SplitMix64.
+
+    On a GPU, one kernel computes the seeds and words of a mask. TensorFlow's functions take a dozen.
+    """
+    x = tf.bitcast(seed, tf.uint64) + (numbers + tf.constant(1, tf.uint64)) * tf.constant(_INCREMENT, tf.uint64)
+    for shift, multiplier in _MIXING:
+        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64)))
+        x *= tf.constant(multiplier, tf.uint64)
+    return x
 
 
 @cpu_kernels.in_one_pass

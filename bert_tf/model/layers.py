@@ -146,11 +146,10 @@ class SelfAttention(BertLayer):
             probabilities = softmax(scores, bias)
             drop = fixed_dropout(scores, self.config.attention_probs_dropout_prob, seed, self.compute_dtype)
             if seed is not None and hardware.compiles_for_gpu():
-                # The gradient computes the float32 probabilities again instead of reading them.
-                dropped = recomputed_by_xla(lambda scores: drop(softmax(scores, bias)))(scores)
-            else:
-                dropped = drop(probabilities)
-            return matmul(dropped, value), probabilities
+                # The gradient computes the probabilities from the scores again, so they are not kept.
+                attended = recomputed_by_xla(lambda scores, value: matmul(drop(softmax(scores, bias)), value))
+                return attended(scores, value), probabilities
+            return matmul(drop(probabilities), value), probabilities
 
         query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))
         states = query, split_heads(self.key(x)), split_heads(self.value(x)), attention_bias, seed

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.distribution import hardware
 from bert_tf.model import cpu_kernels
-from bert_tf.model.fusion import computed_first
+from bert_tf.model.fusion import column_sums_on_gpu, computed_first
 
 
 def layer_norm(
@@ -47,8 +47,8 @@ def layer_norm(
             of_branch = tf.cast(inverse * (scaled - upstream_mean - standardized * weighted_mean), x.dtype)
             (of_branch,) = computed_first(of_branch)
             of_branches = [of_branch] if residual is None else [of_branch, of_branch]
-            rows = list(range(len(x.shape) - 1))
-            return tf.reduce_sum(upstream * standardized, rows), tf.reduce_sum(upstream, rows), *of_branches
+            column_sums = column_sums_on_gpu if hardware.compiles_for_gpu() else _column_sums
+            return column_sums(upstream * standardized), column_sums(upstream), *of_branches
 
         return tf.cast(standardized * gamma + beta, x.dtype), gradient
 
@@ -62,11 +62,19 @@ def _moments_on_gpu(x: tf.Tensor, residual: tf.Tensor | None) -> tuple[tf.Tensor
     Each kernel reads the branches in their own dtype and adds them again, so the sum is not written to memory. The mean
     square minus the square of the mean would need one kernel less, but it is wrong if the mean is large.
     """
-    branches = [x] if residual is None else [x, residual]
-    mean, *branches = computed_first(_row_mean(cpu_kernels.total_in_float32(*branches)), *branches)
-    deviation = cpu_kernels.total_in_float32(*branches) - mean
-    variance, mean, *branches = computed_first(_row_mean(tf.square(deviation)), mean, *branches)
-    return cpu_kernels.total_in_float32(*branches), mean, variance
+    branches, width = ([x] if residual is None else [x, residual]), x.shape[-1]
+    total, *branches = computed_first(_row_sum(cpu_kernels.total_in_float32(*branches)), *branches)
+    deviation = cpu_kernels.total_in_float32(*branches) - total / width
+    squares, total, *branches = computed_first(_row_sum(tf.square(deviation)), total, *branches)
+    return cpu_kernels.total_in_float32(*branches), total / width, squares / width
+
+
+def _column_sums(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x, axis=list(range(len(x.shape) - 1)))
+
+
+def _row_sum(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x, axis=-1, keepdims=True)
 
 
 def _row_mean(x: tf.Tensor) -> tf.Tensor:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Lamb as Lamb,
         Optimizer as Optimizer,
         build_optimizer as build_optimizer,
+        global_norm as global_norm,
         is_decayed as is_decayed,
     )
     from bert_tf.optimization.schedule import learning_rate as learning_rate

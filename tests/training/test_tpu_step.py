@@ -1,5 +1,6 @@
 """The training step for TPUs computes the same numbers as the training step for CPUs."""
 
+import contextlib
 import functools
 import math
 
@@ -15,6 +16,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, build_optimizer
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.training.settings import Compilation
 from tests import conftest
 from tests.conftest import assert_close, loss_and_gradients, tiny_config, without_dropout
 from tests.training.test_training import batch_of, config_for, with_nan_at
@@ -22,11 +24,11 @@ from tests.training.test_training import batch_of, config_for, with_nan_at
 STRATEGIES = (lambda: build_strategy(DistributionConfig()), OneCore)
 
 
-def trainer_of(strategy, config):
+def trainer_of(strategy, config, *options):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), dtype=DTYPES[config.dtype])
-    return conftest.trainer_of(model, config, strategy)
+    return conftest.trainer_of(model, config, strategy, *options)
 
 
 def values_of(trainer):
@@ -67,6 +69,20 @@ def test_steps_change_the_same_weights_and_a_bad_one_changes_none(options, dtype
             np.testing.assert_array_equal(bad[name], before[name], name)
         name = "bert/embeddings/word_embeddings"
         assert (bad[name] != after[name]).any()
+
+
+@pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
+def test_a_gpu_changes_the_same_weights(clip_gradients):
+    optimizer = OptimizerConfig(1e-2, 100, epsilon=0.1, clip_norm=0.5, clip_gradients=clip_gradients)
+    config = config_for("unused", optimizer=optimizer, max_nonfinite_steps=1)
+    states = []
+    for platform, *options in (("CPU",), ("GPU", Compilation.STEP)):
+        with traced_step.assumed("GPU") if platform == "GPU" else contextlib.nullcontext():
+            trainer = trainer_of(build_strategy(DistributionConfig()), config, *options)
+            assert sum(trainer.steps(iter(with_nan_at(1)(0)), 3)) == 3
+        states.append(values_of(trainer))
+    for name, expected in states[0].items():
+        assert_close(states[1][name], expected, 1e-5, name)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.3, 7.0])
@@ -128,6 +144,12 @@ def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(platform, ta
     assert list(step.programs) == (["step"] if platform == "TPU" else ["gradients", "update"])
     assert all(program.startswith(b"ML\xefR") for program in step.programs.values())
     assert step.flops > step.parameters > 0
+    if platform == "GPU":
+        names = [
+            name for name, lines in step.sources.items() if "BatchMatMulV3" in name and "model/fusion.py:" in lines
+        ]
+        assert names
+        return
     names = [name for name in step.sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
     for name in names:
         assert "gradient of model/base_layers.py:" in compiled_step.source_of(name, step.sources)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.distribution import hardware, strategies
 from bert_tf.model.dropout import fold_in
-from bert_tf.optimization import LossScale, Optimizer, learning_rate
+from bert_tf.optimization import LossScale, Optimizer, global_norm, learning_rate
 from bert_tf.training.interface import Batch, MetricSums, TrainableModel
 from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from bert_tf.training.step import micro_batches
@@ -238,7 +238,7 @@ class Trainer:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         losses = [loss]
         if self._clips_per_replica:
-            norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
+            norm, clip_norm = global_norm(gradients), self.config.optimizer.clip_norm
             gradients = [gradient * tf.minimum(clip_norm / norm, 1.0) for gradient in gradients]
             # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
             losses = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
@@ -260,7 +260,7 @@ class Trainer:
           size: the numbers of tokens and of floating-point operations of this replica.
         """
         step = tf.identity(self.optimizer.global_step)
-        loss, norm = losses if self._clips_per_replica else (*losses, tf.linalg.global_norm(gradients))
+        loss, norm = losses if self._clips_per_replica else (*losses, global_norm(gradients))
         is_finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A non-finite step changes no weights.
         self.optimizer.apply(gradients, None if self._clips_per_replica else norm, is_finite)
