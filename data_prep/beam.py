@@ -19,7 +19,7 @@ import numpy as np
 from apache_beam.metrics import Metrics
 
 from bert_tf.runtime import files
-from bert_tf.text.vocabulary import load_vocab
+from bert_tf.text.vocabulary import UNK, load_vocab
 from data_prep.corpus.files import FileRange, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import CorpusTokenizer, TokenizerOptions
@@ -295,7 +295,7 @@ class WriteShard(beam.DoFn):
             for first in range(0, len(examples), _BATCH):
                 values = self._arrays(examples[first : first + _BATCH])
                 writer.writelines(self._maker.encode(values))
-                counts.update(count_examples(values))
+                counts.update(count_examples(values, self._tokenizer.vocab.get(UNK)))
         self._shards.stage(shard, self._shards.staged(shard), counts)
         _count(counts)
         yield shard

@@ -10,7 +10,7 @@ memory of one machine, so --num_shards must be large enough. Needs the extra `be
 
 from bert_tf import program_flags
 from bert_tf.runtime import lazy_imports, program
-from data_prep.create_pretraining_data import REQUIRED, say_if_finished, say_summary
+from data_prep.create_pretraining_data import REQUIRED, report_text, say_if_finished, say_summary
 from data_prep.options import DataOptions, preparation_config
 
 _OPTIONS = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
@@ -28,11 +28,12 @@ def main(*beam_options: str) -> None:
     config = preparation_config(options)
     if say_if_finished(config):
         return
+    report_text(config, options)
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
     pipeline | PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    say_summary(counts_of(result), config.shards, options.corpus.split_sentences)
+    say_summary(counts_of(result), config)
 
 
 def cli() -> None:

@@ -4,11 +4,13 @@ The text is split into words like in the tokenizer, so the vocabulary fits the w
 file has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
 
 from bert_tf import program_flags
+from bert_tf.data_report import findings, texts
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -17,6 +19,7 @@ from bert_tf.runtime.storage.locks import claimed
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
 from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
+from data_prep.corpus.sample import report_sample
 from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.options import VocabularyOptions
@@ -31,6 +34,9 @@ def main() -> None:
     first = _first_tokens(options)
     counter = _count_words(options)
     vocabulary = learn_vocabulary(counter.counts, options.vocab_size, first, options.max_alphabet)
+    alphabet = set(itertools.chain.from_iterable(vocabulary))
+    unknown = sum(count for word, count in counter.counts.items() if not alphabet.issuperset(word))
+    findings.report(texts.rare_characters(unknown, counter.counts.total()))
     with files.replacing(options.output_file) as writer:
         writer.writelines(f"{token}\n" for token in vocabulary)
     _write_rules(options, first)
@@ -70,6 +76,7 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     if corpus.text_column != CorpusOptions().text_column:
         require_columns(inputs)
     files.check_output_files([options.output_file], "--output_file", {"--input_file": [file.path for file in inputs]})
+    report_sample(inputs, corpus, options.rules["strip_accents"], options.allow_unusual_data)
     # The processes share files on the local disk.
     work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"
     directory = os.path.join(work_dir, "counts")

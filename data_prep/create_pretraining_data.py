@@ -8,21 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import program_flags
+from bert_tf.data_report import examples as example_counts, findings
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
+from data_prep.corpus.sample import report_sample
 from data_prep.examples.original_order import write_original_examples
-from data_prep.examples.records import ShardSet
 from data_prep.one_machine import PreparationConfig, prepare
 from data_prep.options import DataOptions, LocalOptions, preparation_config
 
 _DEFAULT_WORKER_MB = 400
 
 REQUIRED = ("input_file", "output_file", "vocab_file")
-# In one text with a paragraph per line, 80% of the next sentences were random. After splitting into sentences, 56%
-# were random.
-_MOST_RANDOM_NEXT = 0.65
 _MAY_BE_EMPTY = 64
 _SUMMARY = {
     "documents": "documents",
@@ -46,12 +44,13 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
       InputError: if settings contradict each other, or the text or the output can't be used.
     """
     config = preparation_config(options, local.original_order)
+    if not local.original_order and say_if_finished(config):
+        return
+    report_text(config, options)
     if local.original_order:
         tokenizer = config.tokenizer.make()
         paths = [file.path for file in config.inputs]
         counts = write_original_examples(paths, tokenizer, config.rules, config.examples, config.shards)
-    elif say_if_finished(config):
-        return
     else:
         work_dir = local.work_dir or f"{config.shards.paths[0]}.work"
         if files.is_remote(work_dir):
@@ -60,7 +59,15 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
         num_workers = local.num_workers or available_cores()
         memory_mb = local.memory_budget_mb or _DEFAULT_WORKER_MB * num_workers
         counts = prepare(config, work_dir, num_workers, memory_mb, keeps_tokens=bool(local.work_dir))
-    say_summary(counts, config.shards, options.corpus.split_sentences)
+    say_summary(counts, config)
+
+
+def report_text(config: PreparationConfig, options: DataOptions) -> None:
+    """Reports what is unusual in a sample of the text. See `report_sample`."""
+    tokenizer = config.tokenizer.make()
+    needs_words = config.examples.policy.whole_word and not options.word_segmenter
+    strips_accents = tokenizer.basic_tokenizer.strip_accents
+    report_sample(config.inputs, config.corpus, strips_accents, options.allow_unusual_data, tokenizer, needs_words)
 
 
 def say_if_finished(config: PreparationConfig) -> bool:
@@ -79,8 +86,9 @@ def say_if_finished(config: PreparationConfig) -> bool:
     return True
 
 
-def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bool) -> None:
-    """Prints the counts, the bad lines and the number of empty shards."""
+def say_summary(counts: Mapping[str, Any], config: PreparationConfig) -> None:
+    """Prints the counts, the bad lines, the number of empty shards, and what is unusual in the counts."""
+    shards, examples = config.shards, config.examples
     for message in counts.get("bad_lines", ()):
         say(message)
     rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
@@ -92,20 +100,17 @@ def say_summary(counts: Mapping[str, Any], shards: ShardSet, split_sentences: bo
     )
     if "predictions" in counts:
         message += f"; predictions per example: {counts['predictions'] / records:.2f}"
+    message += f"; [UNK]: {counts.get('unknown', 0) / max(1, example_counts.text_tokens(counts)):.2%}"
     say(message)
     # With many examples, no shard is empty, because examples are assigned to shards by hash or round-robin.
     is_small = records <= _MAY_BE_EMPTY * len(shards.paths)
     if empty := is_small and sum(files.size(path) == 0 for path in shards.paths):
         say(f"{empty} of the {len(shards.paths)} files are empty, because there are few examples. Training skips them.")
-    random_next = counts.get("random_next", 0) / records
-    if random_next > _MOST_RANDOM_NEXT:
-        remedy = "If lines are paragraphs, pass --split_sentences (and --language)."
-        if split_sentences:
-            remedy = "Set a larger --max_seq_length, or see --documents."
-        say(
-            f"Warning: {random_next:.0%} of the examples have a random next sentence instead of about 50%. A line that "
-            f"fills a sequence or is a complete document has no true next sentence. {remedy}"
-        )
+    limit = examples.max_seq_length, examples.max_predictions_per_seq
+    found = example_counts.unusual_counts(
+        counts, "--input_file", "--max_predictions_per_seq", *limit, examples.policy.masked_lm_prob
+    )
+    findings.report([*found, *example_counts.random_sentences(counts, config.corpus.split_sentences)], once=True)
 
 
 def cli() -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.storage.locks import claimed
+from bert_tf.text.vocabulary import UNK
 from data_prep.corpus.files import FileRange, InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.tokens import CorpusTokenizer, Part, TokenizerOptions, TokenStore, write_part
@@ -262,7 +263,7 @@ def _write(
                 of_some = tokens[ends[begin] : ends[begin + len(some)]]
                 values = maker.make_from_tokens(keys[some], examples[some], of_some)
                 writer.writelines(maker.encode(values))
-                counts.update(count_examples(values))
+                counts.update(count_examples(values, tokenizer.vocab.get(UNK)))
                 advance(len(some))
         counts["file_size"] = writer.tell()
     return dict(counts)

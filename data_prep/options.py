@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from bert_tf.data_report import examples as example_counts, findings
+from bert_tf.data_report.findings import AllowUnusualData
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
 from bert_tf.sequences.example_format import Metadata
 from bert_tf.sequences.masking import MaskingPolicy
@@ -49,6 +50,7 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
     input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions("record")
+    allow_unusual_data: AllowUnusualData = False
     num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
 
     @property
@@ -112,12 +114,13 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     masks: MaskingPolicy = MaskingPolicy()
     word_segmenter: Annotated[
         str,
-        about("module:function that splits text into words, such as jieba:lcut."),
+        about("module:function that splits text into words, such as jieba:lcut; spaces: split at white space."),
         only_with("do_whole_word_mask"),
         _NOT_ORIGINAL,
     ] = ""
     input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text"), _NOT_ORIGINAL] = "auto"
     corpus: CorpusOptions = CorpusOptions()
+    allow_unusual_data: AllowUnusualData = False
 
     @property
     def is_masked(self) -> bool:
@@ -145,9 +148,9 @@ class DataOptions(Settings, frozen=True, kw_only=True):
                 "--max_predictions_per_seq",
             )
         most = max(1, round(self.rules.max_seq_length * self.masks.masked_lm_prob))
-        if self.is_masked and self.max_predictions_per_seq > 2 * most:
-            flag = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
-            say_once(f"Warning: {flag}: sequences have at most {most} masked tokens. Use {most} for faster training.")
+        if self.is_masked:
+            limit = self.max_predictions_per_seq, "--max_predictions_per_seq"
+            findings.report(example_counts.unused_predictions(most, *limit))
         policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
         return ExampleOptions(
             self.rules.max_seq_length, self.max_predictions_per_seq, self.is_masked, policy, bool(self.word_segmenter)
@@ -223,7 +226,7 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
         "random_seed": rules.random_seed,
         "dupe_factor": rules.dupe_factor,
         "short_seq_prob": rules.short_seq_prob,
-        "corpus": corpus.to_dict(),
+        "corpus": corpus.record,
         "input_files": len(inputs),
         "input_bytes": corpus_bytes(inputs),
         "input_sha256": digest_of_values([file.content for file in inputs]),

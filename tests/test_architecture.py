@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 # Directories and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower
 # ones.
 ORDER = (
-    "runtime < distribution < text sequences < config < model < encoder optimization < checkpoints < "
+    "runtime < distribution < text sequences data_report < config < model < encoder optimization < checkpoints < "
     "features sentence_vectors training < pretraining finetuning < serving < tasks < graphs < program_flags < "
     "export predict fill_mask convert_checkpoint verification < api"
 )
@@ -27,6 +27,7 @@ USED_BY_DATA_PREPARATION = {
     "runtime": "settings errors files json_files lazy_imports messages program signals parallel reporting dry_run",
     "runtime.storage": "locks first_bytes output_checks",
     "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary",
+    "data_report": "examples findings texts",
     "sequences": "packing masking random_streams example_format",
 }
 WITHOUT_TENSORFLOW = {

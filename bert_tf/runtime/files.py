@@ -276,12 +276,15 @@ def read_bytes(path: str, flag_name: str) -> bytes:
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
     name = first_bytes.compression(data)
-    if name and name not in _DECOMPRESS:
-        raise InputError(f"{flag_name}: {path} is {name} data. Unpack the file, or save the spreadsheet as CSV.")
     try:
-        return _DECOMPRESS[name](data) if name else data
+        if name in _DECOMPRESS:
+            data = _DECOMPRESS[name](data)
+            name = first_bytes.compression(data)
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{flag_name}: {path} can't be unpacked ({error}). Download it again.") from None
+    if name:
+        raise InputError(f"{flag_name}: {path} is {name} data. Unpack it, or save it as text (a spreadsheet as CSV).")
+    return data
 
 
 def read_text(path: str, flag_name: str) -> str:

@@ -45,7 +45,7 @@ def decompressor(raw: BinaryIO) -> Callable[[BinaryIO], Any] | None:
     name = first_bytes.compression(raw.read(first_bytes.LENGTH))
     raw.seek(0)
     if name and name not in _DECOMPRESSORS:
-        raise InputError(f"{INPUT_FLAG}: {raw.name} is {name} data. Unpack it.")
+        raise _not_text(raw.name, name)
     return _DECOMPRESSORS.get(name)
 
 
@@ -78,12 +78,18 @@ def read_lines(
         inside_until = (math.inf if end is None else end) if start else None
         for offset, line in _split_lines(chunks, max(start - 1, 0), inside_until):
             if offset == 0:
-                _refuse_utf16(path, line)
+                _check_text(path, line)
                 line = line.removeprefix(_BOM)
             yield offset, line
 
 
-def _refuse_utf16(path: str, first_line: bytes) -> None:
+def _not_text(path: str, name: str) -> InputError:
+    return InputError(f"{INPUT_FLAG}: {path} is {name} data. Unpack it, or convert it to text.")
+
+
+def _check_text(path: str, first_line: bytes) -> None:
+    if name := first_bytes.compression(first_line):  # of a file inside a compressed file
+        raise _not_text(path, name)
     if _UTF16.match(first_line):
         raise InputError(f"{INPUT_FLAG}: {path} is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE.")
 
@@ -102,9 +108,10 @@ def _chunks(
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         if reader is raw:
             raise
-        raise InputError(
-            f"{INPUT_FLAG}: {path} can't be decompressed ({error}). It is truncated or damaged. Download it again."
-        ) from None
+        remedy = "It is truncated or damaged. Download it again."
+        if "too much memory" in str(error):  # zstd's window is larger than 128 MB
+            remedy = "It was compressed with a long window. Unpack it: zstd -d --long=31 FILE."
+        raise InputError(f"{INPUT_FLAG}: {path} can't be decompressed ({error}). {remedy}") from None
 
 
 def _split_lines(

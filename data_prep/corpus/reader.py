@@ -42,6 +42,7 @@ class CorpusOptions(Settings, frozen=True):
         or a line of text), or "auto": records in JSON and Parquet files, text between blank lines in others.
       split_sentences: whether lines are paragraphs to split into sentences; otherwise a line is a sentence.
       language: ISO code of the language for splitting sentences.
+      join_lines: whether the lines between two blank lines are one paragraph.
       on_bad_line: how to handle a line that is not plain text: "clean" deletes control characters and skips lines that
         can't be cleaned, "skip" skips all such lines, "fail" or "error" raises an InputError at the first one.
       text_column: the name of the text in JSON objects and Parquet files.
@@ -62,8 +63,20 @@ class CorpusOptions(Settings, frozen=True):
     language: Annotated[
         str, about("Language (ISO code) for splitting sentences."), only_with("split_sentences"), _NOT_FOR_VOCABULARY
     ] = "en"
+    join_lines: Annotated[
+        bool,
+        about("Join the lines between blank lines to one paragraph."),
+        only_with("split_sentences"),
+        _NOT_FOR_VOCABULARY,
+    ] = False
     on_bad_line: Annotated[Literal["clean", "skip", "fail", "error"], about(_HELP_ON_BAD_LINE), _NOT_ORIGINAL] = "clean"
     text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files."), _NOT_ORIGINAL] = "text"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The values for records. Data of older versions was made without `join_lines`."""
+        values = self.to_dict()
+        return values if self.join_lines else {name: value for name, value in values.items() if name != "join_lines"}
 
     @property
     def keeps_going(self) -> bool:
@@ -125,11 +138,19 @@ class CorpusReader:
             documents = "blank_line" if is_text else "record"
         self._place = None
         if not is_text:
-            yield from self._documents_of_records(piece, documents, advance)
+            lines = self._documents_of_records(piece, documents, advance)
         elif documents == "blank_line":
-            yield from self._documents_between_blank_lines(piece, advance)
+            lines = self._documents_between_blank_lines(piece, advance)
         else:
-            yield from self._documents_by_line(piece, documents, advance)
+            lines = self._documents_by_line(piece, documents, advance)
+        split = self._split_sentences
+        for line in _paragraphs(lines) if self._options.join_lines else lines:
+            if line is None:
+                yield None
+            elif split is None:
+                yield line
+            else:
+                yield from split(line)
         if piece.end - piece.start == piece.file.size and self._place is None:
             self._place = LinePlace(piece.file.path)
             self._bad("an empty file")
@@ -149,11 +170,14 @@ class CorpusReader:
                 yield offset, line
 
     def _own_lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[bytes | None]:
+        """Yields the lines that begin in the piece. Skips blank lines; with `join_lines`, yields "" instead."""
         for offset, line in self._lines(piece, advance):
             if offset >= piece.stop:
                 return
             if line is None or not is_blank(line):
                 yield line
+            elif self._options.join_lines:
+                yield b""
 
     def _documents_between_blank_lines(
         self, piece: FileRange, advance: Callable[[int], None] | None
@@ -173,7 +197,7 @@ class CorpusReader:
             elif is_own:
                 has_lines = True
                 if (text := self._text(line)) is not None:
-                    yield from self._sentences_of(text)
+                    yield text
         if has_lines:
             yield None
 
@@ -182,8 +206,8 @@ class CorpusReader:
     ) -> Iterator[str | None]:
         for line in self._own_lines(piece, advance):
             if (text := self._text(line)) is not None:
-                yield from self._sentences_of(text)
-            if documents == "record":
+                yield text
+            if documents == "record" and line:
                 yield None
         if documents == "file":
             yield None
@@ -191,15 +215,17 @@ class CorpusReader:
     def _documents_of_records(
         self, piece: FileRange, documents: str, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
-        for line in self._own_lines(piece, advance):
+        for line in filter(lambda line: line != b"", self._own_lines(piece, advance)):
             has_lines = documents == "record"
             for text in self._lines_of_record(line):
                 if not is_blank(text.encode()):
-                    yield from self._sentences_of(text)
+                    yield text
                     has_lines = True
                 elif documents == "blank_line" and has_lines:
                     yield None
                     has_lines = False
+                elif self._options.join_lines:
+                    yield ""
             if documents != "file" and has_lines:
                 yield None
         if documents == "file":
@@ -280,9 +306,6 @@ class CorpusReader:
             self._first[kind].append(self._place)
         return is_cleaned
 
-    def _sentences_of(self, line: str) -> list[str]:
-        return [line] if self._split_sentences is None else self._split_sentences(line)
-
 
 def is_blank(line: bytes) -> bool:
     """Returns True if a line has only white space and zero-width characters."""
@@ -293,6 +316,20 @@ def is_blank(line: bytes) -> bool:
         return not stripped
     text = stripped.decode("utf-8", "replace")
     return all(char.isspace() or unicodedata.category(char) == "Cf" for char in text)
+
+
+def _paragraphs(lines: Iterable[str | None]) -> Iterator[str | None]:
+    """Joins lines to paragraphs. "" ends a paragraph, and None ends a document."""
+    paragraph: list[str] = []
+    for line in lines:
+        if line:
+            paragraph.append(line.strip())
+            continue
+        if paragraph:
+            yield " ".join(paragraph)
+            paragraph = []
+        if line is None:
+            yield None
 
 
 def _sentence_splitter(language: str) -> Callable[[str], list[str]]:

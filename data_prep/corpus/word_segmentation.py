@@ -15,6 +15,9 @@ from bert_tf.text.vocabulary import CONTINUATION
 # Tokens have 32 bits, and the top bit marks a token that continues a word.
 CONTINUES_WORD = np.uint32(1 << 31)
 
+# A value of --word_segmenter for text whose words are separated by spaces.
+SPACES = "spaces"
+
 WordSegmenter = Callable[[str], Iterable[str]]
 
 
@@ -22,11 +25,14 @@ def load_word_segmenter(name: str) -> WordSegmenter:
     """Imports the function given by a flag.
 
     Args:
-      name: "module:function", such as "jieba:lcut". The function returns the words of a text, in order.
+      name: "module:function", such as "jieba:lcut". The function returns the words of a text, in order. "spaces" splits
+        a text at white space.
 
     Raises:
       InputError: if the function does not exist.
     """
+    if name == SPACES:
+        return str.split
     module, _, function = name.partition(":")
     try:
         segment = getattr(importlib.import_module(module), function)

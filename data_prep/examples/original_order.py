@@ -22,6 +22,7 @@ from bert_tf.runtime.reporting import progress_bar
 from bert_tf.sequences.masking import MaskingVocabulary, mask_as_original
 from bert_tf.sequences.packing import join_segments, truncate_randomly
 from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import UNK
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions, RecordEncoder, ShardSet, count_examples
 
@@ -83,7 +84,7 @@ def write_original_examples(
             for first in range(0, len(own), _BATCH):
                 values = _arrays(own[first : first + _BATCH], options)
                 writer.writelines(encoder.encode(values))
-                shard_counts.update(count_examples(values))
+                shard_counts.update(count_examples(values, tokenizer.vocab.get(UNK)))
         shards.stage(shard, shards.staged(shard), shard_counts)
         counts.update(shard_counts)
     shards.publish()

@@ -126,8 +126,9 @@ class ExampleMaker:
         return self._encoder.encode(values)
 
 
-def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Returns the counts of a batch of records, for the metadata of its shard."""
+def count_examples(values: Mapping[str, np.ndarray], unknown_id: int | None) -> dict[str, int]:
+    """Returns the counts of a batch of records, for the metadata of its shard. `unknown_id` is the id of [UNK]."""
+    is_unknown = values["input_ids"] == unknown_id
     counts = {
         "records": len(values["input_ids"]),
         "tokens": int(values["input_mask"].sum()),
@@ -135,7 +136,11 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
     }
     if "masked_lm_weights" in values:
         counts["predictions"] = int(values["masked_lm_weights"].sum())
-    return counts
+        # A masked token is counted before it was masked. Unused entries of the lists have weight 0 and position 0.
+        rows, columns = np.nonzero(values["masked_lm_weights"])
+        labels = values["masked_lm_ids"][rows, columns]
+        is_unknown[rows, values["masked_lm_positions"][rows, columns]] = labels == unknown_id
+    return counts | {"unknown": int((is_unknown & (values["input_mask"] > 0)).sum())}
 
 
 def digest_of_values(*parts: Any) -> str:

@@ -240,7 +240,7 @@ def test_odd_documents_are_counted(tmp_path):
     expected = {"documents": 3, "sentences": 5, "documents_of_one_sentence": 1, "empty_documents": 1}
     expected |= {"long_sentences": 1, "lines_without_tokens": 2}
     assert {name: counts[name] for name in expected} == expected
-    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "bad_lines"}
+    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "unknown", "bad_lines"}
     assert set(counts) == {*expected, *of_records}
 
 

@@ -1,21 +1,36 @@
-"""Detects compression, text encoding and tables from the beginning of a file, regardless of its name."""
+"""Detects the format of a file from its beginning, regardless of its name: compression, binary, encoding, tables."""
 
 import codecs
 import csv
 import re
 
-# Patterns of the first bytes of compressed files.
+# Patterns of the first bytes of compressed files, and of other files that are not text.
 _MAGIC = {
     rb"\x1f\x8b": "gzip",
     rb"BZh[1-9]1AY&SY": "bzip2",
     rb"\xfd7zXZ\x00": "xz",
-    rb"\x28\xb5\x2f\xfd": "zstandard",
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": "zstandard",  # the second one begins a frame to skip
     rb"PK\x03\x04": "zip",
+    rb"\x5d\x00\x00[\x00-\xff]{2}(\xff{8}|[\x00-\xff]{5}\x00{3})": "lzma",
+    rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18": "lz4",
+    rb"7z\xbc\xaf\x27\x1c": "7z",
+    rb"Rar!\x1a\x07": "RAR",
+    rb"[\x00-\xff]{257}ustar": "tar",
+    rb"%PDF-": "PDF",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "Microsoft Office",
+    rb"[\x00-\xff]{60}BOOKMOBI": "MOBI",
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\x00|MM\x00\*": "image",
+    rb"ID3[\x02-\x04]|OggS|fLaC|RIFF[\x00-\xff]{4}W|[\x00-\xff]{4}ftyp": "audio or video",
+    rb"SQLite format 3\x00": "SQLite",
+    rb"\x89HDF\r\n\x1a\n": "HDF5",
+    rb"\x80[\x02-\x05]": "pickle",
+    rb"\x93NUMPY": "NumPy",
+    rb"\x7fELF": "program",
 }
 # Patterns of the first bytes of tables. The datasets library writes Arrow streams.
 _TABLES = {rb"PAR1": "Parquet", rb"ARROW1": "Arrow", rb"\xff\xff\xff\xff": "Arrow stream"}
 # The number of bytes that `compression`, `table` and `encoding` need.
-LENGTH = 10
+LENGTH = 300
 # The numbers of characters and of lines that `format_of_lines` reads.
 SEEN, _SEEN_LINES = 1 << 16, 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
@@ -24,7 +39,7 @@ _COLUMN_NAME = re.compile(r"[^\W\d]\w*([ #-]+\w*){0,2}")
 
 
 def compression(first: bytes) -> str:
-    """Returns the name of the compression of a file that begins with these bytes; "" if there is none."""
+    """Returns the name of a compression, or of another binary format, that the first bytes show; "" if none."""
     return next((name for magic, name in _MAGIC.items() if re.match(magic, first)), "")
 
 

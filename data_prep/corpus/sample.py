@@ -1,0 +1,69 @@
+"""Reports what is unusual in a sample of a corpus, before the work begins."""
+
+import itertools
+from collections.abc import Sequence
+
+from bert_tf.data_report import findings, texts
+from bert_tf.data_report.findings import Finding
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import UNK
+from data_prep.corpus.files import FileRange, InputFile
+from data_prep.corpus.lines import INPUT_FLAG
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
+
+# The first lines of each file, and the number of characters of a file and of all files, that are looked at.
+_LINES, _SMALLEST, _CHARACTERS = 10_000, 1 << 14, 1 << 21
+# If more than this fraction of the lines is not plain text, the file is probably binary.
+_BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
+
+
+def report_sample(
+    inputs: Sequence[InputFile],
+    corpus: CorpusOptions,
+    strips_accents: bool,
+    allows_errors: bool,
+    tokenizer: Tokenizer | None = None,
+    needs_words: bool = False,
+) -> None:
+    """Reports what is unusual in the first lines of the files. A kind of finding is printed for the first file only.
+
+    Args:
+      inputs: the files.
+      corpus: how files are split into lines.
+      strips_accents: whether the tokenizer removes accents.
+      allows_errors: if True, errors are printed as warnings.
+      tokenizer: the tokenizer; None if there is no vocabulary yet.
+      needs_words: whether the tokens must show words, for whole-word masking.
+
+    Raises:
+      InputError: if a finding is an error, and errors are not allowed.
+    """
+    reader_options = corpus.replace(split_sentences=False, join_lines=False)
+    characters = max(_SMALLEST, _CHARACTERS // len(inputs))
+    sample: list[str] = []
+    for file in inputs[: _CHARACTERS // characters]:
+        where, reader, size = f"{INPUT_FLAG}: {file.path}", CorpusReader(reader_options), 0
+        lines: list[str | None] = []
+        found: list[Finding] = []
+        for line in itertools.islice(reader.sentences(FileRange(file, 0, file.size)), _LINES):
+            lines.append(line)
+            size += len(line or "")
+            if size > characters:
+                break
+        file_texts = list(filter(None, lines))
+        bad = sum(count for _, reason, count, _ in reader.bad_lines if reason in _BINARY)
+        total = len(file_texts) + sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
+        if bad > max(_FEW_BAD, _BAD * total):
+            problem = f"{bad} of {total} lines are not plain text"
+            found.append(Finding("binary", f"{where}: {problem}. Convert the file to text.", is_error=True))
+        found += texts.unusual_texts(file_texts, where, strips_accents)
+        if not corpus.join_lines:
+            found += texts.wrapped_lines(lines, where)
+        findings.report(found, allows_errors, once=True)
+        sample += file_texts
+    if tokenizer:
+        ids = texts.sample_ids(sample, tokenizer)
+        found = list(texts.unknown_tokens(ids.count(tokenizer.vocab.get(UNK)), len(ids), INPUT_FLAG))
+        if needs_words:
+            found += texts.words_of_one_token(sample, ids, tokenizer, INPUT_FLAG)
+        findings.report(found, allows_errors, once=True)

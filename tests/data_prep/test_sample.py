@@ -1,0 +1,206 @@
+"""The report of the text, before and after the data is made."""
+
+import gzip
+import lzma
+import re
+import struct
+import tarfile
+
+import pytest
+
+from bert_tf.data_report import examples, findings
+from data_prep.corpus import sample
+from data_prep.corpus.files import FileRange, find_input_files
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
+from tests import programs
+from tests.conftest import ROOT, SHARED, assert_refused
+from tests.data_prep.corpora import make, write_chinese, write_vocab
+from tests.data_prep.test_one_machine import run_program
+
+WRAPPED = """The ship had left the harbour early in the morning, and when the sun
+rose over the water the crew could no longer see the coast. Nobody on
+board spoke of the whale, although all of them had seen it. The cook
+sang while he peeled potatoes for the evening.
+
+In the afternoon the wind turned and the captain ordered the men to
+take in the sails. It was a long night. The rain did not stop until
+the next day, and the deck was white with salt. At last they saw an
+island with two hills.
+"""
+# Texts, and the start of the error or of the warning.
+ERRORS = {
+    '<doc id="1" url="x" title="Whale">\nWhale\n\nIt swam.\n</doc>': "is output of WikiExtractor ... --json",
+    '<mediawiki xml:lang="en">\n<page>': "is a Wikipedia dump ... WikiExtractor",
+    "\n<!DOCTYPE html>\n<p>It swam.": "is HTML ... Convert it",
+    '<?xml version="1.0"?>\n<TEI>': "is XML",
+    "{\\rtf1\\ansi\n\\pard It swam.\\par": "is RTF",
+    "WEBVTT\n\n00:01.000 --> 00:02.000\nIt swam.": "is subtitles",
+    "00:00:01,000 --> 00:00:03,000\nIt swam.\n\n" * 9: "50% of the lines have timestamps",
+    "[00:12.50]It swam.\n" * 9: "100% of the lines have timestamps",
+    "<p>It swam &amp; dived.</p>\nIt was old.\n" * 9: "50% of the lines have HTML or XML",
+    "It '''swam''' in the [[sea]].\n" * 9: "100% of the lines have wiki markup",
+    "It \\emph{swam}.\n" * 9: "100% of the lines have commands of LaTeX",
+    "哈 ##尔 ##滨\n" * 9: "100% of the lines have '##' before words",
+    "\0\1\2 ELF\n" * 9: "9 of 9 lines are not plain text",
+}
+WARNINGS = {
+    "It swam.\n" * 99 + "It <i>swam</i>.\n" * 11: "10% of the lines have HTML or XML",
+    WRAPPED: "6 of 8 lines end inside a sentence ... --join_lines and --split_sentences",
+    "अपने पोस्ट ऑफिस में\n" * 9: "the tokenizer removes accents ... 'अपने' becomes 'अपन' ... --nostrip_accents",
+    "がっこうでべんきょうをする。\n" * 9: "'がっこうでべんきょうをする。' becomes 'かっこうてへんきょうをする。'",
+    "Đây là một câu tiếng Việt.\n" * 9: "'một' becomes 'mot'",
+}
+# Texts without a finding: accents of other languages, placeholders, comparisons, verses, texts without case.
+USUAL = (
+    "Où est l'école des garçons où l'été fut très gênant?\n" * 9,
+    "Ёлка стоит и свой край.\n" * 9,
+    "<s> the <unk> of a <user> is 3 < 4 and b > 2 </s>\n" * 9,
+    "# a heading\n## of Markdown\nand a #hashtag at 12:30\n" * 9,
+    "the whale swam in the cold and deep blue sea for a long day\n" * 9,
+    "ผู้ชายคนนั้นชอบอ่านหนังสือที่บ้านของเขาทุกวัน\n" * 9,
+    "Whose woods these are I think I know,\nHis house is in the village though;\n" * 9,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch):
+    monkeypatch.setattr(findings, "_reported", set())
+
+
+def report(path, text="", strips_accents=True, allows_errors=False, **options):
+    if text:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    sample.report_sample(find_input_files(str(path), "text"), CorpusOptions(), strips_accents, allows_errors, **options)
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_a_text_in_another_form_is_an_error_that_can_be_allowed(text, tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    expected = map(re.escape, (str(path), *ERRORS[text].split(" ... "), "--allow_unusual_data"))
+    assert_refused("(?s)" + ".*".join(expected), report, path, text)
+    report(path, text, allows_errors=True)
+    assert capsys.readouterr().err.startswith(f"Warning: --input_file: {path}")
+
+
+@pytest.mark.parametrize("text", WARNINGS)
+def test_unusual_text_is_a_warning(text, tmp_path, capsys):
+    report(tmp_path / "a.txt", text)
+    printed = capsys.readouterr().err
+    for part in WARNINGS[text].split(" ... "):
+        assert part in printed
+    report(tmp_path / "b.txt", text)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", USUAL)
+def test_other_texts_have_no_warning(text, tmp_path, capsys):
+    report(tmp_path / "text.txt", text, strips_accents="ผู้" not in text)
+    assert not capsys.readouterr().err
+
+
+def test_the_examples_and_the_shared_texts_have_no_warning(capsys):
+    for directory in (ROOT / "examples" / "corpus", SHARED / "data" / "pretrain"):
+        if directory.exists():
+            report(directory)
+    assert not capsys.readouterr().err
+
+
+def tar(path):
+    (path / "a.txt").write_text("It swam.\n")
+    with tarfile.open(path / "x.tar", "w") as archive:
+        archive.add(path / "a.txt")
+    return (path / "x.tar").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["PDF", "tar", "tar in gzip", "lzma", "lz4", "Microsoft Office", "image", "7z"])
+def test_binary_files_are_refused_by_name(name, tmp_path):
+    data = {
+        "PDF": lambda: b"%PDF-1.4\n%x\n1 0 obj\n",
+        "tar": lambda: tar(tmp_path),
+        "tar in gzip": lambda: gzip.compress(tar(tmp_path)),
+        "lzma": lambda: lzma.compress(b"It swam.\n" * 99, format=lzma.FORMAT_ALONE),
+        "lz4": lambda: struct.pack("<I", 0x184D2204) + b"x",
+        "Microsoft Office": lambda: bytes.fromhex("d0cf11e0a1b11ae1") + b"x",
+        "image": lambda: b"\x89PNG\r\n",
+        "7z": lambda: b"7z\xbc\xaf\x27\x1c\0",
+    }[name]()
+    assert_refused(f"file is {name.removesuffix(' in gzip')} data", report, tmp_path / "file", data)
+
+
+@pytest.mark.parametrize(("documents", "expected"), [("auto", 2), ("file", 1)])
+def test_lines_are_joined_to_paragraphs(documents, expected, tmp_path):
+    (tmp_path / "text.txt").write_text(WRAPPED)
+    (file,) = find_input_files(str(tmp_path / "text.txt"))
+    options = CorpusOptions(documents=documents, split_sentences=True, join_lines=True)
+    sentences = list(CorpusReader(options).sentences(FileRange(file, 0, file.size)))
+    assert sentences.count(None) == expected
+    assert [text.strip() for text in sentences if text] == [
+        "The ship had left the harbour early in the morning, and when the sun rose over the water the crew could no "
+        "longer see the coast.",
+        "Nobody on board spoke of the whale, although all of them had seen it.",
+        "The cook sang while he peeled potatoes for the evening.",
+        "In the afternoon the wind turned and the captain ordered the men to take in the sails.",
+        "It was a long night.",
+        "The rain did not stop until the next day, and the deck was white with salt.",
+        "At last they saw an island with two hills.",
+    ]
+
+
+def test_unknown_tokens_are_counted_before_masking(tmp_path):
+    write_vocab(tmp_path)
+    (tmp_path / "text.txt").write_text("ba \u1234 co.\ndi \u1234.\n\n" * 30)
+    for is_masked in (True, False):
+        _, counts = make(tmp_path, tmp_path / "text.txt", is_masked=is_masked, output=f"{is_masked}", dupe_factor=1)
+        assert counts["unknown"] / examples.text_tokens(counts) == pytest.approx(2 / 7, rel=0.05)
+
+
+def test_data_of_unknown_tokens_is_an_error_from_1000_tokens_on(tmp_path):
+    write_vocab(tmp_path)
+    (tmp_path / "text.txt").write_text("\u1234 \u1235 ba.\n\u1234 \u1234.\n\n" * 20)
+    assert "Warning: --input_file: 57% of the tokens are [UNK]" in run_program(tmp_path, "few")
+    (tmp_path / "text.txt").write_text("\u1234 \u1235 ba.\n\u1234 \u1234.\n\n" * 200)
+    printed = run_program(tmp_path, "many", expect=1)
+    assert "error: --input_file: 57% of the tokens are [UNK]" in printed and "--allow_unusual_data" in printed
+    assert "Warning: --input_file: 57% of" in run_program(tmp_path, "many", "--allow_unusual_data")
+
+
+@pytest.mark.parametrize("segmenter", ["", "--word_segmenter=spaces"])
+def test_whole_words_without_words_are_reported(segmenter, tmp_path):
+    write_chinese(tmp_path)
+    printed = run_program(tmp_path, "words", "--do_whole_word_mask", *filter(None, [segmenter]))
+    assert ("words have only one token, so --do_whole_word_mask" in printed) == (not segmenter)
+
+
+@pytest.mark.parametrize(("length", "most", "share"), [(512, 20, 0.15), (128, 20, 0.4)])
+def test_fewer_masks_than_asked_are_reported(length, most, share):
+    wanted = round(length * share)
+    counts = {"records": 10, "tokens": 10 * length, "predictions": 10 * most}
+    (found,) = examples.unusual_counts(counts, "x", "--most", length, most, share)
+    assert f"{most / length:.1%} of the tokens are masked instead of {share:.0%}" in found.message
+    assert f"Set --most={wanted}" in found.message
+    enough = counts | {"tokens": 10 * most / share}  # short sequences
+    assert not list(examples.unusual_counts(enough, "x", "--most", length, most, share))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"corpus_tokens": 900}, "--split_sentences"),
+        ({"documents_of_one_sentence": 9}, "9 of 10 documents are one sentence. Pass --documents=file"),
+        ({}, "Set a larger --max_seq_length"),
+        ({"random_next": 5}, ""),
+    ],
+)
+def test_random_next_sentences_have_a_cause(counts, expected):
+    counts = {"records": 10, "random_next": 9, "documents": 10, "sentences": 10, "corpus_tokens": 90} | counts
+    messages = [found.message for found in examples.random_sentences(counts, splits_sentences=False)]
+    assert expected in messages[0] if expected else not messages
+
+
+def test_a_vocabulary_reports_text_and_characters_without_tokens(tmp_path):
+    (tmp_path / "text.txt").write_text("ba co di. ba co di. \u1234\u1235\n" * 99)
+    flags = [f"--input_file={tmp_path / 'text.txt'}", f"--output_file={tmp_path / 'v.txt'}", "--num_workers=1"]
+    printed = programs.run("-m", "data_prep.build_vocab", *flags, "--vocab_size=40", "--max_alphabet=7")
+    assert "of the words have characters that are not in the vocabulary" in printed
+    (tmp_path / "text.txt").write_text("<html>\nIt swam.\n")
+    assert "is HTML" in programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
