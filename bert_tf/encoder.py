@@ -77,7 +77,7 @@ class BertEncoder(BertLayer):
       seed: seed of the dropout in calls with training=True; random if None.
       use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
       jit_compile: in training in a graph, compile each block with XLA, once for each shape. This is faster on a GPU.
-        Dropout draws other random numbers than without XLA.
+        With XLA, dropout draws different random numbers.
       dtype: "float32", "bfloat16" or "float16", the dtype of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
       **kwargs: Keras arguments, such as `name`. The name does not change the names of the variables
@@ -116,7 +116,7 @@ class BertEncoder(BertLayer):
             if self.pooler is not None:
                 self.pooler.build((None, config.hidden_size))
         self.built = True
-        self.seed_generator = keras.random.SeedGenerator(seed)  # created last, because it draws a number without a seed
+        self.seed_generator = keras.random.SeedGenerator(seed)  # created last, because it draws if seed is None
 
     @property
     def embedding_table(self) -> tf.Tensor:
@@ -229,7 +229,7 @@ class BertEncoder(BertLayer):
         return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, (), None)
 
     def freeze(self, layers: int) -> None:
-        """Freezes the embeddings and the lowest blocks. No gradient is computed for frozen parts.
+        """Freezes the embeddings and the lowest blocks. No gradient is computed for frozen layers.
 
         To freeze the complete encoder, set `trainable` to False.
 
@@ -240,8 +240,8 @@ class BertEncoder(BertLayer):
           InputError: if the encoder has fewer blocks.
         """
         self.config.check_layers(layers, "--freeze_layers")
-        for part in (self.embeddings, *self.encoder.blocks[:layers]):
-            part.trainable = False
+        for layer in (self.embeddings, *self.encoder.blocks[:layers]):
+            layer.trainable = False
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder and adds trainable low-rank (LoRA) adapters to the query and value projections.
@@ -313,9 +313,9 @@ def _named_inputs(
     others: Mapping[str, tf.Tensor] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Maps the given inputs to this library's input names."""
-    given = list(input_ids.items()) if isinstance(input_ids, Mapping) else [("input_ids", input_ids)]
+    pairs = list(input_ids.items()) if isinstance(input_ids, Mapping) else [("input_ids", input_ids)]
     inputs = {}
-    for key, value in [*given, ("input_mask", input_mask), ("segment_ids", segment_ids), *(others or {}).items()]:
+    for key, value in [*pairs, ("input_mask", input_mask), ("segment_ids", segment_ids), *(others or {}).items()]:
         name = _INPUT_NAMES.get(key)
         if name is None:
             raise ValueError(f"unknown input {key!r}. Known inputs: {', '.join(_INPUT_NAMES)}.")

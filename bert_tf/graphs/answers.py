@@ -148,11 +148,11 @@ def cut_windows(
     query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
     spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
-    places = window_positions(context, spans)
-    is_max_context = _is_max_context(places, tf.size(context.flat_values))
+    token_indices = window_positions(context, spans)
+    is_max_context = _is_max_context(token_indices, tf.size(context.flat_values))
     question = tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
     cls, sep = (tf.fill([tf.size(question), 1], token) for token in (cls, sep))
-    text = places.with_flat_values(tf.gather(context.flat_values, places.flat_values))
+    text = token_indices.with_flat_values(tf.gather(context.flat_values, token_indices.flat_values))
     ids = tf.concat([cls, tf.gather(query, question), sep, text, sep], axis=1)
     first_lengths = first_text_position(tf.gather(query_lengths, question))
     lengths = ids.row_lengths()
@@ -169,19 +169,19 @@ def cut_windows(
     )
 
 
-def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor:
+def _is_max_context(indices: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor:
     """Returns `shows_most_context` [E] for the tokens of all windows.
 
     Args:
-      places: [W, (tokens)], the index of each token in the flat tokens of all contexts.
+      indices: [W, (tokens)], the index of each token in the flat tokens of all contexts.
       num_pieces: the number of tokens of all contexts.
     """
 
     def highest_of_piece(values: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.math.unsorted_segment_max(values, places.flat_values, num_pieces), places.flat_values)
+        return tf.gather(tf.math.unsorted_segment_max(values, indices.flat_values, num_pieces), indices.flat_values)
 
-    lengths = places.row_lengths()
-    of_pieces = tf.ragged.range(lengths).flat_values, tf.repeat(lengths, lengths), places.value_rowids()
+    lengths = indices.row_lengths()
+    of_pieces = tf.ragged.range(lengths).flat_values, tf.repeat(lengths, lengths), indices.value_rowids()
     return shows_most_context(*(tf.cast(values, tf.float64) for values in of_pieces), highest_of_piece, tf)
 
 
@@ -198,13 +198,13 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
     fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=config.max_answer_length, ops=tf)
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
-    kept = tf.minimum(config.n_best_size * _SPANS_PER_ANSWER, count * count)
-    score, best = tf.math.top_k(scores, kept)  # [W, M], ties: the first
+    span_count = tf.minimum(config.n_best_size * _SPANS_PER_ANSWER, count * count)
+    score, best = tf.math.top_k(scores, span_count)  # [W, M], ties: the first
     to_piece = tf.cast(windows.text_start - windows.first_lengths, tf.int64)[:, tf.newaxis]
     first = tf.cast(tf.gather(starts, best // count, batch_dims=1), tf.int64) + to_piece
     last = tf.cast(tf.gather(ends, best % count, batch_dims=1), tf.int64) + to_piece
-    score, place = tf.math.top_k(_by_question(score, windows.counts, -float("inf")), kept)  # [B, M]
-    first, last = (tf.gather(_by_question(x, windows.counts, 0), place, batch_dims=1) for x in (first, last))
+    score, order = tf.math.top_k(_by_question(score, windows.counts, -float("inf")), span_count)  # [B, M]
+    first, last = (tf.gather(_by_question(x, windows.counts, 0), order, batch_dims=1) for x in (first, last))
     return BestSpans(first, last, score)
 
 
@@ -227,10 +227,10 @@ def place_answers(
     """Returns the outputs of `serving_default`; see `ServedPredictor.signatures`. `threshold` is None for SQuAD 1.1."""
     is_span = spans.score > -float("inf")
 
-    def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
+    def at(token_values: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
         """Returns the values [B, M] of tokens [B, (tokens)] at indices [B, M]; 0 if there is no span."""
-        values = tf.pad(places.flat_values, [[1, 0]])
-        return tf.gather(values, tf.where(is_span, places.row_starts()[:, tf.newaxis] + piece + 1, 0))
+        values = tf.pad(token_values.flat_values, [[1, 0]])
+        return tf.gather(values, tf.where(is_span, token_values.row_starts()[:, tf.newaxis] + piece + 1, 0))
 
     first_byte, end_byte = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
     texts = tf.strings.substr(context[:, tf.newaxis], first_byte, end_byte - first_byte)

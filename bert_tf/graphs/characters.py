@@ -96,16 +96,16 @@ def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_
     flags = WORD_BEFORE | WORD_BEHIND | TOKEN_ENDS if len(cleaned) > 1 else 0
     spelling = char.lower() if do_lower_case else char
     spelling = unicodedata.normalize("NFD", spelling) if strip_accents else spelling
-    kept = [c for c in spelling if not (strip_accents and is_accent(c))]
-    if not kept:
+    kept_chars = [c for c in spelling if not (strip_accents and is_accent(c))]
+    if not kept_chars:
         return flags | ACCENT, ""
     # A leading accent belongs to the previous character, so the graph must process it. A trailing one has no effect.
-    if len(kept) > 1 or kept[0] != spelling[0]:
+    if len(kept_chars) > 1 or kept_chars[0] != spelling[0]:
         return flags | SPELLED_OUT, spelling
-    flags |= COMBINING if strip_accents and unicodedata.combining(kept[0]) else 0
+    flags |= COMBINING if strip_accents and unicodedata.combining(kept_chars[0]) else 0
     flags |= SIGMA if do_lower_case and char == "Σ" else 0
-    flags |= WORD_BEFORE | WORD_BEHIND if separate_punctuation(kept[0]) != kept[0] else 0
-    return flags, kept[0]
+    flags |= WORD_BEFORE | WORD_BEHIND if separate_punctuation(kept_chars[0]) != kept_chars[0] else 0
+    return flags, kept_chars[0]
 
 
 def _context(char: str) -> int:

@@ -199,9 +199,9 @@ class InferenceEncoder(tf.Module):
         width, heads, size = self.config.hidden_size, self.config.num_attention_heads, self.config.head_size
         kernel, bias = self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias")
 
-        def split_heads(projected: tf.Tensor, parts: int, length: tf.Tensor | int) -> list[tf.Tensor]:
-            # [B*T, parts*H] -> parts of [B, N, T, D]
-            split = tf.reshape(projected, [-1, length, parts, heads, size])
+        def split_heads(projected: tf.Tensor, count: int, length: tf.Tensor | int) -> list[tf.Tensor]:
+            # [B*T, count * H] -> `count` tensors [B, N, T, D]
+            split = tf.reshape(projected, [-1, length, count, heads, size])
             return tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
 
         if only_pooled:
@@ -234,8 +234,8 @@ def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int)
     """Joins query, key and value into one kernel [H, 3H] and one bias [3H]. The query is scaled like the scores."""
     scales = {"query": 1.0 / math.sqrt(head_size), "key": 1.0, "value": 1.0}
     for kind in ("kernel", "bias"):
-        parts = [scale * weights.pop(f"{name}/{projection}/{kind}") for projection, scale in scales.items()]
-        weights[f"{name}/{kind}"] = np.concatenate(parts, axis=-1)
+        arrays = [scale * weights.pop(f"{name}/{projection}/{kind}") for projection, scale in scales.items()]
+        weights[f"{name}/{kind}"] = np.concatenate(arrays, axis=-1)
 
 
 def _bias(visible: tf.Tensor) -> tf.Tensor:
@@ -261,7 +261,7 @@ def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) 
     result is the same whether TensorFlow fuses the operation or not.
     """
     x = math.sqrt(_FUSED_EPSILON / max(epsilon, _SMALLEST_EPSILON)) * tf.cast(x, tf.float32)
-    # Without this, TensorFlow would multiply gamma by the scale beforehand, and could not fuse the operation.
+    # Without `ensure_shape`, TensorFlow would multiply gamma by the scale first, and could not fuse the operation.
     x = tf.ensure_shape(x, x.shape)
     mean = tf.reduce_mean(x, axis=[1], keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[1], keepdims=True)
@@ -269,7 +269,7 @@ def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) 
 
 
 def in_parts(
-    function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
+    function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, is_needed: tf.Tensor | None = None
 ) -> tf.Tensor:
     """Applies a function to a limited number of sequences at a time.
 
@@ -277,17 +277,17 @@ def in_parts(
       function: maps a batch to float32 values [n, width] of tokens, or [B, width] of sequences.
       batch: the sequences.
       width: the width of the result of `function`.
-      kept: [n], whether the result of each token is needed; None for all.
+      is_needed: [n], whether the result of each token is needed; None for all.
 
     Returns:
-      The concatenated values of all parts, or only of the tokens in `kept`.
+      The concatenated values of all parts, or only of the tokens for which `is_needed` is True.
     """
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
     def values(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         tokens = slice(starts[begin], starts[end])
-        part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        return function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+        subset = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
+        return function(subset) if is_needed is None else tf.boolean_mask(function(subset), is_needed[tokens])
 
     return concatenated(values, tf.size(batch.lengths), SEQUENCES_PER_PART, width)
 

@@ -74,8 +74,8 @@ class ServedHeads(tf.Module):
         return {f"{name}_logits": values for name, values in logits.items()}
 
     def _logits(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        def joined(part: TokenBatch) -> tf.Tensor:
-            pooled = self._encoder.pooled_output(part)
+        def joined(subset: TokenBatch) -> tf.Tensor:
+            pooled = self._encoder.pooled_output(subset)
             logits = [tf.matmul(pooled, weights, transpose_b=True) + bias for weights, bias in self._layers.values()]
             return tf.concat(logits, axis=-1)
 
@@ -96,8 +96,8 @@ def exportable(run: FinishedRun) -> Exportable:
     if not heads:
         task = run.settings["task"]
         raise InputError(
-            f"--do_export: the task {task!r} does not record 'heads' in its input_settings. Add it, or pass a function "
-            "for the export to registry.register."
+            f"--do_export: the task {task!r} does not record 'heads' in its input_settings. Add 'heads', or pass an "
+            "export function to registry.register."
         )
     model, _ = run.restored(MultiHeadModel, heads)
     inputs = TEXT_INPUTS if run.settings.get("is_pair") else ("text",)

@@ -48,9 +48,9 @@ class TextToInputs(keras.layers.Layer):
         self.max_seq_length = max_seq_length
         self.pad_to_max_seq_length = pad_to_max_seq_length
         names = ("vocab", "added_tokens", "rules")
-        given = tokenizer if isinstance(tokenizer, Mapping) else {name: getattr(tokenizer, name) for name in names}
-        self._tokenizer = json.dumps(given)  # as JSON, because Keras would track a dictionary as part of the model
-        self._reader = GraphTextReader(types.SimpleNamespace(**given), max_seq_length)
+        fields = tokenizer if isinstance(tokenizer, Mapping) else {name: getattr(tokenizer, name) for name in names}
+        self._tokenizer = json.dumps(fields)  # as JSON, because Keras would track a dictionary as part of the model
+        self._reader = GraphTextReader(types.SimpleNamespace(**fields), max_seq_length)
 
     def call(self, texts: tf.Tensor, second_texts: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Returns the inputs of the encoder.
@@ -89,6 +89,6 @@ def _flat(texts: tf.Tensor) -> tf.Tensor:
     """Returns the texts [B] or [B, 1] with shape [B]."""
     texts = tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank not in (1, 2) or (texts.shape.rank == 2 and texts.shape[1] != 1):
-        found = f"{texts.dtype.name} values with shape {list(texts.shape)}"
-        raise InputError(f"TextToInputs got {found}. Pass strings with shape [batch] or [batch, 1].")
+        actual = f"{texts.dtype.name} values with shape {list(texts.shape)}"
+        raise InputError(f"TextToInputs got {actual}. Pass strings with shape [batch] or [batch, 1].")
     return tf.reshape(texts, [-1])

@@ -30,7 +30,10 @@ class TokenBatch(NamedTuple):
 
     @classmethod
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
-        """Removes padding from inputs [B, T]. Keeps each row up to the last visible token; all of it without any."""
+        """Removes padding from inputs [B, T].
+
+        Each row is kept up to its last visible token. A row without visible tokens is kept completely.
+        """
         length = tf.shape(input_ids)[1]
         positions = tf.range(length)
         lengths = tf.reduce_max(tf.where(input_mask > 0, positions + 1, 0), axis=1)

@@ -59,11 +59,11 @@ def pseudo_log_likelihoods(encoder: InferenceEncoder, batch: TokenBatch, mask_id
     def log_probabilities(begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         ids, segments, visible = (tf.gather(column, rows[begin:end]).flat_values for column in columns)
         lengths = tf.gather(batch.lengths, rows[begin:end])
-        places = tf.cumsum(lengths, exclusive=True) + masked[begin:end]
-        labels = tf.gather(ids, places)
-        ids = tf.tensor_scatter_nd_update(ids, places[:, tf.newaxis], tf.fill(tf.shape(places), mask_id))
+        positions = tf.cumsum(lengths, exclusive=True) + masked[begin:end]
+        labels = tf.gather(ids, positions)
+        ids = tf.tensor_scatter_nd_update(ids, positions[:, tf.newaxis], tf.fill(tf.shape(positions), mask_id))
         states = encoder.token_states(TokenBatch(ids, segments, visible, lengths))
-        logits = encoder.masked_lm_logits(tf.gather(states, places))
+        logits = encoder.masked_lm_logits(tf.gather(states, positions))
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)[:, tf.newaxis]
 
     longest = tf.reduce_max(tf.concat([batch.lengths, [1]], axis=0))
@@ -138,14 +138,14 @@ class ServedEncoder(tf.Module):
         batch, truncated = self._texts.read(tf.strings.join([self._vector_config.prompt, text_a]))
         width = self._encoder.config.hidden_size * len(self._vector_config.layers)
         width = min(width, self._vector_config.truncate_dim or width)
-        vectors = in_parts(lambda part: vectors_of(self._encoder, part, self._vector_config), batch, width)
+        vectors = in_parts(lambda subset: vectors_of(self._encoder, subset, self._vector_config), batch, width)
         return {"vectors": vectors, "truncated": truncated}
 
     def _all_layers(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         batch, truncated = self._texts.read(text_a)
         count, width = self._encoder.config.num_hidden_layers, self._encoder.config.hidden_size
         states = in_parts(
-            lambda part: tf.concat([tf.cast(layer, tf.float32) for layer in self._encoder.layers(part)], axis=-1),
+            lambda subset: tf.concat([tf.cast(layer, tf.float32) for layer in self._encoder.layers(subset)], axis=-1),
             batch,
             count * width,
         )
@@ -157,10 +157,10 @@ class ServedEncoder(tf.Module):
         outputs = {"sequence_output": batch.padded(last, length=length)}
         return outputs | ({"pooled_output": self._encoder.pool(batch, last)} if self._encoder.has_pooler else {})
 
-    def _last_states(self, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
+    def _last_states(self, batch: TokenBatch, is_needed: tf.Tensor | None = None) -> tf.Tensor:
         """Returns the last hidden states [n, H] of the tokens, float32. See `in_parts`."""
         width = self._encoder.config.hidden_size
-        return in_parts(lambda part: tf.cast(self._encoder.token_states(part), tf.float32), batch, width, kept)
+        return in_parts(lambda subset: tf.cast(self._encoder.token_states(subset), tf.float32), batch, width, is_needed)
 
     def _tokens(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         return {
@@ -198,15 +198,15 @@ def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     Raises:
       InputError: if the model can't be loaded or has no vocabulary, or `max_seq_length` exceeds the maximum.
     """
-    found = sentence_vectors.find(model_dir, "--model_dir")
-    loaded = pretrained.load_model(found.path, dtype="float32")
+    source = sentence_vectors.find(model_dir, "--model_dir")
+    loaded = pretrained.load_model(source.path, dtype="float32")
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
     longest = loaded.config.max_position_embeddings
-    max_seq_length = config.max_seq_length or min(found.max_seq_length or longest, longest)
+    max_seq_length = config.max_seq_length or min(source.max_seq_length or longest, longest)
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
     encoder = InferenceEncoder(loaded.encoder, config.dtype, loaded.masked_lm("--model_dir"))
-    vectors = found.config.with_prompt(found.config.prompt, tokenizer)
+    vectors = source.config.with_prompt(source.config.prompt, tokenizer)
     served = ServedEncoder(encoder, tokenizer, max_seq_length, vectors)
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -53,8 +53,8 @@ class ServedTagger(tf.Module):
       encoder: the encoder with the output layer.
       tokenizer: the model's tokenizer.
       classes: the classes of the model: plain tags, or entity tags in any scheme.
-      is_plain: whether the tags are plain. If O is one of the plain tags, neighbouring words with the same other tag
-        form an entity.
+      is_plain: whether the tags are plain. If O is one of the plain tags, neighbouring words with the same tag other
+        than O form an entity.
       max_seq_length: longer texts are split into several windows.
     """
 
@@ -217,14 +217,14 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     Texts are first split into chunks at white space. Punctuation, quotes and brackets at the start or end of a chunk
     are separate words. Inside a chunk, they belong to the word.
     """
-    parts, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
-    row, start, end = parts.value_rowids(), starts.flat_values, ends.flat_values
-    is_mark = tf.strings.regex_full_match(parts.flat_values, _EDGE_MARKS)
+    fragments, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
+    row, start, end = fragments.value_rowids(), starts.flat_values, ends.flat_values
+    is_mark = tf.strings.regex_full_match(fragments.flat_values, _EDGE_MARKS)
     touches = tf.concat([[False], (row[1:] == row[:-1]) & (start[1:] == end[:-1])], axis=0)[: tf.size(start)]
     number = tf.range(tf.size(start))
     chunk = tf.cumsum(tf.cast(~touches, tf.int32)) - 1
     chunks = tf.reduce_max(tf.concat([chunk, [-1]], axis=0)) + 1
-    # The word of a chunk extends from the first to the last part that is not a mark.
+    # The word of a chunk extends from the first to the last fragment that is not a mark.
     first = tf.math.unsorted_segment_min(tf.where(is_mark, number.dtype.max, number), chunk, chunks)
     last = tf.math.unsorted_segment_max(tf.where(is_mark, -1, number), chunk, chunks)
     joins_last = (number > tf.gather(first, chunk)) & (number <= tf.gather(last, chunk))
@@ -244,9 +244,9 @@ def _substrings(texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
     """
     split = tf.strings.bytes_split(texts)
     first_of_text = tf.gather(split.row_starts(), starts.value_rowids())
-    places = tf.ragged.range(first_of_text + starts.flat_values, first_of_text + ends.flat_values)
-    found = places.with_flat_values(tf.gather(split.flat_values, places.flat_values))
-    return starts.with_flat_values(tf.strings.reduce_join(found, axis=-1))
+    byte_indices = tf.ragged.range(first_of_text + starts.flat_values, first_of_text + ends.flat_values)
+    substring_bytes = byte_indices.with_flat_values(tf.gather(split.flat_values, byte_indices.flat_values))
+    return starts.with_flat_values(tf.strings.reduce_join(substring_bytes, axis=-1))
 
 
 class _CharacterCounter:

@@ -59,8 +59,8 @@ class _Characters(NamedTuple):
     rules: tf.Tensor
     sources: tf.Tensor
 
-    def take(self, places: tf.Tensor) -> "_Characters":
-        return _Characters(*(tf.gather(values, places) for values in self))
+    def take(self, indices: tf.Tensor) -> "_Characters":
+        return _Characters(*(tf.gather(values, indices) for values in self))
 
 
 class GraphTokenizer(tf.Module):
@@ -102,12 +102,12 @@ class GraphTokenizer(tf.Module):
         self._pages, self._rules, self._contexts, self._spellings = map(
             tf.constant, tables.character_rules(**vars(basic))
         )
-        self._kept = None
-        kept = kept_forms(kept_tokens, added_tokens or {}, do_lower_case)
-        if kept:  # three tables [tokens, longest], padded with -1: the tokens, and two spellings of each
-            rows = [(token, *forms) for token, forms in kept.items()]
+        self._kept_tokens = None
+        forms_of_token = kept_forms(kept_tokens, added_tokens or {}, do_lower_case)
+        if forms_of_token:  # three tables [tokens, longest], padded with -1: the tokens, and two spellings of each
+            rows = [(token, *forms) for token, forms in forms_of_token.items()]
             tables_of_codes = [[[*map(ord, text)] for text in column] for column in zip(*rows, strict=True)]
-            self._kept = [tf.ragged.constant(table, tf.int32).to_tensor(-1) for table in tables_of_codes]
+            self._kept_tokens = [tf.ragged.constant(table, tf.int32).to_tensor(-1) for table in tables_of_codes]
             self._first_codes = sorted({ord(text[0]) for row in rows for text in row[1:]})
 
     @classmethod
@@ -144,18 +144,18 @@ class GraphTokenizer(tf.Module):
         )
 
     def _characters(self, codes: tf.Tensor) -> _Characters:
-        rules = tf.gather(self._rules, self._places(codes))
-        if self._kept is not None:
+        rules = tf.gather(self._rules, self._table_indices(codes))
+        if self._kept_tokens is not None:
             codes, rules = self._keep_tokens(codes, rules)
         return _Characters(codes, rules, tf.range(tf.size(codes, out_type=tf.int64)))
 
-    def _places(self, codes: tf.Tensor) -> tf.Tensor:
+    def _table_indices(self, codes: tf.Tensor) -> tf.Tensor:
         page = tf.gather(self._pages, tf.bitwise.right_shift(codes, tables.PAGE_BITS))
         return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
     def _keep_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes each token that is never split a single word, and exempts its characters from all other rules."""
-        tokens, *forms = self._kept
+        """Marks each token in `kept_tokens` as a single word, and exempts its characters from all other rules."""
+        tokens, *forms = self._kept_tokens
         lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.int64), axis=1)
         longest = tokens.shape[1]
         begins = tf.reduce_any(codes[:, tf.newaxis] == self._first_codes, axis=1)
@@ -163,8 +163,8 @@ class GraphTokenizer(tf.Module):
         def keep() -> tuple[tf.Tensor, tf.Tensor]:
             candidates = tf.where(begins)  # [candidates, 1]
             padded = tf.concat([codes, tf.zeros([longest], tf.int32)], axis=0)
-            found = tf.gather(padded, candidates + tf.range(longest, dtype=tf.int64))[:, tf.newaxis]
-            is_equal = (found == forms[0]) | (found == forms[1]) | (tokens < 0)
+            next_codes = tf.gather(padded, candidates + tf.range(longest, dtype=tf.int64))[:, tf.newaxis]
+            is_equal = (next_codes == forms[0]) | (next_codes == forms[1]) | (tokens < 0)
             matches = tf.where(tf.reduce_all(is_equal, axis=-1), lengths, 0)  # [candidates, tokens]
             length = tf.reduce_max(matches, axis=-1)
             first, number = (tf.boolean_mask(x, length > 0) for x in (candidates[:, 0], tf.argmax(matches, axis=-1)))
@@ -178,11 +178,11 @@ class GraphTokenizer(tf.Module):
             inside = tf.ragged.range(first, behind).flat_values[:, tf.newaxis]
             written = tf.gather(tokens, number)
             written = tf.tensor_scatter_nd_update(codes, inside, tf.boolean_mask(written, written >= 0))
-            kept = tf.tensor_scatter_nd_update(rules, inside, tf.fill(tf.shape(inside)[:1], tables.LITERAL))
+            new_rules = tf.tensor_scatter_nd_update(rules, inside, tf.fill(tf.shape(inside)[:1], tables.LITERAL))
             last = tf.fill(tf.shape(first), tables.WORD_BEHIND | tables.TOKEN_ENDS)
-            kept = tf.tensor_scatter_nd_add(kept, behind[:, tf.newaxis] - 1, last)
+            new_rules = tf.tensor_scatter_nd_add(new_rules, behind[:, tf.newaxis] - 1, last)
             begin = tf.fill(tf.shape(first), tables.WORD_BEFORE)
-            return written, tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], begin)
+            return written, tf.tensor_scatter_nd_add(new_rules, first[:, tf.newaxis], begin)
 
         return tf.cond(tf.reduce_any(begins), keep, lambda: (codes, rules))
 
@@ -203,7 +203,7 @@ class GraphTokenizer(tf.Module):
         )
 
     def _contexts_of(self, characters: _Characters) -> tf.Tensor:
-        contexts = tf.gather(self._contexts, self._places(characters.codes))
+        contexts = tf.gather(self._contexts, self._table_indices(characters.codes))
         return tf.where(_has(characters.rules, tables.LITERAL), 0, contexts)
 
     def _settle_sigmas(self, characters: _Characters) -> _Characters:
@@ -227,7 +227,7 @@ class GraphTokenizer(tf.Module):
         present = tf.where(spelled >= 0)
         expanded = characters.take(present[:, 0])
         codes = tf.gather_nd(spelled, present)
-        rules = tf.gather(self._rules, self._places(codes))
+        rules = tf.gather(self._rules, self._table_indices(codes))
         return _Characters(
             codes, tf.where(_has(expanded.rules, tables.LITERAL), expanded.rules, rules), expanded.sources
         )
@@ -334,15 +334,15 @@ def _widened(
     starts: tf.Tensor, ends: tf.Tensor, first_bytes: tf.Tensor, characters: _Characters, behind: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Extends spans to removed accents and to combining characters moved by canonical ordering."""
-    places = tf.where(_has(characters.rules, tables.ACCENT | tables.COMBINING))[:, 0]
+    marks = tf.where(_has(characters.rules, tables.ACCENT | tables.COMBINING))[:, 0]
     # An accent belongs to the previous character in the same token, if there is one.
     closing = tf.where(_has(characters.rules, tables.TOKEN_ENDS))[:, 0]
-    token_bytes = tf.gather(tf.concat([[0], tf.gather(behind, closing)], axis=0), tf.searchsorted(closing, places))
-    places = tf.boolean_mask(places, tf.gather(behind, places) > token_bytes)
-    piece = tf.searchsorted(first_bytes, tf.gather(behind, places) - 1, side="right")[:, tf.newaxis] - 1
-    sources = tf.gather(characters.sources, places)
+    token_bytes = tf.gather(tf.concat([[0], tf.gather(behind, closing)], axis=0), tf.searchsorted(closing, marks))
+    marks = tf.boolean_mask(marks, tf.gather(behind, marks) > token_bytes)
+    piece = tf.searchsorted(first_bytes, tf.gather(behind, marks) - 1, side="right")[:, tf.newaxis] - 1
+    sources = tf.gather(characters.sources, marks)
     ends = tf.tensor_scatter_nd_max(ends, piece, sources + 1)
     # Only a character that is kept can be the first character of a token.
-    kept = _has(tf.gather(characters.rules, places), tables.COMBINING)
-    starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, kept), tf.boolean_mask(sources, kept))
+    combining = _has(tf.gather(characters.rules, marks), tables.COMBINING)
+    starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, combining), tf.boolean_mask(sources, combining))
     return starts, ends

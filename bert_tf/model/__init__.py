@@ -1,4 +1,4 @@
-"""The parts of the transformer: activations, dropout, normalisation, layers, output layers, BiLSTM.
+"""The components of the transformer: activations, dropout, normalisation, layers, output layers, BiLSTM.
 
-The directory imports `config` and `runtime`. `bert_tf.encoder` combines the parts.
+The directory imports `config` and `runtime`. `bert_tf.encoder` combines the components.
 """

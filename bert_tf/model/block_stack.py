@@ -99,9 +99,9 @@ def _traced_once(
 ) -> Callable:
     """Returns a function that calls a block. In a graph, blocks with equal variable names and shapes share one trace.
 
-    Tracing a block takes longer than many training steps of the block. The result is the same. If XLA compiles the
-    complete function, each block is traced separately. Otherwise, XLA would evaluate the call of a block during
-    compilation, with the weights as constants, to find shapes for the gradient. It would compile again after each step.
+    Tracing a block takes longer than many training steps of the block. A shared trace computes the same result. If XLA
+    compiles the complete function, each block is traced separately. Otherwise, XLA would evaluate the call of a block
+    during compilation, with the weights as constants, to find shapes for the gradient, and compile after each step.
 
     Args:
       block: the block.

@@ -61,7 +61,7 @@ def fixed_dropout(
 def _is_kept(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> tf.Tensor:
     """Returns a boolean tensor of x's shape, which is False for a fraction of threshold / 2^16 of the elements."""
     if hardware.compiles_for_gpu():
-        # Each kernel that reads the mask computes it. XLA can't do so with unsigned words, nor with their halves.
+        # XLA computes the mask in each kernel that reads it. XLA can't do this with unsigned words or halves of words.
         return _combined_words(tf.unstack(tf.shape(x)), seed, tf.int32) >= threshold * 2**16 - 2**31
     bits = _random_bits(x, seed)
     return bits >= tf.constant(threshold, bits.dtype)

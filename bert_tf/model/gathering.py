@@ -25,8 +25,8 @@ def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 def last_tokens(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
     """Returns the state [B, H] of each sequence's last token for states [B, T, H] and input_mask [B, T]."""
-    places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
-    return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
+    positions = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
+    return tf.gather(states, tf.reduce_max(positions, axis=1), batch_dims=1)
 
 
 def encoder_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -104,15 +104,15 @@ def _maps(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     return tf.reshape(to_sequences, [-1]), tf.reshape(to_rows, [-1]), mask
 
 
-def _rearrange(x: tf.Tensor, places: tf.Tensor, inverse: tf.Tensor) -> tf.Tensor:
-    """Returns the rows of x [n, H] at `places`, and zeros for the index n.
+def _rearrange(x: tf.Tensor, indices: tf.Tensor, inverse: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of x [n, H] at `indices`, and zeros for the index n.
 
     The gradient gathers with the inverse map, which is faster than a sum.
     """
 
     @tf.custom_gradient
     def gathered(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        return _rows_or_zero(x, places), lambda upstream: _rows_or_zero(upstream, inverse)
+        return _rows_or_zero(x, indices), lambda upstream: _rows_or_zero(upstream, inverse)
 
     return gathered(x)
 

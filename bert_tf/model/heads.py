@@ -323,7 +323,7 @@ def packed_span_loss(
         of_sequence = tf.where(is_same, logits[:, tf.newaxis], logits.dtype.min)  # [R, L, L]
         log_probabilities = tf.reshape(logits - tf.reduce_logsumexp(of_sequence, axis=-1), [-1])
         is_inside = (positions >= 0) & (positions < lengths)
-        found = tf.gather(log_probabilities, starts + tf.where(is_inside, positions, 0))
-        return -tf.where(is_inside, found, 0.0)
+        label_values = tf.gather(log_probabilities, starts + tf.where(is_inside, positions, 0))
+        return -tf.where(is_inside, label_values, 0.0)
 
     return 0.5 * (position_loss(start_logits, start_positions) + position_loss(end_logits, end_positions))

@@ -156,7 +156,7 @@ class SelfAttention(BertLayer):
         context, probabilities = attend(*states)
         if hardware.computes_on_tpu() and row_attention.is_faster(query.shape):
             # TensorFlow removes the computation of all rows from the graph, unless the probabilities are read.
-            context = row_attention.attend_by_rows(lambda *part: attend(*part)[0], *states)
+            context = row_attention.attend_by_rows(lambda *inputs: attend(*inputs)[0], *states)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), self.compute(probabilities)
 
@@ -166,8 +166,8 @@ def _bias_of(queries: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     count, _, rows, length = (known or size for known, size in zip(bias.shape, tf.unstack(tf.shape(bias)), strict=True))
     row = queries // length
     of_row = tf.gather(tf.reshape(bias, [-1, length]), row * rows + queries % length % rows)
-    is_own = tf.one_hot(row, count, True, False)[:, :, tf.newaxis]
-    of_all = tf.where(is_own, of_row[:, tf.newaxis], 2 * MASKED_SCORE)  # lower, because all of a row may be masked
+    is_same_row = tf.one_hot(row, count, True, False)[:, :, tf.newaxis]
+    of_all = tf.where(is_same_row, of_row[:, tf.newaxis], 2 * MASKED_SCORE)  # lower, because all of a row may be masked
     return tf.reshape(of_all, [1, 1, -1, count * length])
 
 

@@ -54,21 +54,21 @@ def attend_by_rows(
 
     @tf.custom_gradient
     def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        parts = tuple(map(in_parts, (query, key, value)))
+        chunks = tuple(map(in_parts, (query, key, value)))
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
-            def of_part(part: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-                number, upstream, *states = part
+            def of_part(inputs: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+                number, upstream, *states = inputs
                 with tf.GradientTape() as tape:
                     tape.watch(states)
                     context = attend_part(number, *states)
                 return tuple(tape.gradient(context, states, upstream))
 
             signature = (query.dtype, key.dtype, value.dtype)
-            found = tf.map_fn(of_part, (numbers, in_parts(upstream), *parts), fn_output_signature=signature)
-            return list(map(joined, found))
+            results = tf.map_fn(of_part, (numbers, in_parts(upstream), *chunks), fn_output_signature=signature)
+            return list(map(joined, results))
 
-        context = tf.map_fn(lambda part: attend_part(*part), (numbers, *parts), fn_output_signature=query.dtype)
+        context = tf.map_fn(lambda inputs: attend_part(*inputs), (numbers, *chunks), fn_output_signature=query.dtype)
         return joined(context), gradients
 
     return attended(query, key, value)

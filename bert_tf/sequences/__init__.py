@@ -1,4 +1,4 @@
-"""Joins tokens to input sequences of the model, by the original rules, and sequences to rows of a batch.
+"""Packs tokens into input sequences by the original rules, and sequences into rows of a batch.
 
     packing, text_packer     [CLS] A [SEP] B [SEP] and truncation, and long texts: rules, lists and NumPy batches
     masking, graph_masking   masked-LM rules, NumPy batches and the original order; tensors

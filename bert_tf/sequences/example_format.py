@@ -100,11 +100,11 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
         batch[feature.name] = values if feature.is_float else tf.cast(values, tf.int32)
     for feature in features:
         if feature.limit is not None:
-            # Read as unsigned, negative numbers are larger than all other numbers.
+            # As unsigned integers, negative numbers are larger than all valid numbers.
             largest = tf.reduce_max(tf.bitcast(batch[feature.name], tf.uint32))
-            found = tf.bitcast(largest, tf.int32)
-            message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
-            tf.debugging.Assert((found >= 0) & (found < feature.limit), [message])
+            value = tf.bitcast(largest, tf.int32)
+            message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", value)
+            tf.debugging.Assert((value >= 0) & (value < feature.limit), [message])
     return batch
 
 

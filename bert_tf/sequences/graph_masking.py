@@ -67,8 +67,8 @@ class BatchMasker:
         random_ids = tf.gather(replacements, tf.cast(uniform(2) * float(replacements.shape[0]), tf.int32))
         replaced = self.policy.replaced(share, input_ids, random_ids, self.vocabulary.mask_id, ops=tf)
         positions, weights = _first_true(is_chosen, self.max_predictions_per_seq)
-        kept = {name: value for name, value in batch.items() if name != "word_starts"}
-        return kept | {
+        features = {name: value for name, value in batch.items() if name != "word_starts"}
+        return features | {
             "input_ids": tf.where(is_chosen, replaced, input_ids),
             "masked_lm_positions": positions,
             "masked_lm_ids": tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32),
@@ -128,8 +128,8 @@ def _first_true(is_chosen: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]
     Positions are ascending and padded with 0. Weights are 1 for positions and 0 for padding.
     """
     length = is_chosen.shape[1]
-    places = tf.where(is_chosen, tf.range(length), length)
-    first = -tf.math.top_k(-places, min(count, length))[0]
+    positions = tf.where(is_chosen, tf.range(length), length)
+    first = -tf.math.top_k(-positions, min(count, length))[0]
     first = tf.pad(first, [[0, 0], [0, max(0, count - length)]], constant_values=length)
     weights = tf.cast(first < length, tf.float32)
     return tf.where(first < length, first, 0), weights

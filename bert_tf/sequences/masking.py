@@ -34,9 +34,10 @@ class MaskingPolicy(Settings, frozen=True):
       same: fraction of the chosen tokens that are not changed.
       random: fraction of the chosen tokens that become a random token. The three fractions (Table 8) sum to 1.
       masked_lm_prob: fraction of a sequence's tokens, including [CLS] and [SEP], that are chosen.
-      whole_word: choose words with all their tokens, instead of single tokens.
-      replace_words_jointly: replace all tokens of a word in the same way. The original code decides for each token.
-      no_special_replacements: never use special tokens and [unusedN] as random tokens.
+      whole_word: if True, words are chosen with all their tokens; otherwise, single tokens.
+      replace_words_jointly: if True, all tokens of a word are replaced in the same way. The original code decides for
+        each token.
+      no_special_replacements: if True, special tokens and [unusedN] are never used as random tokens.
 
     Raises:
       InputError: if the fractions don't sum to 1, or a number is out of bounds.
@@ -221,11 +222,11 @@ def _first_positions(order: np.ndarray, is_candidate: np.ndarray, count: int) ->
     The lowest bits of each 32-bit draw are replaced by the position itself, so one fast sort is sufficient.
     """
     width = is_candidate.shape[1]
-    place = np.uint32((1 << width.bit_length()) - 1)
-    numbered = order[:, :width] & ~place | np.arange(width, dtype=np.uint32)
+    position_bits = np.uint32((1 << width.bit_length()) - 1)
+    numbered = order[:, :width] & ~position_bits | np.arange(width, dtype=np.uint32)
     numbered = np.where(is_candidate, numbered, np.uint32(0xFFFFFFFF))
     first = np.sort(numbered, axis=1)[:, :count]
-    return np.where(first == np.uint32(0xFFFFFFFF), width, first & place).astype(np.int64)
+    return np.where(first == np.uint32(0xFFFFFFFF), width, first & position_bits).astype(np.int64)
 
 
 def _choose_pieces(is_text: np.ndarray, order: np.ndarray, limits: np.ndarray, count: int) -> np.ndarray:

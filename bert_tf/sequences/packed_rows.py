@@ -78,9 +78,9 @@ def pack(placed: Layout, tokens: Tokens, per_example: Mapping[str, np.ndarray]) 
     lengths = np.where(placed.examples[..., np.newaxis] >= 0, tokens.lengths[sequences], 0).reshape(-1)
     size = placed.rows * placed.length
     numbers = np.arange(slots * choices) + 1
-    places = (np.arange(count)[:, np.newaxis, np.newaxis] * size + placed.starts).reshape(-1)
+    first_targets = (np.arange(count)[:, np.newaxis, np.newaxis] * size + placed.starts).reshape(-1)
     offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    targets = np.repeat(places, lengths) + offsets
+    targets = np.repeat(first_targets, lengths) + offsets
     sources = np.repeat(tokens.firsts[sequences].reshape(-1), lengths) + offsets
 
     def rows(values: np.ndarray, padding: int = 0) -> np.ndarray:
@@ -124,9 +124,9 @@ def pack_predictions(
     sources = placed.examples[numbers, examples], columns
 
     def packed(array: np.ndarray) -> np.ndarray:
-        found = np.zeros(count * placed.predictions, array.dtype)
-        found[targets] = array
-        return found
+        predictions = np.zeros(count * placed.predictions, array.dtype)
+        predictions[targets] = array
+        return predictions
 
     return {
         "masked_lm_positions": packed((placed.starts[numbers, examples, 0] + positions[sources]).astype(np.int32)),

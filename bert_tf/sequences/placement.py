@@ -4,7 +4,7 @@ A batch is divided into parts, one for each replica and micro-batch. The sequenc
 positions, longest sequence first, each in the fullest row that has room for it.
 
 A step that is compiled for one shape has a fixed number of rows. Examples that do not fit are placed in spill
-micro-batches, which have few rows. A step computes as many of them as it needs, so no example is lost.
+micro-batches, which have few rows. There are enough of them for all examples. A step computes only those that it needs.
 
 Axis letters: see `packed_rows`.
 """
@@ -147,7 +147,7 @@ class Packer:
             # An operation of attention takes about three times as long as one of a matrix multiplication.
             return first.rows * first.length * (2 * self.hidden_size + first.length)
 
-        return min((self._place(sizes, each) for each in range(length, length * 3 // 2, 8)), key=cost)
+        return min((self._place(sizes, row_length) for row_length in range(length, length * 3 // 2, 8)), key=cost)
 
     def _place(self, sizes: Sizes, length: int) -> list[list[Layout]]:
         # Replicas that share examples are one group, which is packed together.
@@ -166,28 +166,29 @@ class Packer:
         for examples in groups:
             rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
             rounds[1::2] = rounds[1::2, ::-1]
-            for part in rounds.T.tolist():
+            for part_examples in rounds.T.tolist():
                 batches.append(MicroBatch(length, len(rounds)))
-                fill(batches[-1:], sizes, part)
+                fill(batches[-1:], sizes, part_examples)
         shape = _shape_of(batches, is_rounded=self.hidden_size is None)
-        return [[layout(own, sizes, *shape)] for own in np.array(batches, object).reshape(self.replicas, -1)]
+        by_replica = np.array(batches, object).reshape(self.replicas, -1)
+        return [[layout(own_batches, sizes, *shape)] for own_batches in by_replica]
 
     def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
         """Places examples, the longest first, in the fullest row of any part that has room."""
         rows, predictions, *spill_shape, spills = self.shape
         size = len(examples) // (replicas * self.micro_batches)
         slots = size if len(examples) == size else -(-size * 3 // 2)
-        own = [
+        replica_batches = [
             [MicroBatch(length, slots, rows, predictions) for _ in range(self.micro_batches)] for _ in range(replicas)
         ]
         spilled = [[MicroBatch(length, size, *spill_shape) for _ in range(spills)] for _ in range(replicas)]
-        left = fill([batch for batches in own for batch in batches], sizes, examples.tolist())
+        unplaced = fill([batch for batches in replica_batches for batch in batches], sizes, examples.tolist())
         # Replicas take turns, because all of them wait for the one with the most spill micro-batches.
         for turn in zip(*spilled, strict=True):
-            left = fill(turn, sizes, left)
-        if left:
+            unplaced = fill(turn, sizes, unplaced)
+        if unplaced:
             raise AssertionError("the spill micro-batches have room for all examples")
-        layouts = [[layout(batches, sizes, rows, predictions)] for batches in own]
+        layouts = [[layout(batches, sizes, rows, predictions)] for batches in replica_batches]
         if spills:
             for of_replica, batches in zip(layouts, spilled, strict=True):
                 of_replica.append(layout(batches, sizes, *spill_shape))
@@ -202,17 +203,18 @@ class Packer:
           most_predictions: the largest number of predictions of an example.
         """
         samples = list(samples)
-        parts, choices = self.replicas * self.micro_batches, samples[0].lengths.shape[1]
-        size = len(samples[0].lengths) // parts
-        layouts = [own[0] for sizes in samples for own in dataclasses.replace(self, shape=None).place(sizes, length)]
+        part_count, choices = self.replicas * self.micro_batches, samples[0].lengths.shape[1]
+        size = len(samples[0].lengths) // part_count
+        unshaped = dataclasses.replace(self, shape=None)
+        layouts = [main for sizes in samples for main, *_ in unshaped.place(sizes, length)]
         predictions = min(max(placed.predictions for placed in layouts), size * most_predictions)
         fitting = predictions // most_predictions if most_predictions else size
         tokens = int(np.mean([sizes.lengths.sum() for sizes in samples]))
 
         def packer_of(rows: int) -> Packer:
             spill = max(choices, -(-rows // _SPILL_FRACTION))
-            left = self.micro_batches * (size - min(rows // choices, fitting))
-            spills = -(-left // (spill // choices)) if left > 0 else 0
+            spilled = self.micro_batches * (size - min(rows // choices, fitting))
+            spills = -(-spilled // (spill // choices)) if spilled > 0 else 0
             if rows + spill >= size * choices:
                 return dataclasses.replace(self, shape=Shape(size * choices, size * most_predictions, spill, 0, 0))
             shape = Shape(rows, predictions, spill, spill * most_predictions, spills)
@@ -221,10 +223,10 @@ class Packer:
         def cost(packer: Packer) -> float:
             rows, _, spill_rows, _, _ = packer.shape
             placed = (packer.place(sizes, length) for sizes in samples)
-            spills = [max(own[1].used if own[1:] else 0 for own in replicas) for replicas in placed]
+            spills = [max(sum(spill.used for spill in spills) for _, *spills in replicas) for replicas in placed]
             return rows + float(np.mean(spills)) * (spill_rows + _SPILL_POSITIONS / length)
 
-        fewest, most = max(choices, tokens // (parts * length)), max(placed.rows for placed in layouts)
+        fewest, most = max(choices, tokens // (part_count * length)), max(placed.rows for placed in layouts)
         return min(map(packer_of, range(fewest, max(fewest, most) + 1)), key=cost)
 
 

@@ -1,4 +1,4 @@
-"""Makes input sequences of texts. Of a long text, a sequence has the beginning or both ends, or there are windows.
+"""Converts texts to input sequences. A long text is truncated at the end or in the middle, or split into windows.
 
 Functions with an argument `ops` work on NumPy arrays (module `numpy`) and on tensors (module `tensorflow`).
 
