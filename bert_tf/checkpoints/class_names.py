@@ -127,7 +127,7 @@ def with_classes(
     names, rows, needed = recorded_classes(source), source.shapes[weights][0], variables[weights].shape[0]
     if classes is None or (names is not None and rows == 1):  # regression and SQuAD have no class names
         names = None
-    order = range(rows) if names is None else _places(classes, names)
+    order = range(rows) if names is None else _row_order(classes, names)
     if rows != needed or order is None or len(order) != rows:
         raise InputError(
             f"{flag_name}: the output layer of {source.path} has {rows} outputs{_shown(names)}, but the task needs "
@@ -148,16 +148,16 @@ def with_classes(
     return dataclasses.replace(source, read=read)
 
 
-def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
+def _row_order(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
     """Returns the index in `names` of each wanted name; None if the names differ.
 
     If there is no exact match, names are compared without case, then without the spelling of tags ("PER_B" equals
     "B-PER"). A comparison counts only if it gives each name a different index.
     """
     for key in (str, str.casefold, lambda name: sorted(filter(None, re.split("[-_./:|]", name.casefold())))):
-        places = {str(key(name)): place for place, name in enumerate(names)}
-        if len(places) == len(names) and sorted(places) == sorted(str(key(name)) for name in wanted):
-            return [places[str(key(name))] for name in wanted]
+        index_of = {str(key(name)): index for index, name in enumerate(names)}
+        if len(index_of) == len(names) and sorted(index_of) == sorted(str(key(name)) for name in wanted):
+            return [index_of[str(key(name))] for name in wanted]
     return None
 
 

@@ -99,7 +99,7 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
             raise InputError(f"{where}: {_reason(error)}") from None
         if any(os.path.exists(os.path.join(directory, weights)) for weights in WEIGHTS_FILES):
             return directory
-    raise InputError(f"{where}: the repository has none of {', '.join(WEIGHTS_FILES)}. Use another one.")
+    raise InputError(f"{where}: the repository has none of {', '.join(WEIGHTS_FILES)}. Use another repository.")
 
 
 def _reason(error: Exception) -> str:
@@ -163,8 +163,8 @@ def _members(archive: zipfile.ZipFile, where: str) -> list[zipfile.ZipInfo]:
       InputError: if the archive contains links or paths outside of the archive, or if the files are too large.
     """
     for member in archive.infolist():
-        parts = member.filename.split("/")
-        if stat.S_ISLNK(member.external_attr >> 16) or not parts[0] or ".." in parts:
+        names = member.filename.split("/")
+        if stat.S_ISLNK(member.external_attr >> 16) or not names[0] or ".." in names:
             raise InputError(f"{where}: {member.filename!r} is a link or outside of the archive. {_UNPACK}")
     members = [member for member in archive.infolist() if _MODEL_FILE.search(member.filename)]
     size = sum(member.file_size for member in members) / 1e9
@@ -199,10 +199,10 @@ def _directory_with_config(root: str, where: str) -> str:
     Raises:
       InputError: if no directory, or more than one, contains a config, or if there are no weights.
     """
-    found = [directory for directory, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
-    if len(found) != 1:
-        inside = ", ".join(sorted(os.path.relpath(directory, root) for directory in found)) or "no directory"
+    directories = [directory for directory, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
+    if len(directories) != 1:
+        inside = ", ".join(sorted(os.path.relpath(directory, root) for directory in directories)) or "no directory"
         raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. {_UNPACK}")
-    if not any(map(_WEIGHTS.search, os.listdir(found[0]))):
+    if not any(map(_WEIGHTS.search, os.listdir(directories[0]))):
         raise InputError(f"{where}: there are no weights next to the config. Download another file.")
-    return found[0]
+    return directories[0]

@@ -86,7 +86,7 @@ class LoadedBert:
         """
         if len(texts) == 1 and isinstance(texts[0], Mapping):
             return self.encoder(texts[0])
-        texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
+        texts = [text for item in texts for text in (item if isinstance(item, list) else [item])]
         max_seq_length = max_seq_length or self.config.max_position_embeddings
         self.config.check_sequence_length(max_seq_length)
         tokenizer = required_tokenizer(self.tokenizer, self.source.path, "load_model()")
@@ -239,10 +239,10 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
     )
 
 
-def model_directory(found: FoundFiles, init_checkpoint: str | None) -> str | None:
+def model_directory(paths: FoundFiles, init_checkpoint: str | None) -> str | None:
     """Returns the directory of the model that a run starts from or resumes; None for a new model."""
-    has_begun = found.directory and saver.latest_checkpoint(run_directory.evaluated_directory(found.directory))
-    return found.directory if init_checkpoint or has_begun else None
+    has_begun = paths.directory and saver.latest_checkpoint(run_directory.evaluated_directory(paths.directory))
+    return paths.directory if init_checkpoint or has_begun else None
 
 
 def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
@@ -255,15 +255,15 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
     Raises:
       InputError: if a file is neither given nor in the directory of the model, or the files do not match each other.
     """
-    found = find_files(model, output_dir)
-    why = f"there is no such file in {found.directory}" if found.directory else "--init_checkpoint is not given"
-    for flag, path in (("bert_config_file", found.config_file), ("vocab_file", found.vocab_file)):
+    paths = find_files(model, output_dir)
+    why = f"there is no such file in {paths.directory}" if paths.directory else "--init_checkpoint is not given"
+    for flag, path in (("bert_config_file", paths.config_file), ("vocab_file", paths.vocab_file)):
         if not path:
             raise InputError(f"--{flag} is missing: {why}. Pass it.")
-    config = BertConfig.from_json_file(found.config_file)
-    directory = model_directory(found, model.init_checkpoint)
+    config = BertConfig.from_json_file(paths.config_file)
+    directory = model_directory(paths, model.init_checkpoint)
     check_size(config, directory, "--init_checkpoint")
-    return config, tokenizer_of(directory, config, found.vocab_file, model.do_lower_case)
+    return config, tokenizer_of(directory, config, paths.vocab_file, model.do_lower_case)
 
 
 def restored_encoder(
@@ -301,10 +301,10 @@ def find_config(directory: str, flag_name: str) -> str:
     Raises:
       InputError: if the directory contains neither.
     """
-    found = _first_of(CONFIG_FILES, directory)
-    if not found:
+    config_file = _first_of(CONFIG_FILES, directory)
+    if not config_file:
         raise InputError(f"{flag_name}: {directory or '.'} has no {' or '.join(CONFIG_FILES)}. Copy the config there.")
-    return found
+    return config_file
 
 
 def find_vocabulary(directory: str) -> str | None:
@@ -329,8 +329,8 @@ def tokenizer_records(directory: str | None, vocab_file: str) -> list[tuple[str,
     if directory is None:
         return []
     records = [(os.path.join(directory, run_directory.RUN_FILE), run_directory.recorded_tokenizer(directory))]
-    own = find_vocabulary(directory)
-    if own and os.path.abspath(own) != os.path.abspath(vocab_file):
-        check_same_ids(vocab_file, own)
-        records.append((f"the tokenizer's settings next to {own}", read_tokenizer_config(own)))
+    model_vocab = find_vocabulary(directory)
+    if model_vocab and os.path.abspath(model_vocab) != os.path.abspath(vocab_file):
+        check_same_ids(vocab_file, model_vocab)
+        records.append((f"the tokenizer's settings next to {model_vocab}", read_tokenizer_config(model_vocab)))
     return records

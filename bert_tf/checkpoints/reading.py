@@ -115,14 +115,14 @@ def _find_in_directory(directory: str, flag_name: str) -> str:
     names = files.list_directory(directory)
     prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
-    found = next((name for name in weights if name in {*names, *prefixes}), None)
-    if found in prefixes and len(prefixes) > 1:
+    file_name = next((name for name in weights if name in {*names, *prefixes}), None)
+    if file_name in prefixes and len(prefixes) > 1:
         raise InputError(f"{flag_name}: {directory}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
-    if found is None:
+    if file_name is None:
         raise InputError(
             f"{flag_name}: {directory}: no {', no '.join(weights)} and no *.index. Pass a model's directory."
         )
-    return os.path.join(directory, found)
+    return os.path.join(directory, file_name)
 
 
 def _opener(path: str) -> Callable[[str, str], tuple[Shapes, ReadTensor]] | None:
@@ -204,8 +204,8 @@ def _open_safetensors(path: str, where: str) -> tuple[Shapes, ReadTensor]:
         data = reader.read()
     try:
         tensors = dict(safetensors.deserialize(data))
-        found = _CRC.search(data, 8, 8 + int.from_bytes(data[:8], "little"))
-        if found and found[1] != _checksum(data, *found.span(1)):
+        match = _CRC.search(data, 8, 8 + int.from_bytes(data[:8], "little"))
+        if match and match[1] != _checksum(data, *match.span(1)):
             raise safetensors.SafetensorError("the checksum does not match")
     except safetensors.SafetensorError as error:
         raise InputError(f"{where}: damaged ({error}). Download or copy the file again.") from None

@@ -102,16 +102,16 @@ def _check_shapes(
     source: CheckpointSource, expected: Shapes, may_be_new: str, may_be_ignored: str, flag_name: str
 ) -> None:
     """Raises an InputError if the names or shapes of a model and a checkpoint differ."""
-    found, mismatches = source.shapes, []
-    for name in dict.fromkeys((*expected, *found)):
-        if name not in found:
+    stored, mismatches = source.shapes, []
+    for name in dict.fromkeys((*expected, *stored)):
+        if name not in stored:
             if not re.fullmatch(may_be_new, name):
                 mismatches.append(f"{name} is in the model, but not in the checkpoint")
         elif name not in expected:
             if not re.fullmatch(may_be_ignored, name):
                 mismatches.append(f"{name} is in the checkpoint, but not in the model")
-        elif found[name] != expected[name]:
-            shapes = f"{list(found[name])} in the checkpoint, but {list(expected[name])} in the model"
+        elif stored[name] != expected[name]:
+            shapes = f"{list(stored[name])} in the checkpoint, but {list(expected[name])} in the model"
             mismatches.append(f"{name} has shape {shapes}")
     if mismatches:
         raise InputError(
@@ -147,7 +147,8 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
 def _finite(source: CheckpointSource, name: str, flag_name: str) -> np.ndarray:
     array = source.read(name)
     if array.ndim and array.dtype.kind not in "fV":  # "V" is bfloat16
-        raise InputError(f"{flag_name}: {source.path}: {name} has values of type {array.dtype}. Use another one.")
+        where = f"{flag_name}: {source.path}: {name}"
+        raise InputError(f"{where} has values of type {array.dtype}. Use another checkpoint.")
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         count = np.count_nonzero(~np.isfinite(array))
         raise InputError(f"{flag_name}: {source.path}: {name}: {count} values are not finite. Use another checkpoint.")

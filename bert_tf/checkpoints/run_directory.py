@@ -163,10 +163,10 @@ def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any
         )
 
 
-def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
+def _refuse_differences(problem: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
     changes = differences.changes(before, now)
     if changes:
-        raise InputError(f"{found}:\n  {differences.listed(changes)}\n{advice}")
+        raise InputError(f"{problem}:\n  {differences.listed(changes)}\n{advice}")
 
 
 def digest_of_rows(rows: Iterable[object]) -> str:
@@ -178,7 +178,7 @@ def digest_of_rows(rows: Iterable[object]) -> str:
 
 
 class _Recorded(dict[str, Any]):
-    """A part of RUN_FILE. A missing key raises an InputError that names the file."""
+    """A section of RUN_FILE. A missing key raises an InputError that names the file."""
 
     def __init__(self, path: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -198,8 +198,8 @@ def read(output_dir: str) -> dict[str, Any]:
     values = json_files.read(path, "--output_dir", _RunFile)
     if values.get("format", _FORMAT) != _FORMAT:
         raise InputError(f"{path}: unknown format {values['format']}. Use the version of bert-tf that wrote it.")
-    parts = {name: _Recorded(path, values[name]) for name in ("resume_settings", "flags") if name in values}
-    return _Recorded(path, values | parts)
+    sections = {name: _Recorded(path, values[name]) for name in ("resume_settings", "flags") if name in values}
+    return _Recorded(path, values | sections)
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
@@ -244,8 +244,8 @@ def directory_of_checkpoint(checkpoint: str, flag_name: str = "--init_checkpoint
     checkpoint = download.local_path(checkpoint, flag_name)
     directory = checkpoint if files.is_directory(checkpoint) else os.path.dirname(checkpoint)
     parent, name = os.path.split(directory.rstrip("/"))
-    is_part = name == BEST_DIRECTORY and not files.exists(os.path.join(directory, RUN_FILE))
-    return parent if is_part else model_files.described(directory, flag_name)
+    is_best = name == BEST_DIRECTORY and not files.exists(os.path.join(directory, RUN_FILE))
+    return parent if is_best else model_files.described(directory, flag_name)
 
 
 def fit_directory(output_dir: str, number: int) -> str:
@@ -274,13 +274,13 @@ def directory_of_model(directory: str) -> str:
     trials = os.path.join(directory, TRIALS_DIRECTORY)
     if _has_checkpoint(directory) or not files.is_directory(trials):
         return directory
-    kept = [path for name in files.list_directory(trials) if _has_checkpoint(path := os.path.join(trials, name))]
-    if len(kept) != 1:
+    paths = [path for name in files.list_directory(trials) if _has_checkpoint(path := os.path.join(trials, name))]
+    if len(paths) != 1:
         raise InputError(
-            f"{directory}: {len(kept)} trials have checkpoints, but only the best trial keeps them. Finish the trials, "
-            "or use the directory of one trial."
+            f"{directory}: {len(paths)} trials have checkpoints, but only the best trial keeps its checkpoints. Finish "
+            "the trials, or use the directory of one trial."
         )
-    return kept[0]
+    return paths[0]
 
 
 def evaluated_directory(output_dir: str) -> str:
@@ -325,8 +325,8 @@ def recorded_flags(directory: str) -> Mapping[str, Any]:
 
 def label_threshold(directory: str) -> float:
     """Returns the lowest probability of a predicted label: the value of the flag, or the tuned value, or 0.5."""
-    if (given := recorded_flags(directory).get("label_threshold", "")) not in ("", "tune"):
-        return float(given)
+    if (flag_value := recorded_flags(directory).get("label_threshold", "")) not in ("", "tune"):
+        return float(flag_value)
     return tuned(directory).get("label_threshold", 0.5)
 
 

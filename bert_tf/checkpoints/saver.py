@@ -174,8 +174,8 @@ def _remove_leftovers(directory: str) -> None:
 
 def _step_of(path: str) -> int:
     """Returns the step in the name of a checkpoint prefix or file; -1 for other names."""
-    found = _CHECKPOINT.fullmatch(os.path.basename(path))
-    return int(found.group(1)) if found else -1
+    match = _CHECKPOINT.fullmatch(os.path.basename(path))
+    return int(match.group(1)) if match else -1
 
 
 def _remove_checkpoint(prefix: str) -> None:
@@ -254,14 +254,14 @@ class CheckpointSaver(contextlib.AbstractContextManager["CheckpointSaver"]):
             recorded = _recorded_checkpoints(self.directory)
             # Checkpoints of later steps are not listed: they are damaged, or the run has restarted at an earlier step.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
-            kept = listed[-self.keep_checkpoint_max :]  # with 0, this keeps all
+            newest = listed[-self.keep_checkpoint_max :]  # with 0, this keeps all
             # Old checkpoints stay listed until they are removed, so that a kill leaves no unlisted checkpoints.
             self._list(listed)
-            removed = [p for p in recorded if p not in kept]
+            removed = [p for p in recorded if p not in newest]
             for old in removed:
                 _remove_checkpoint(old)
             if removed:
-                self._list(kept)
+                self._list(newest)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
                 f"--output_dir: the checkpoint of step {step} can't be written to {self.directory} "

@@ -27,8 +27,8 @@ def open_h5(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     """
     try:
         with files.open_file(path, "rb") as reader, h5py.File(reader, "r") as file:
-            if found := re.search(r'"class_name": *"(\w*Lambda\w*)"', str(file.attrs.get("model_config", ""))):
-                raise ValueError(f"a layer of the model is a {found.group(1)}, which contains code")
+            if match := re.search(r'"class_name": *"(\w*Lambda\w*)"', str(file.attrs.get("model_config", ""))):
+                raise ValueError(f"a layer of the model is a {match.group(1)}, which contains code")
             shapes = _shapes(file)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise InputError(
@@ -57,8 +57,8 @@ def _shapes(file: h5py.File) -> Shapes:
     items: dict[str, h5py.HLObject] = {}
     # The callbacks must return None, and h5py ignores errors in them.
     file.visititems_links(lambda name, link: links.update({name: link}))
-    if found := next((name for name, link in links.items() if not isinstance(link, h5py.HardLink)), None):
-        raise ValueError(f"{found} is a link")
+    if link_name := next((name for name, link in links.items() if not isinstance(link, h5py.HardLink)), None):
+        raise ValueError(f"{link_name} is a link")
     file.visititems(lambda name, item: items.update({name: item}))
     arrays = {name: item for name, item in items.items() if not isinstance(item, h5py.Group)}
     for name, item in arrays.items():

@@ -45,8 +45,8 @@ def open_preset(path: str, where: str) -> tuple[Shapes, ReadTensor]:
     if not files.exists(task):
         return shapes, read
     task_shapes, read_task = open_h5(task, where)
-    kept = {f"task/{name}": shape for name, shape in task_shapes.items() if not name.startswith("optimizer/")}
-    return {**shapes, **kept}, lambda name: read_task(name[5:]) if name in kept else read(name)
+    task_weights = {f"task/{name}": shape for name, shape in task_shapes.items() if not name.startswith("optimizer/")}
+    return {**shapes, **task_weights}, lambda name: read_task(name[5:]) if name in task_weights else read(name)
 
 
 def hf_config(directory: str, where: str) -> dict[str, Any]:
@@ -57,21 +57,21 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
     """
     name, values = _object(os.path.join(directory, "config.json"), where)
     if name != "BertBackbone":
-        raise InputError(f"{where}: {directory} is a preset of {name}. Use one of BertBackbone.")
+        raise InputError(f"{where}: {directory} is a preset of {name}. Use a preset of BertBackbone.")
     task, settings = "", {}
     if files.exists(os.path.join(directory, _TASK_FILE)):
         task, settings = _object(os.path.join(directory, _TASK_FILE), where)
     if task and task not in _ARCHITECTURES:
-        raise InputError(f"{where}: {directory} is a preset of {task}. Use one of {', '.join(_ARCHITECTURES)}.")
+        raise InputError(f"{where}: {directory} is a preset of {task}. Use a preset of {', '.join(_ARCHITECTURES)}.")
     sizes = {ours: values[name] for name, ours in _SIZES.items() if name in values}
     sizes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), values.get("dropout", 0.1))
     config = BertConfig.from_dict({"type_vocab_size": 2} | sizes, f"{where}: {directory}/config.json")
     if (activation := settings.get("activation")) not in (None, "linear", "softmax", "sigmoid"):
         raise InputError(f"{where}: {directory}: the activation of the output layer is {activation!r:.60}. Use linear.")
-    found = _MASKED_LM if task == "BertMaskedLM" else {}
+    head_settings = _MASKED_LM if task == "BertMaskedLM" else {}
     if activation == "sigmoid":
-        found = {"problem_type": "multi_label_classification"}
-    return config.to_hf_dict(_ARCHITECTURES.get(task, "BertModel")) | found
+        head_settings = {"problem_type": "multi_label_classification"}
+    return config.to_hf_dict(_ARCHITECTURES.get(task, "BertModel")) | head_settings
 
 
 def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
@@ -86,9 +86,9 @@ def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
         return vocabulary, {}
     name, settings = _object(settings_file, where)
     for key, value in _TOKENIZER.items():
-        if (found := (settings | {"class_name": name}).get(key, value)) != value:
+        if (actual := (settings | {"class_name": name}).get(key, value)) != value:
             raise InputError(
-                f"{where}: {settings_file}: {key} is {found!r:.60} instead of {value!r}. "
+                f"{where}: {settings_file}: {key} is {actual!r:.60} instead of {value!r}. "
                 "Save the preset with KerasHub's BertTokenizer."
             )
     lower, strip = (settings.get(key) is True for key in ("lowercase", "strip_accents"))

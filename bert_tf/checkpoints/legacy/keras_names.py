@@ -9,11 +9,11 @@ import numpy as np
 from bert_tf.checkpoints.saver import ReadTensor, Shapes
 from bert_tf.runtime.errors import InputError
 
-_PLACE = r"(?:.*/)?"
+_PREFIX = r"(?:.*/)?"
 _KERNEL = "/(kernel|bias)"
 _NORM = "/(gamma|beta)"
 # Maps patterns of names in a block, for Model Garden and KerasHub, to released names.
-_PARTS = {
+_BLOCK_LAYERS = {
     "self_attention/(query|key|value)": r"attention/self/\1",
     "_self_attention_layer/(query|key|value)_dense": r"attention/self/\1",
     "self_attention(?:/attention)?_output|_self_attention_layer/output_dense": "attention/output/dense",
@@ -27,24 +27,24 @@ _TRANSFORM = "cls/predictions/transform"
 # Maps patterns of names to released names. The part in < > is translated by `_PARTS`.
 _RULES = {
     # The original code, and transformers' TFBert models
-    rf"{_PLACE}bert/embeddings/(\w+_embeddings)(?:/(?:weight|embeddings))?": r"bert/embeddings/\1",
-    rf"{_PLACE}(bert/(?:embeddings/LayerNorm|pooler/dense|encoder/layer_\d+/.+)/(?:kernel|bias|gamma|beta))": r"\1",
-    rf"{_PLACE}(?:mlm___)?({_TRANSFORM}/(?:dense{_KERNEL}|LayerNorm{_NORM}))": r"\1",
-    rf"{_PLACE}(?:mlm___)?cls/predictions/(?:output_bias|bias|output_bias/bias)": "cls/predictions/output_bias",
-    rf"{_PLACE}(cls/(?:squad|seq_relationship)/output_(?:weights|bias))": r"\1",
+    rf"{_PREFIX}bert/embeddings/(\w+_embeddings)(?:/(?:weight|embeddings))?": r"bert/embeddings/\1",
+    rf"{_PREFIX}(bert/(?:embeddings/LayerNorm|pooler/dense|encoder/layer_\d+/.+)/(?:kernel|bias|gamma|beta))": r"\1",
+    rf"{_PREFIX}(?:mlm___)?({_TRANSFORM}/(?:dense{_KERNEL}|LayerNorm{_NORM}))": r"\1",
+    rf"{_PREFIX}(?:mlm___)?cls/predictions/(?:output_bias|bias|output_bias/bias)": "cls/predictions/output_bias",
+    rf"{_PREFIX}(cls/(?:squad|seq_relationship)/output_(?:weights|bias))": r"\1",
     r"output_(weights|bias)": r"output_\1",
-    rf"{_PLACE}nsp___cls/seq_relationship{_KERNEL}": r"cls/seq_relationship/output_\1",
-    rf"{_PLACE}classifier{_KERNEL}": r"output_\1",
-    rf"{_PLACE}qa_outputs{_KERNEL}": r"cls/squad/output_\1",
+    rf"{_PREFIX}nsp___cls/seq_relationship{_KERNEL}": r"cls/seq_relationship/output_\1",
+    rf"{_PREFIX}classifier{_KERNEL}": r"output_\1",
+    rf"{_PREFIX}qa_outputs{_KERNEL}": r"cls/squad/output_\1",
     # Model Garden; TensorFlow Hub's first models for TensorFlow 2 have an embedding_postprocessor
-    rf"{_PLACE}word_embeddings/embeddings": _WORDS,
-    rf"{_PLACE}(?:position_embedding/embeddings|embedding_postprocessor/position_embeddings)": _POSITIONS,
-    rf"{_PLACE}(?:type_embeddings/embeddings|embedding_postprocessor/type_embeddings)": _SEGMENTS,
-    rf"{_PLACE}(?:embeddings|embedding_postprocessor)/layer_norm{_NORM}": r"bert/embeddings/LayerNorm/\1",
-    rf"{_PLACE}(?:transformer|encoder)/(layer_\d+)/(.+)/(kernel|bias|gamma|beta)": r"bert/encoder/\1/<\2>/\3",
-    rf"{_PLACE}(?:pooler_transform|pooler_dense){_KERNEL}": r"bert/pooler/dense/\1",
-    rf"{_PLACE}next_sentence/logits{_KERNEL}": r"cls/seq_relationship/output_\1",
-    rf"{_PLACE}logits{_KERNEL}": r"output_\1",
+    rf"{_PREFIX}word_embeddings/embeddings": _WORDS,
+    rf"{_PREFIX}(?:position_embedding/embeddings|embedding_postprocessor/position_embeddings)": _POSITIONS,
+    rf"{_PREFIX}(?:type_embeddings/embeddings|embedding_postprocessor/type_embeddings)": _SEGMENTS,
+    rf"{_PREFIX}(?:embeddings|embedding_postprocessor)/layer_norm{_NORM}": r"bert/embeddings/LayerNorm/\1",
+    rf"{_PREFIX}(?:transformer|encoder)/(layer_\d+)/(.+)/(kernel|bias|gamma|beta)": r"bert/encoder/\1/<\2>/\3",
+    rf"{_PREFIX}(?:pooler_transform|pooler_dense){_KERNEL}": r"bert/pooler/dense/\1",
+    rf"{_PREFIX}next_sentence/logits{_KERNEL}": r"cls/seq_relationship/output_\1",
+    rf"{_PREFIX}logits{_KERNEL}": r"output_\1",
     # KerasHub
     "layers/reversible_embedding/0": _WORDS,
     "layers/position_embedding/0": _POSITIONS,
@@ -72,15 +72,15 @@ def to_released(name: str) -> str | None:
         is_table = re.search("embedding$|masked_lm_head$", module)
         name = f"{module}/{number if is_table else leaves[number]}"
     released = _expanded(_RULES, name)
-    if released and (part := re.search("<(.+)>", released)):
-        inside = _expanded(_PARTS, part.group(1))
-        return inside and released.replace(part.group(), inside)
+    if released and (bracketed := re.search("<(.+)>", released)):
+        inside = _expanded(_BLOCK_LAYERS, bracketed.group(1))
+        return inside and released.replace(bracketed.group(), inside)
     return released and released.replace("output_kernel", "output_weights")
 
 
 def _expanded(rules: Mapping[str, str], name: str) -> str | None:
-    found = ((re.fullmatch(pattern, name), template) for pattern, template in rules.items())
-    return next((match.expand(template) for match, template in found if match), None)
+    matches = ((re.fullmatch(pattern, name), template) for pattern, template in rules.items())
+    return next((match.expand(template) for match, template in matches if match), None)
 
 
 def released_shape(released: str, dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -125,7 +125,7 @@ def translated(
         elif has_own_pooler and "pooler_transform/" in name:
             dropped.append(name)  # an output layer of Model Garden may have a separate pooler
         elif (first := stored.setdefault(released, name)) != name and not np.array_equal(read(first), read(name)):
-            raise InputError(f"{where}: {name} and {first} have the same meaning. Use a file of one model.")
+            raise InputError(f"{where}: {name} and {first} are both {released}. Use a file of one model.")
     layers = {name.rpartition("/")[0] for name in unknown}
     layer = layers.pop() if len(layers) == 1 and _WORDS in stored and "output_weights" not in stored else ""
     names = [f"{layer}/kernel", f"{layer}/bias"]
@@ -136,6 +136,6 @@ def translated(
             stored |= dict(zip(("output_weights", "output_bias"), names, strict=True))
             unknown = []
     if unknown or _WORDS not in stored:
-        found = f"{unknown[0]} is not a variable of BERT" if unknown else "there are no word embeddings"
-        raise InputError(f"{where}: {found}. Use another model.")
+        problem = f"{unknown[0]} is not a variable of BERT" if unknown else "there are no word embeddings"
+        raise InputError(f"{where}: {problem}. Use another model.")
     return stored, dropped, layer

@@ -13,7 +13,7 @@ from bert_tf.runtime import dry_run, files
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
 
 # If one of these files is in the directory of `saved_model.pb`, it is used instead.
-_OWN = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)
+_MODEL_FILES = (*CONFIG_FILES, VOCAB_FILE, TOKENIZER_JSON, TOKENIZER_CONFIG_FILE)
 
 
 def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
@@ -44,13 +44,13 @@ def _written(directory: str, stamps: tuple, flag_name: str) -> tuple[str, tempfi
     target = os.path.join(temporary.name, os.path.basename(directory))
     files.make_directory(target)
     reader = keras_hub if stamps[0] else saved_model
-    own = [name for name in _OWN if reader is saved_model and files.exists(os.path.join(directory, name))]
-    if not {*own} & {*CONFIG_FILES}:
+    names = [name for name in _MODEL_FILES if reader is saved_model and files.exists(os.path.join(directory, name))]
+    if not {*names} & {*CONFIG_FILES}:
         files.write_json(os.path.join(target, "config.json"), reader.hf_config(directory, flag_name))
     vocabulary, rules = reader.tokenizer(directory, flag_name)
     if vocabulary:
         files.copy(vocabulary, os.path.join(target, VOCAB_FILE))
     files.write_json(os.path.join(target, TOKENIZER_CONFIG_FILE), rules)
-    for name in own:
+    for name in names:
         files.copy(os.path.join(directory, name), os.path.join(target, name))
     return target, temporary  # removed when the process ends

@@ -36,10 +36,10 @@ def transformers_outputs(path: str, texts: np.ndarray, *arrays: np.ndarray) -> d
         inputs = {key: torch.tensor(value, dtype=torch.long) for key, value in inputs.items()}
     tokenizer, length = transformers.AutoTokenizer.from_pretrained(directory), arrays[0].shape[1]
     rows = [tokenizer(*text.split(" ||| "), truncation=True, max_length=length)["input_ids"] for text in texts.tolist()]
-    found = {"input_ids": [(row + [0] * length)[:length] for row in rows]}
+    outputs = {"input_ids": [(row + [0] * length)[:length] for row in rows]}
     for key, value in model(**inputs, output_hidden_states=True).items():
-        found |= {f"{key} {n}": part for n, part in enumerate(value)} if isinstance(value, tuple) else {key: value}
-    return found
+        outputs |= {f"{key} {n}": state for n, state in enumerate(value)} if isinstance(value, tuple) else {key: value}
+    return outputs
 
 
 def keras_hub_outputs(path: str, _: np.ndarray, *arrays: np.ndarray) -> dict[str, Any]:

@@ -138,17 +138,17 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
     stored, _, _ = translated(shapes, read, where)
     names = [f"bert/embeddings/{name}_embeddings" for name in _TABLES]
     names += [f"bert/encoder/layer_0/{name}/kernel" for name in ("intermediate/dense", "attention/self/query")]
-    *tables, inner, query = found = [shapes.get(stored.get(name), ()) for name in names]
-    if not all(found):
+    *tables, inner, query = weight_shapes = [shapes.get(stored.get(name), ()) for name in names]
+    if not all(weight_shapes):
         raise InputError(f"{where}: embeddings or layers of BERT are missing. Use a SavedModel of BERT.")
     layers = {name.split("/")[2] for name in stored if name.startswith("bert/encoder/layer_")}
     sizes = {"num_hidden_layers": len(layers), "hidden_size": query[0], "intermediate_size": inner[-1]}
     sizes |= {setting: table[0] for setting, table in zip(_TABLES.values(), tables, strict=True)}
     for setting, choices in _settings(_graph(path, where), query).items():
         if len(choices) != 1:
-            found = sorted(choices) or "nothing"
+            shown = sorted(choices) or "nothing"
             raise InputError(
-                f"{where}: {setting} is not clear (found: {found}). Put a bert_config.json next to the file."
+                f"{where}: {setting} is not clear (found: {shown}). Put a bert_config.json next to the file."
             )
         sizes[setting] = choices.pop()
     say_once(f"{path}: dropout rates are not recorded in a SavedModel. The usual 0.1 is used.")
@@ -170,17 +170,17 @@ def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
       Maps settings to the values that were found.
     """
     sizes: dict[str, list] = collections.defaultdict(list)
-    found: dict[str, set] = {"num_attention_heads": {*query[1:-1]}, "hidden_act": set(), "layer_norm_eps": set()}
+    settings: dict[str, set] = {"num_attention_heads": {*query[1:-1]}, "hidden_act": set(), "layer_norm_eps": set()}
     for node in sorted(_nodes(graph), key=lambda node: node.name):
         if node.op in _ACTIVATIONS:
-            found["hidden_act"].add(_ACTIVATIONS[node.op])
+            settings["hidden_act"].add(_ACTIVATIONS[node.op])
         elif reshape := re.search(r"(.*attention/self/Reshape(_\d+)?)/shape(/[23])?$", node.name):
             sizes[reshape.group(1)] += _constant(node)  # of reshape(query, [batch, length, heads, size])
         elif node.name.endswith("batchnorm/add/y"):
-            found["layer_norm_eps"] |= {float(str(np.float32(value))) for value in _constant(node)}
+            settings["layer_norm_eps"] |= {float(str(np.float32(value))) for value in _constant(node)}
     if len(query) == 2:
-        found["num_attention_heads"] = {n[-2] for n in sizes.values() if len(n) > 1 and n[-2] * n[-1] == query[1]}
-    return found
+        settings["num_attention_heads"] = {n[-2] for n in sizes.values() if len(n) > 1 and n[-2] * n[-1] == query[1]}
+    return settings
 
 
 def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:

@@ -49,8 +49,8 @@ class _Tensor(tuple):
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, _grad: Any = None, _hooks: Any = None) -> _Tensor:
     """Replaces PyTorch's `_rebuild_tensor_v2`: returns a description instead of a tensor."""
-    parts = msgspec.convert((storage, offset, shape, strides), tuple[_Storage, int, _Sizes, _Sizes])
-    (_, _, size), offset, shape, strides = tensor = _Tensor(parts)
+    fields = msgspec.convert((storage, offset, shape, strides), tuple[_Storage, int, _Sizes, _Sizes])
+    (_, _, size), offset, shape, strides = tensor = _Tensor(fields)
     if min((offset, *shape, *strides)) < 0 or max(math.prod(shape), offset + _span(shape, strides)) > size:
         raise ValueError(f"a tensor of shape {list(shape)} is larger than its data")
     return tensor
