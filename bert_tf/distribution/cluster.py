@@ -23,7 +23,7 @@ _JOBS = ("chief", "worker", "master")
 
 # Seconds to wait for the first message of a connection. Programs other than workers may connect to the port.
 _SECONDS_TO_GREET = 5.0
-_SECONDS_BETWEEN_LOOKS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def read_tf_config() -> tuple[Cluster, str]:
@@ -69,8 +69,8 @@ def check_jobs(cluster: Cluster) -> None:
 
 
 def _is_address(text: str) -> bool:
-    found = re.fullmatch(r"\S+:(\d+)", text)
-    return found is not None and int(found.group(1)) < 1 << 16
+    match = re.fullmatch(r"\S+:(\d+)", text)
+    return match is not None and int(match.group(1)) < 1 << 16
 
 
 def names(cluster: Cluster) -> list[str]:
@@ -131,24 +131,24 @@ def _listen(port: int) -> socket.socket:
 def _greet(cluster: Cluster, name: str, address: tuple[str, int], seconds: float) -> str | None:
     """Sends this worker's name to the leader. Returns the answer (see `_gather`), or None if there is none in time."""
     deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
+    while (remaining := deadline - time.monotonic()) > 0:
         with (
             contextlib.suppress(OSError, ValueError),
-            socket.create_connection(address, min(left, _SECONDS_TO_GREET)) as connection,
+            socket.create_connection(address, min(remaining, _SECONDS_TO_GREET)) as connection,
         ):
-            connection.settimeout(left)
+            connection.settimeout(remaining)
             connection.sendall(json.dumps([name, cluster]).encode() + b"\n")
             answer = connection.makefile(encoding="utf-8").readline()
             if answer:  # otherwise, the leader has ended and may restart
                 return json.loads(answer)
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_POLL_SECONDS)
     return None
 
 
 def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.socket, seconds: float) -> str:
     """Waits for all other workers. Sends them the reason why they can't begin, or "", and returns this reason."""
     deadline = time.monotonic() + seconds
-    listener.settimeout(_SECONDS_BETWEEN_LOOKS)
+    listener.settimeout(_POLL_SECONDS)
     greeted: list[tuple[str, socket.socket]] = []
     reason = ""
     while {other for other, _ in greeted} != others and time.monotonic() < deadline:
@@ -156,17 +156,17 @@ def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.sock
             connection, _ = listener.accept()
             connection.settimeout(_SECONDS_TO_GREET)
             other, its_cluster = json.loads(connection.makefile(encoding="utf-8").readline())
-            found = ""
+            problem = ""
             if its_cluster != cluster:
-                found = (
+                problem = (
                     f"TF_CONFIG: the cluster is {json.dumps(cluster)} on {name}, but {json.dumps(its_cluster)} on "
                     f"{other}. Give all workers the same cluster."
                 )
             elif other == name or any(other == before and not _has_ended(waits) for before, waits in greeted):
-                found = f"TF_CONFIG: two processes are {other}. Give each worker a different index."
+                problem = f"TF_CONFIG: two processes are {other}. Give each worker a different index."
             greeted.append((other, connection))
-            if found and not reason:  # wait a little longer, so that workers that connect later get the reason too
-                reason, deadline = found, time.monotonic() + _SECONDS_TO_GREET
+            if problem and not reason:  # wait a little longer, so that workers that connect later get the reason too
+                reason, deadline = problem, time.monotonic() + _SECONDS_TO_GREET
         # Remove workers that have ended, because they may be restarted.
         greeted = [(other, connection) for other, connection in greeted if not _has_ended(connection)]
     missing = others - {other for other, _ in greeted}

@@ -43,8 +43,8 @@ class DistributionConfig(Settings, frozen=True):
         strategy = "tpu" if self.use_tpu else self.distribution_strategy
         values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master or None}
         if values["tpu_name"] and strategy != "tpu":
-            place = "--tpu_name" if self.tpu_name else "--master"
-            raise InputError(f"{place} is used only with --use_tpu. Pass --use_tpu too, or omit {place}.")
+            flag = "--tpu_name" if self.tpu_name else "--master"
+            raise InputError(f"{flag} is used only with --use_tpu. Pass --use_tpu too, or omit {flag}.")
         for name, value in (values | {"use_tpu": False, "master": None}).items():
             msgspec.structs.force_setattr(self, name, value)
         if strategy == "tpu" and not self.tpu_name:

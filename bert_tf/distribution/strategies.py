@@ -89,7 +89,7 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
     if config.distribution_strategy == "tpu" and not several_hosts and not _has_only_this_host(strategy):
         raise InputError(
             f"the TPU {config.tpu_name!r} has several hosts, or its host is another machine. Run this program on a "
-            "single-host TPU VM with --tpu_name=local. (Only run_pretraining.py supports other TPUs.)",
+            "single-host TPU VM with --tpu_name=local. (Only run_pretraining.py supports such TPUs.)",
             "--tpu_name",
         )
     return strategy
@@ -135,7 +135,7 @@ def _explain_missing_tpu(name: str, error: str) -> str:
     if re.search("in use|busy", error, re.IGNORECASE) or _is_locked(_TPU_LOCK):
         return (
             f"the TPU {name!r} is used by another program. Stop that program (`sudo lsof -w /dev/accel* /dev/vfio/*` "
-            f"lists it) or, if there is none, delete {_TPU_LOCK}. Then run this one again."
+            f"lists it) or, if there is none, delete {_TPU_LOCK}. Then run this program again."
         )
     return (
         f"no TPU {name!r} was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, pass --tpu_name=local and "
@@ -275,18 +275,18 @@ def replicated(
         return strategy.run(function, args=(batch,))
 
     def split_and_run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        def part(context: Any) -> dict[str, tf.Tensor]:
+        def replica_batch(context: Any) -> dict[str, tf.Tensor]:
             i = context.replica_id_in_sync_group
             return {
                 name: tf.constant(x[i * len(x) // replicas : (i + 1) * len(x) // replicas]) for name, x in batch.items()
             }
 
         if replicas == 1 and not is_static and not run.experimental_get_tracing_count():
-            # Without this, TensorFlow would trace twice: for the shape of the first batch, and for any shape.
+            # Trace for any shape. Otherwise, TensorFlow would first trace for the shape of the first batch.
             run.get_concrete_function({name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in batch.items()})
-        outputs = run(strategy.experimental_distribute_values_from_function(part))
+        outputs = run(strategy.experimental_distribute_values_from_function(replica_batch))
         return {
-            name: np.concatenate([part.numpy() for part in strategy.experimental_local_results(value)])
+            name: np.concatenate([output.numpy() for output in strategy.experimental_local_results(value)])
             for name, value in outputs.items()
         }
 

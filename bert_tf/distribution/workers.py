@@ -93,10 +93,10 @@ def wait(strategy: tf.distribute.Strategy) -> None:
     Therefore each worker waits until the others have the sum.
     """
     strategy.run(_barrier)
-    members, own = cluster.read_tf_config()
+    members, this_name = cluster.read_tf_config()
     number = next(_waits)
     with contextlib.suppress(tf.errors.OpError):  # the first worker, which runs the service, may have ended
-        tensorflow_internals.set_shared_value(f"{own} wait {number}", "done")
+        tensorflow_internals.set_shared_value(f"{this_name} wait {number}", "done")
         for name in cluster.names(members):
             tensorflow_internals.wait_for_shared_value(f"{name} wait {number}", _SECONDS_TO_LEAVE)
 
@@ -138,19 +138,19 @@ def explain(error: BaseException) -> str | None:
     if "Shape mismatch in the collective" in error.message:
         return "the workers run different computations. Use the same flags and the same version on all of them."
     # If the coordination service does not respond, the message names no worker, or only this worker.
-    members, own = cluster.read_tf_config()
-    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {cluster.leader(members)}
+    members, this_name = cluster.read_tf_config()
+    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {this_name} or {cluster.leader(members)}
     return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 
 def _end_all(name: str, error: BaseException) -> str | None:
-    """Reports to all workers why this worker ends. Returns the reason if another worker is the cause."""
+    """Reports the end of this worker and the reason to all workers. Returns the reason if another worker caused it."""
     if not tensorflow_internals.is_initialised():
         return None
     cause = explain(error)
-    told = cause or f"{name} has ended: {str(error)[:_LONGEST_REPORT] or type(error).__name__}"
+    report = cause or f"{name} has ended: {str(error)[:_LONGEST_REPORT] or type(error).__name__}"
     with contextlib.suppress(tf.errors.OpError):  # the service itself may have failed
-        tensorflow_internals.report_to_workers(name, _REPORT.format(told), _SECONDS_TO_REPORT)
+        tensorflow_internals.report_to_workers(name, _REPORT.format(report), _SECONDS_TO_REPORT)
         if name == cluster.leader(cluster.read_tf_config()[0]):
             time.sleep(_SECONDS_TO_REPORT)
     return cause

@@ -33,7 +33,8 @@ def while_training(run: Run, examples: ExampleSet) -> PeriodicEvaluation:
     steps = min(config.max_steps, examples.records // batch_size)
     if steps < 1:
         raise InputError(
-            f"{flag_name}: {config.input_file} has fewer examples than --eval_batch_size={batch_size}. Lower it."
+            f"{flag_name}: {config.input_file} has fewer examples than --eval_batch_size={batch_size}. Use a smaller "
+            "batch size."
         )
     settings = {**examples.identity(), "steps": steps, "batch_size": batch_size}
     packer = packer_of(run, examples, SecondBatch(0, batch_size, 1), None)

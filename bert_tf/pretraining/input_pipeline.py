@@ -73,16 +73,16 @@ def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tupl
 
 
 def _shuffled(
-    places: np.ndarray | tf.Tensor, count: int, seed: int | None, number: int | tf.Tensor
+    positions: np.ndarray | tf.Tensor, count: int, seed: int | None, number: int | tf.Tensor
 ) -> np.ndarray | tf.Tensor:
     """Returns the values at some positions of a permutation of 0..count-1, which depends on the seed and the number.
 
     Without a seed, nothing is permuted.
     """
     if seed is None:
-        return places
+        return positions
     pair = tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)])
-    return tf.random.experimental.index_shuffle(places, seed=pair, max_index=count - 1)
+    return tf.random.experimental.index_shuffle(positions, seed=pair, max_index=count - 1)
 
 
 def _stream_count(shards: int, records: int, seed: int | None) -> int:
@@ -169,16 +169,16 @@ def training_batches(
     """
     window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)
-    part, replicas = part_of_batch(global_batch_size, context)
-    size = part.stop - part.start
-    own = np.arange(window).reshape(-1, global_batch_size)[:, part]  # positions in the shuffled window
+    batch_slice, replicas = part_of_batch(global_batch_size, context)
+    size = batch_slice.stop - batch_slice.start
+    positions = np.arange(window).reshape(-1, global_batch_size)[:, batch_slice]  # positions in the shuffled window
     reads_through = reads_through or context is None or context.num_input_pipelines == 1
-    dataset = _own_records(shards, own, seed, window, first_window, reads_through)
+    dataset = _own_records(shards, positions, seed, window, first_window, reads_through)
 
     def parse_batch(step: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
         batch = parse(features, tf.ensure_shape(records, [size]))
         if masker is not None:
-            batch = masker(batch, step, tf.constant(part.start, tf.int64))
+            batch = masker(batch, step, tf.constant(batch_slice.start, tf.int64))
         if packer is not None:
             return packed_examples.packed(batch, packer)
         return {name: tf.reshape(x, [replicas, size // replicas, *x.shape[1:]]) for name, x in batch.items()}
@@ -192,27 +192,27 @@ def training_batches(
 
 
 def _own_records(
-    shards: Sequence[Shard], own: np.ndarray, seed: int | None, window: int, first_window: int, reads_through: bool
+    shards: Sequence[Shard], indices: np.ndarray, seed: int | None, window: int, first_window: int, reads_through: bool
 ) -> tf.data.Dataset:
-    """Returns the serialised records at the positions `own` of each shuffled window, one batch per row of `own`."""
+    """Returns the serialised records at `indices` in each shuffled window, one batch per row of `indices`."""
     if reads_through:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
-            lambda number, records: tf.gather(records, _shuffled(own.ravel(), window, seed, number))
+            lambda number, records: tf.gather(records, _shuffled(indices.ravel(), window, seed, number))
         )
     else:
         reader = RecordReader([shard.path for shard in shards], [shard.records for shard in shards])
 
-        def read(indices: np.ndarray) -> np.ndarray:
-            return np.array(reader.read(*locate(shards, indices, seed)), object)
+        def read(record_indices: np.ndarray) -> np.ndarray:
+            return np.array(reader.read(*locate(shards, record_indices, seed)), object)
 
         dataset = tf.data.Dataset.counter(tf.constant(first_window, tf.int64)).map(
             lambda number: tf.numpy_function(
-                read, [number * window + _shuffled(own.ravel(), window, seed, number)], tf.string
+                read, [number * window + _shuffled(indices.ravel(), window, seed, number)], tf.string
             )
         )
     return dataset.prefetch(1).flat_map(
-        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, own.shape))
+        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, indices.shape))
     )
 
 

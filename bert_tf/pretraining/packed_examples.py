@@ -23,7 +23,7 @@ _VARYING = {
 
 
 def packed(batch: Mapping[str, tf.Tensor], packer: Packer) -> dict[str, Any]:
-    """Packs features [E, ...], and returns the parts of the pipeline's replicas, stacked."""
+    """Packs features [E, ...], and returns the batches of the pipeline's replicas, stacked."""
     dummy = {name: np.ones(x.shape, x.dtype.as_numpy_dtype) for name, x in batch.items()}
     # The shapes for sequences of one token. Without a fixed shape, the numbers of rows and predictions vary.
     template = _pack(dummy, packer)
@@ -63,8 +63,8 @@ def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
         return packed | packed_rows.pack_predictions(placed, *predictions, {"masked_lm_ids": batch["masked_lm_ids"]})
 
     placed = packer.place(example_sizes, length)
-    parts = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
-    return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *parts)
+    replica_batches = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
+    return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *replica_batches)
 
 
 def sizes(batch: Mapping[str, np.ndarray]) -> Sizes:

@@ -137,7 +137,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     allow_changed_settings: Annotated[bool, about("Resume a run even if its settings have changed.")] = False
     do_train: Annotated[bool, about("Train.", group="What to do"), PROGRAMS] = False
     do_eval: Annotated[
-        bool, about("Evaluate after training on --second_input_file if given, or else on --input_file."), PROGRAMS
+        bool, about("After training, evaluate on --second_input_file if given, or else on --input_file."), PROGRAMS
     ] = False
     held_out: Annotated[HeldOutConfig, FIT] = HeldOutConfig()
     num_train_steps: Annotated[int, about("Step at which training ends.", group="Training"), FIT] = 100000

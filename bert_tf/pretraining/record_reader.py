@@ -47,23 +47,23 @@ class RecordReader:
         records: list[bytes] = [b""] * len(file_indices)
         in_order = np.lexsort((record_indices, file_indices))
         changes = np.flatnonzero(np.diff(file_indices[in_order])) + 1
-        for places in np.split(in_order, changes):
-            found = self._read_file(int(file_indices[places[0]]), record_indices[places])
-            for place, record in zip(places.tolist(), found, strict=True):
-                records[place] = record
+        for positions in np.split(in_order, changes):
+            file_records = self._read_file(int(file_indices[positions[0]]), record_indices[positions])
+            for position, record in zip(positions.tolist(), file_records, strict=True):
+                records[position] = record
         return records
 
     def _read_file(self, file_index: int, indices: np.ndarray) -> list[bytes]:
         """Reads records [n] of one file, in ascending order. A record may be requested several times."""
         path = self._paths[file_index]
         if file_index not in self._offsets:
-            found = record_offsets(path, _FLAG_NAME)
-            if len(found) != self._counts[file_index] + 1:
+            offsets = record_offsets(path, _FLAG_NAME)
+            if len(offsets) != self._counts[file_index] + 1:
                 raise InputError(
-                    f"{_FLAG_NAME}: {path} has {len(found) - 1} records instead of {self._counts[file_index]}. It is "
+                    f"{_FLAG_NAME}: {path} has {len(offsets) - 1} records instead of {self._counts[file_index]}. It is "
                     "damaged, or was changed after the run began. Regenerate it."
                 )
-            self._offsets[file_index] = found
+            self._offsets[file_index] = offsets
         offsets = self._offsets[file_index]
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         gap = _REMOTE_GAP if files.is_remote(path) else 0
@@ -98,8 +98,8 @@ def first_record(path: str, flag_name: str) -> bytes:
 def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes], flag_name: str) -> None:
     """Compares records [n] with the checksums in their frames. In a truncated file, the last checksum differs."""
     expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
-    found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
-    damaged = np.flatnonzero(found != expected)
+    checksums = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
+    damaged = np.flatnonzero(checksums != expected)
     if damaged.size:
         raise InputError(
             f"{flag_name}: record {indices[damaged[0]] + 1} of {path} is damaged, or was changed after the run began. "

@@ -114,11 +114,11 @@ def find_shards(
                 ("max_seq_length", max_seq_length),
                 ("max_predictions_per_seq", max_predictions_per_seq),
             ):
-                found = getattr(metadata, name)
-                if found != expected and (metadata.is_masked or name == "max_seq_length"):
+                recorded = getattr(metadata, name)
+                if recorded != expected and (metadata.is_masked or name == "max_seq_length"):
                     raise InputError(
-                        f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
-                        f"Set --{name}={found}, or regenerate the data."
+                        f"{flag_name}: {path} was made with --{name}={recorded}, but --{name} is {expected}. "
+                        f"Set --{name}={recorded}, or regenerate the data."
                     )
         if records == 0 and size == 0:
             return None

@@ -14,23 +14,23 @@ _FINGERPRINT_BYTES = 1 << 24
 
 
 def between(*values: Any, name: str = "") -> list[tuple[str, tuple]]:
-    """Finds the differences between several values of a setting. Nested values are compared part by part.
+    """Finds the differences between several values of a setting. Mappings and lists are compared entry by entry.
 
     Args:
       *values: the values, or mappings of all settings.
       name: the setting's name.
 
     Returns:
-      The name of each part that differs, and its values; None where the part is missing.
+      The name of each entry that differs, and its values; None where the entry is missing.
     """
     if all(isinstance(value, Mapping) for value in values):
         keys = dict.fromkeys(key for value in values for key in value)
-        parts = [(f"{name}: {key}" if name else key, [value.get(key) for value in values]) for key in keys]
+        entries = [(f"{name}: {key}" if name else key, [value.get(key) for value in values]) for key in keys]
     elif all(isinstance(value, list) for value in values):
-        parts = [(f"{name} {i + 1}", part) for i, part in enumerate(itertools.zip_longest(*values))]
+        entries = [(f"{name} {i + 1}", elements) for i, elements in enumerate(itertools.zip_longest(*values))]
     else:
         return [] if all(value == values[0] for value in values) else [(name, values)]
-    return [difference for part_name, part in parts for difference in between(*part, name=part_name)]
+    return [difference for entry_name, elements in entries for difference in between(*elements, name=entry_name)]
 
 
 def fingerprint(pattern: str) -> str:
@@ -50,7 +50,7 @@ def fingerprint(pattern: str) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns the changed settings, one text for each part."""
+    """Returns a sentence for each changed value."""
     return [f"{name} was {old!r}, and is {new!r} now" for name, (old, new) in between(before, now)]
 
 

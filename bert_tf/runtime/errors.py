@@ -76,7 +76,7 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_plain(key): part if isinstance(part, dict) else _plain(part) for key, part in value.items()}
+        return {_plain(key): entry if isinstance(entry, dict) else _plain(entry) for key, entry in value.items()}
     is_numpy = hasattr(value, "tolist") and hasattr(value, "ndim") and not hasattr(value, "index")  # no pandas.Series
     return value.tolist() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
 

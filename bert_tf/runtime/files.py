@@ -92,8 +92,8 @@ def stamp(path: str) -> tuple[int, int] | None:
     """
     if not exists(path):
         return None
-    found = remote.call("stat", path) if is_remote(path) else os.stat(path)
-    return (found.length, found.mtime_nsec) if is_remote(path) else (found.st_size, found.st_mtime_ns)
+    status = remote.call("stat", path) if is_remote(path) else os.stat(path)
+    return (status.length, status.mtime_nsec) if is_remote(path) else (status.st_size, status.st_mtime_ns)
 
 
 def sync(path: str) -> None:
@@ -252,19 +252,19 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     Raises:
       InputError: if nothing is given, or a pattern matches no file.
     """
-    parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
-    parts = [part.strip() for part in parts if part.strip()]
-    if not parts:
+    pattern_list = patterns.split(",") if isinstance(patterns, str) else list(patterns)
+    pattern_list = [pattern.strip() for pattern in pattern_list if pattern.strip()]
+    if not pattern_list:
         raise InputError(f"{flag_name} is required. Pass it.")
-    found: list[str] = []
-    for part in parts:
-        matches = find(part)
+    paths: list[str] = []
+    for pattern in pattern_list:
+        matches = find(pattern)
         if not matches:
-            raise InputError(f"{flag_name}: {part!r} matches no file. Check the path, and quote globs in the shell.")
+            raise InputError(f"{flag_name}: {pattern!r} matches no file. Check the path, and quote globs in the shell.")
         for name in matches:
             require_utf8(name, f"{flag_name}: the file")
-        found.extend(matches)
-    return found
+        paths.extend(matches)
+    return paths
 
 
 def read_bytes(path: str, flag_name: str) -> bytes:
@@ -354,7 +354,8 @@ def _completing(path: str, is_directory: bool) -> Iterator[str]:
         except BaseException as error:
             remove(name)
             if isinstance(error, OSError) and is_directory and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise InputError(f"{path}: another program has just created this directory. Use another one.") from None
+                problem = "another program has just created this directory"
+                raise InputError(f"{path}: {problem}. Use another directory.") from None
             if not isinstance(error, InputError):
                 error.add_note(f"while writing {path}")
             if not isinstance(error, InputError | OSError) and (message := explanation(error)):  # of TensorFlow

@@ -35,7 +35,7 @@ def parse(text: str, *, only_finite: bool = True) -> Any:
         line = f"line {error.lineno}, " if "\n" in text else ""
         raise InputError(f"not valid JSON ({error.msg}). Correct it.", f"{line}column {error.colno}") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not readable as JSON ({error}). Check that it is the right data.") from None
+        raise InputError(f"not readable as JSON ({error}). Correct the JSON.") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _verbosity = contextvars.ContextVar("verbosity", default=1)
 
 @contextlib.contextmanager
 def verbosity(level: int) -> Iterator[None]:
-    """Sets the output of the `with` block: 0 for warnings only, 1 for messages and progress bars, 2 for messages."""
+    """Sets the output of a `with` block: 0 for warnings, 1 for messages and progress bars, 2 for messages only."""
     token = _verbosity.set(level)
     try:
         yield

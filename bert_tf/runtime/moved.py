@@ -13,7 +13,7 @@ MOVED = {"bert_tf.serving.text_to_inputs": "bert_tf.graphs.keras_layer"}
 
 
 class _OldNames(MetaPathFinder, Loader):
-    """Imports the new module of an old name. For other names that no module has, the error says where to look."""
+    """Imports the new module of an old name. For unknown names, the error refers to the changelog."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name in MOVED:
@@ -29,4 +29,4 @@ class _OldNames(MetaPathFinder, Loader):
         sys.modules[module.__name__] = importlib.import_module(new)
 
 
-sys.meta_path.append(_OldNames())  # asked if no other finder knows the name
+sys.meta_path.append(_OldNames())  # used only if no other finder finds the module

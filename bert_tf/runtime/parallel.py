@@ -124,9 +124,9 @@ def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool
         if controllers and controller not in controllers.split(","):
             continue
         # In a container, the path can be a path of the host. The container's files are then in the top directory.
-        parts = group.strip("/").split("/")
-        for count in range(len(parts) + 1):
-            directory = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])
+        names = group.strip("/").split("/")
+        for count in range(len(names) + 1):
+            directory = os.path.join(root, "sys/fs/cgroup", controllers and controller, *names[:count])
             yield directory, bool(controllers)
 
 

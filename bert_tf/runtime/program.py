@@ -18,7 +18,7 @@ _INTERRUPTED_STATUS = 130
 
 _OUTPUT = "standard output"
 
-# At the import, because own programs import `run_classifier` before they import TensorFlow.
+# Called at the import, because users' programs import `run_classifier` before they import TensorFlow.
 lazy_imports.prepare_tensorflow()
 
 # See `section`: titles, and the number of flags defined before each.

@@ -25,7 +25,7 @@ def claimed(
 ) -> Iterator[None]:
     """Creates a directory, and locks one type of work in it until the `with` block or the process ends.
 
-    With several workers, only one of them may call this.
+    With several workers, only one of them may call this function.
 
     Args:
       directory: the directory.
@@ -35,7 +35,7 @@ def claimed(
       advice: another solution for the user, for the message.
 
     Raises:
-      InputError: if another process has claimed the work; the message names the host and the process id.
+      InputError: if another process does this work in the directory; the message names the host and the process id.
     """
     if not files.exists(directory):
         files.make_directory(directory)
@@ -60,7 +60,7 @@ def claimed(
 
 
 def require_free(directory: str, flag_name: str) -> None:
-    """Raises an InputError if another process has claimed a directory, which may not exist yet; see `claimed`."""
+    """Raises an InputError if another process trains in a directory, which may not exist yet; see `claimed`."""
     if files.exists(os.path.join(directory, "run.lock")):
         with claimed(directory, flag_name):
             pass

@@ -88,8 +88,8 @@ def _identity(path: str) -> object:
     """Returns a value that is the same for all names of a file."""
     if is_remote(path) or not os.path.exists(path):
         return path
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
