@@ -39,8 +39,8 @@ def main(*names: str) -> None:
             f"--scale={_SCALE.value} trains on {scale.corpus.fetch}. Pass the directory of this data as --data_dir."
         )
     programs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
-    given = data_dir or str(schema.DIRECTORY.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
-    tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}
+    arguments = data_dir or str(schema.DIRECTORY.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
+    tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *arguments) for name in names}
     runs = [run for table in tables.values() for run in table.runs]
     if _LIST.value:  # works without the data
         print(programs.listing(runs))
@@ -49,9 +49,9 @@ def main(*names: str) -> None:
     if not _REPORT.value:
         programs.check(runs)
     failed = "" if _REPORT.value else programs.run(runs)
-    part = "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value)
+    suffix = "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value)
     for name, table in tables.items():
-        file = f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}{part}"
+        file = f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}{suffix}"
         path = os.path.join(_WORK_DIR.value, "tables", file)
         print(report.Table(table.experiment, table.cells, programs).write(path, table.left_out))
     if failed:

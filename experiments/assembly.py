@@ -69,7 +69,7 @@ class Assembly:
         self.runs = [cell.run for cell in self.cells]
         if not cells or not set(only) <= set.union(*names):
             has = f"the rows {sorted(names[0])} and the columns {sorted(names[1])}"
-            raise InputError(f"--only: {experiment.title} has {has} at this scale. Pass some of them.")
+            raise InputError(f"--only: {experiment.title} has {has} at this scale. Pass only these names.")
 
     def _new_source(self, name: str, fetch: str, directory: str | None = None) -> File:
         path = os.path.join(self._data_dir if directory is None else directory, name)
@@ -81,16 +81,16 @@ class Assembly:
 
     def _columns(self) -> list[tuple[str, str, str]]:
         """Returns (heading in the file, heading at this scale, task) per column. A task replaces at most one."""
-        found, tasks, columns = [], self._scale.tasks, self.experiment.columns
+        included, tasks, columns = [], self._scale.tasks, self.experiment.columns
         replaced = {column.task: column.task for column in columns.values()}
         for in_file, column in columns.items():
             task = column.task if column.task in (*tasks, "pretraining") else self._scale.instead.get(column.task, "")
             if task and replaced.setdefault(task, column.task) == column.task:
                 label = (tasks[task].label if task in tasks else "") or (task if task != column.task else "")
-                found.append((in_file, f"{in_file} ({label})" if label else in_file, task))
+                included.append((in_file, f"{in_file} ({label})" if label else in_file, task))
             else:
                 self.left_out.append(in_file)
-        return found
+        return included
 
     def _cells(self, row: Row, in_file: str, heading: str, name: str) -> list[Cell]:
         column = self.experiment.columns[in_file]
@@ -118,8 +118,8 @@ class Assembly:
         texts = [self._source(name, self._scale.corpus.fetch) for name in names]
         # With --masking=dynamic, tokens are masked during training.
         flags = {x: y for x, y in flags.items() if x != "max_predictions_per_seq" or flags.get("masking") != "dynamic"}
-        given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": _of_this(_RECORDS)}
-        run = Run("data", "data_prep.create_pretraining_data", given)
+        all_flags = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": _of_this(_RECORDS)}
+        run = Run("data", "data_prep.create_pretraining_data", all_flags)
         return self._output(run, f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS)
 
     def _pretraining(self, row: Row) -> Run | None:

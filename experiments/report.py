@@ -59,13 +59,13 @@ class Table:
         if differences.nunique() < 2:
             return f"{claim.text}: not tested. The test needs two seeds with unequal differences between the rows."
         p, mean = stats.ttest_1samp(differences, 0, alternative="greater").pvalue, differences.mean()
-        found = f"{claim.better} is {abs(mean):.2f} {'better' if mean > 0 else 'worse'} than {claim.worse}"
+        difference = f"{claim.better} is {abs(mean):.2f} {'better' if mean > 0 else 'worse'} than {claim.worse}"
         test = f"over {len(differences)} seeds (p = {p:.3f}, one-sided paired t-test)"
         verdict = "holds" if p < 0.05 else "is not shown"
-        return f"{claim.text}: {verdict}. In {scores.column.iloc[0]}, {found}, {test}."
+        return f"{claim.text}: {verdict}. In {scores.column.iloc[0]}, {difference}, {test}."
 
     def _markdown(self, left_out: Sequence[str]) -> str:
-        lines = [["", *(part for heading in self._columns for part in (heading, "paper"))]]
+        lines = [["", *(cell for heading in self._columns for cell in (heading, "paper"))]]
         for name, row in self._rows.items():
             lines.append([name])
             for heading, in_file in self._columns.items():
@@ -78,8 +78,8 @@ class Table:
         notes = {"Not at this scale": ", ".join(left_out), "Missing": "; ".join(missing)}
         items = [*map(self.tested, self._experiment.claims), *(f"{x}: {text}." for x, text in notes.items() if text)]
         title, note = f"**{self._experiment.title}**", "\n".join(filter(None, (spread, self._experiment.note)))
-        parts = title, reporting.markdown(lines), note, "\n".join(f"* {item}" for item in items)
-        return "\n\n".join(filter(None, parts)) + "\n"
+        sections = title, reporting.markdown(lines), note, "\n".join(f"* {item}" for item in items)
+        return "\n\n".join(filter(None, sections)) + "\n"
 
     def _draw(self, figure: Any) -> None:
         """Draws a panel for each column: a mark per row, or lines over steps. Hollow marks are the paper's scores."""
@@ -88,10 +88,10 @@ class Table:
             means = self._means.xs(heading, level="column").reindex(list(self._rows))
             lines = [row.line for row in self._rows.values()]
             for line, shown in means.groupby(lines, sort=False):
-                places = [100 * self._rows[name].checkpoint if line else name for name in shown.index]
+                positions = [100 * self._rows[name].checkpoint if line else name for name in shown.index]
                 style = "o-" if line else "o"
-                panel.errorbar(places, shown.score, shown.spread, fmt=style, capsize=3, label=line or "measured")
-                panel.plot(places, shown.paper, "D", fillstyle="none", label=f"paper {line}".strip())
+                panel.errorbar(positions, shown.score, shown.spread, fmt=style, capsize=3, label=line or "measured")
+                panel.plot(positions, shown.paper, "D", fillstyle="none", label=f"paper {line}".strip())
             panel.tick_params("x", rotation=30)
             panel.set(title=heading, xlabel="% of the steps of pre-training" if any(lines) else "")
             panel.legend()

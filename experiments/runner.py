@@ -123,5 +123,5 @@ def scores(directory: pathlib.Path, kind: str) -> dict[str, int | float]:
     else:
         paths = {prefix: directory / f"eval_results{suffix}.json" for suffix, prefix in _SPLITS.items()}
         sets = {prefix: json.loads(path.read_text()) for prefix, path in paths.items() if path.exists()}
-    found = {prefix + name: value for prefix, of_set in sets.items() for name, value in of_set.items()}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    all_scores = {prefix + name: value for prefix, of_set in sets.items() for name, value in of_set.items()}
+    return {name: value for name, value in all_scores.items() if isinstance(value, int | float)}

@@ -72,7 +72,7 @@ class Run:
 def in_order(runs: Iterable[Run]) -> list[Run]:
     """Returns the runs and all runs that they need, each once, in execution order."""
     needed = ((run, [file.run for file in run.files if file.run]) for run in runs)
-    return list({each.name: each for run, needs in needed for each in (*in_order(needs), run)}.values())
+    return list({item.name: item for run, needs in needed for item in (*in_order(needs), run)}.values())
 
 
 def check_data(runs: Iterable[Run]) -> None:
@@ -81,6 +81,6 @@ def check_data(runs: Iterable[Run]) -> None:
     Raises:
       InputError: if files are missing. The message lists them and the data to fetch.
     """
-    given = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
-    if missing := [text for text, path in given.items() if not files.find(path)]:
+    sources = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
+    if missing := [text for text, path in sources.items() if not files.find(path)]:
         raise InputError("\n".join(["--data_dir: files are missing. Fetch and put here:", *missing]))

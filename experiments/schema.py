@@ -173,7 +173,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(NAMES)}.")
     values = json_files.read_toml(str(path), path.name)
-    return {each: _experiment(values, path.name, each) for each in SCALES}[scale]
+    return {scale_name: _experiment(values, path.name, scale_name) for scale_name in SCALES}[scale]
 
 
 def _experiment(values: dict[str, Any], file: str, scale: str) -> Experiment:
@@ -182,7 +182,7 @@ def _experiment(values: dict[str, Any], file: str, scale: str) -> Experiment:
     for row in experiment.rows:
         _check_tables(row, f"{file}, at row {row.name!r}")
         unknown = [*row.paper.keys() - columns.keys(), *row.tasks.keys() - tasks]
-        if unknown or row.pretraining is True or [each.name for each in experiment.rows].count(row.name) > 1:
+        if unknown or row.pretraining is True or [other.name for other in experiment.rows].count(row.name) > 1:
             wrong = (
                 f"there is no column or task {unknown[0]!r}" if unknown else "a repeated name, or pretraining = true"
             )
@@ -237,5 +237,5 @@ def _at_scale(values: Any, scale: str, where: str) -> Any:
     if not isinstance(values, dict):
         return values
     changes = check(values.get("at", {}), dict[Literal[SCALES], dict[str, Any]], f"{where}: at")
-    own = {key: value for key, value in values.items() if key != "at"}
-    return {key: _at_scale(value, scale, where) for key, value in (own | changes.get(scale, {})).items()}
+    values_of_all = {key: value for key, value in values.items() if key != "at"}
+    return {key: _at_scale(value, scale, where) for key, value in (values_of_all | changes.get(scale, {})).items()}

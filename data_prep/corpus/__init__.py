@@ -1,7 +1,7 @@
 """From text files to tokens on the disk.
 
     lines               the lines of text files, which may be compressed, and the rows of Parquet files
-    files               the files of a corpus, and their division into pieces
+    files               the files of a corpus, and their division into ranges
     reader              documents and sentences; lines that are not plain text
     tokens              the tokenized corpus on the disk
     word_segmentation   the words of a user's segmenter, for whole-word masking

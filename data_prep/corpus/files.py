@@ -1,6 +1,6 @@
-"""The files of a corpus, and their division into pieces of work.
+"""The files of a corpus, and their division into ranges of bytes.
 
-A document belongs to the piece in which it begins, so the pieces of a file contain each document once, regardless of
+A document belongs to the range in which it begins, so the ranges of a file contain each document once, regardless of
 how the file is divided. Compressed files are not divided.
 
 A file is identified by its size and by samples of its content, independent of its path and modification time. A copy of
@@ -71,9 +71,9 @@ class InputFile:
 
     def check_unchanged(self) -> None:
         """Raises an InputError if the file has changed since it was found. Call it after reading the file."""
-        found = _size_and_sample(self.path) if not files.is_remote(self.path) else (files.size(self.path), self.sample)
-        if found != (self.size, self.sample):
-            now = "other content" if found[0] == self.size else f"{found[0]} bytes"
+        actual = _size_and_sample(self.path) if not files.is_remote(self.path) else (files.size(self.path), self.sample)
+        if actual != (self.size, self.sample):
+            now = "other content" if actual[0] == self.size else f"{actual[0]} bytes"
             raise InputError(
                 f"{INPUT_FLAG}: {self.path} was changed while it was read: it had {self.size} bytes and now has {now}. "
                 "Run the command again when no program writes to the file."
@@ -82,12 +82,12 @@ class InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class FileRange:
-    """A piece of a file: the documents that begin in its bytes [start, end).
+    """A range of a file: the documents that begin in its bytes [start, end).
 
     Attributes:
       file: the file.
-      start: offset of the piece's first byte.
-      end: offset of the piece's last byte plus 1.
+      start: offset of the first byte.
+      end: offset of the last byte plus 1.
     """
 
     file: InputFile
@@ -96,12 +96,12 @@ class FileRange:
 
     @property
     def stop(self) -> float:
-        """The first offset in the uncompressed file that belongs to the next piece."""
+        """The first offset in the uncompressed file that belongs to the next range."""
         return math.inf if self.file.is_compressed else self.end
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """The values that identify the content. The same piece of a copy of the file has the same values."""
+        """The values that identify the content. The same range of a copy of the file has the same values."""
         return *self.file.content, self.start, self.end
 
 
@@ -127,25 +127,26 @@ def find_input_files(
       InputError: if a file is missing, empty or named twice, a file's format is unclear, or a directory has no files.
     """
     paths: list[str] = []
-    own = {files.resolved(path) for path in no_text}
+    ignored = {files.resolved(path) for path in no_text}
     for match in files.expand_patterns(patterns, INPUT_FLAG):
-        paths += _text_below(match, own) if files.is_directory(match) else [match]
+        paths += _text_below(match, ignored) if files.is_directory(match) else [match]
     if not as_original:
         _refuse_repeated(paths)
 
-    def look_at(path: str) -> InputFile:
+    def describe(path: str) -> InputFile:
         files.require_file(path, INPUT_FLAG, may_be_empty=as_original or may_be_empty)
         size, sample = _size_and_sample(path)
-        found = "text" if as_original else input_format
+        file_format = "text" if as_original else input_format
         with files.open_file(path, "rb") as reader:
             is_compressed = decompressor(reader) is not None
-        return InputFile(path, size, sample, _format(path) if found == "auto" else found, is_compressed)
+        file_format = _format(path) if file_format == "auto" else file_format
+        return InputFile(path, size, sample, file_format, is_compressed)
 
     at_a_time = min(len(paths) // (4 * _OPENED_TOGETHER) + 1, _MOST_FOR_A_THREAD)
     groups = [paths[first : first + at_a_time] for first in range(0, len(paths), at_a_time)]
     with concurrent.futures.ThreadPoolExecutor(_OPENED_TOGETHER) as pool:
-        found = pool.map(lambda group: [look_at(path) for path in group], groups)
-        inputs = list(itertools.chain.from_iterable(found))
+        inputs_by_group = pool.map(lambda group: [describe(path) for path in group], groups)
+        inputs = list(itertools.chain.from_iterable(inputs_by_group))
     _say_formats(inputs)
     return inputs
 
@@ -163,9 +164,9 @@ def require_columns(inputs: Sequence[InputFile]) -> None:
         )
 
 
-def _text_below(directory: str, own: Collection[str]) -> list[str]:
+def _text_below(directory: str, ignored: Collection[str]) -> list[str]:
     left_out: list[str] = []
-    paths = list(_walk(directory, files.list_directory(directory), own, left_out))
+    paths = list(_walk(directory, files.list_directory(directory), ignored, left_out))
     if not paths:
         raise InputError(f"{INPUT_FLAG}: the directory {directory!r} has no {'text ' * bool(left_out)}files. Add one.")
     if left_out:
@@ -174,7 +175,7 @@ def _text_below(directory: str, own: Collection[str]) -> list[str]:
     return paths
 
 
-def _walk(directory: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
+def _walk(directory: str, names: Sequence[str], ignored: Collection[str], left_out: list[str]) -> Iterator[str]:
     """Yields the files below a directory that contains `names`. Appends files that are not text to `left_out`."""
     metadata = {
         name for name in names if name.endswith(METADATA_SUFFIX) and _is_metadata(os.path.join(directory, name))
@@ -184,14 +185,14 @@ def _walk(directory: str, names: Sequence[str], own: Collection[str], left_out: 
         if name.startswith("."):
             continue
         is_record = name in metadata or name + METADATA_SUFFIX in metadata or output_checks.is_unfinished(name)
-        if is_record or _WORK.fullmatch(name) or files.resolved(path) in own:
+        if is_record or _WORK.fullmatch(name) or files.resolved(path) in ignored:
             left_out.append(path)
         elif not files.is_directory(path):
             yield path
         elif any(map(_WORK.fullmatch, below := files.list_directory(path))):
             left_out.append(path)
         else:
-            yield from _walk(path, below, own, left_out)
+            yield from _walk(path, below, ignored, left_out)
 
 
 def _is_metadata(path: str) -> bool:
@@ -214,12 +215,12 @@ def _size_and_sample(path: str) -> tuple[int, str]:
         reader.seek(0, os.SEEK_END)
         size = reader.tell()
         rest = max(0, size - _SAMPLE_BYTES)
-        places = sorted({rest * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+        offsets = sorted({rest * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
         if size <= _SAMPLES * _SAMPLE_BYTES:
-            places = range(0, size, _SAMPLE_BYTES)
+            offsets = range(0, size, _SAMPLE_BYTES)
         digest = hashlib.sha256()
-        for place in places:
-            reader.seek(place)
+        for offset in offsets:
+            reader.seek(offset)
             digest.update(reader.read(_SAMPLE_BYTES))
     return size, digest.hexdigest()[:16]
 
@@ -253,9 +254,9 @@ def _format(path: str) -> str:
         )
     if first_json or (is_cut and not first_other):
         return "jsonl"
-    if found := table or first_bytes.format_of_lines("\n".join(line.decode(errors="ignore") for _, line in lines)):
+    if kind := table or first_bytes.format_of_lines("\n".join(line.decode(errors="ignore") for _, line in lines)):
         raise InputError(
-            f"{INPUT_FLAG}: {path} is {found}. Write it as JSON lines or Parquet, and pass --text_column. To read its "
+            f"{INPUT_FLAG}: {path} is {kind}. Write it as JSON lines or Parquet, and pass --text_column. To read its "
             "lines as text, pass --input_format=text."
         )
     return "text"
@@ -273,8 +274,8 @@ def _is_json_object(line: bytes) -> bool:
 def _say_formats(inputs: Sequence[InputFile]) -> None:
     by_format = {file.format: file.path for file in reversed(inputs) if file.size}
     if len(by_format) > 1:
-        found = ", ".join(f"{path} is read as {name}" for name, path in sorted(by_format.items()))
-        say(f"{INPUT_FLAG}: the files have different formats: {found}. --input_format sets one for all.")
+        listed = ", ".join(f"{path} is read as {name}" for name, path in sorted(by_format.items()))
+        say(f"{INPUT_FLAG}: the files have different formats: {listed}. --input_format sets one format for all files.")
 
 
 def corpus_bytes(inputs: Sequence[InputFile]) -> int:
@@ -292,7 +293,7 @@ def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[Fi
       documents: see `CorpusOptions`. A file that is a single document is not divided.
 
     Returns:
-      A list of pieces of files for each split.
+      For each split, a list of ranges of files.
     """
     smallest, largest = _SPLIT_BYTES
     split_bytes = min(max(corpus_bytes(inputs) // _SPLITS, smallest), largest)

@@ -123,7 +123,7 @@ def _split_lines(
       chunks: consecutive bytes.
       offset: the position of the first byte in the file.
       inside_until: if given, the first byte is inside a line, which is skipped. If the line does not end before this
-        offset, reading stops. A line that spans many parts of the file is therefore read only once.
+        offset, reading stops. A line that spans many ranges of the file is therefore read only once.
     """
     rest = b""
     is_cut = inside_until is not None  # inside a line that was already yielded or is skipped
@@ -205,8 +205,8 @@ def _column_of_texts(path: str, column: str, table: Any, types: Any) -> int:
     names = table.schema_arrow.names
     if column not in names:
         raise InputError(
-            f"--text_column is {column!r}, but the columns of {path} are {', '.join(names)}. Pass the one with "
-            "the text."
+            f"--text_column is {column!r}, but the columns of {path} are {', '.join(names)}. Pass the name of the "
+            "column with the text."
         )
     kind = table.schema_arrow.field(column).type
     if types.is_dictionary(kind):

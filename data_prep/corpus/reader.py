@@ -84,7 +84,7 @@ class CorpusOptions(Settings, frozen=True):
         return self.on_bad_line not in _STOPPING
 
 
-class LinePlace(NamedTuple):
+class LinePosition(NamedTuple):
     """The position of a line, of a row, or of a complete file.
 
     Attributes:
@@ -99,11 +99,11 @@ class LinePlace(NamedTuple):
 
 
 # The action, the reason, the number of lines, and the positions of the first lines.
-BadLines = list[tuple[str, str, int, list[LinePlace]]]
+BadLines = list[tuple[str, str, int, list[LinePosition]]]
 
 
 class CorpusReader:
-    """Reads pieces of a corpus.
+    """Reads ranges of the files of a corpus.
 
     Args:
       options: how files are split into sentences.
@@ -113,36 +113,36 @@ class CorpusReader:
         self._options = options
         self._split_sentences = _sentence_splitter(options.language) if options.split_sentences else None
         self._counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
+        self._first: dict[tuple[str, str], list[LinePosition]] = collections.defaultdict(list)
 
     @property
     def bad_lines(self) -> BadLines:
         """The lines read so far that were not plain text."""
         return [(*kind, count, self._first[kind]) for kind, count in self._counts.items()]
 
-    def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
-        """Yields the sentences of the documents that begin in a piece of a file; None ends a document.
+    def sentences(self, file_range: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
+        """Yields the sentences of the documents that begin in a range of a file; None ends a document.
 
         Documents may be empty (a file or record without text or with only bad lines), and sentences may have no tokens.
 
         Args:
-          piece: the piece.
+          file_range: the range.
           advance: called with the number of bytes that were read from the disk.
 
         Raises:
           InputError: if the file is damaged, has changed meanwhile, or has bad lines that are errors.
         """
         documents = self._options.documents
-        is_text = piece.file.format == "text"
+        is_text = file_range.file.format == "text"
         if documents == "auto":
             documents = "blank_line" if is_text else "record"
-        self._place = None
+        self._position = None
         if not is_text:
-            lines = self._documents_of_records(piece, documents, advance)
+            lines = self._documents_of_records(file_range, documents, advance)
         elif documents == "blank_line":
-            lines = self._documents_between_blank_lines(piece, advance)
+            lines = self._documents_between_blank_lines(file_range, advance)
         else:
-            lines = self._documents_by_line(piece, documents, advance)
+            lines = self._documents_by_line(file_range, documents, advance)
         split = self._split_sentences
         for line in _paragraphs(lines) if self._options.join_lines else lines:
             if line is None:
@@ -151,28 +151,28 @@ class CorpusReader:
                 yield line
             else:
                 yield from split(line)
-        if piece.end - piece.start == piece.file.size and self._place is None:
-            self._place = LinePlace(piece.file.path)
+        if file_range.end - file_range.start == file_range.file.size and self._position is None:
+            self._position = LinePosition(file_range.file.path)
             self._bad("an empty file")
-        piece.file.check_unchanged()
+        file_range.file.check_unchanged()
 
-    def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
-        """Yields (offset, line) for the piece and the text after it; for Parquet, (piece.start, text) for each row."""
-        path = piece.file.path
-        self._is_parquet = piece.file.format == "parquet"
+    def _read(self, file_range: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
+        """Yields (offset, line) for the range and the text after it; for Parquet, (range start, text) for each row."""
+        path = file_range.file.path
+        self._is_parquet = file_range.file.format == "parquet"
         if self._is_parquet:
-            for row, text in read_rows(path, self._options.text_column, piece.start, piece.end, advance):
-                self._place = LinePlace(path, row=row)
-                yield piece.start, text
+            for row, text in read_rows(path, self._options.text_column, file_range.start, file_range.end, advance):
+                self._position = LinePosition(path, row=row)
+                yield file_range.start, text
         else:
-            for offset, line in read_lines(path, piece.start, piece.end, advance):
-                self._place = LinePlace(path, offset)
+            for offset, line in read_lines(path, file_range.start, file_range.end, advance):
+                self._position = LinePosition(path, offset)
                 yield offset, line
 
-    def _own_lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[bytes | None]:
-        """Yields the lines that begin in the piece. Skips blank lines; with `join_lines`, yields "" instead."""
-        for offset, line in self._lines(piece, advance):
-            if offset >= piece.stop:
+    def _lines_in_range(self, file_range: FileRange, advance: Callable[[int], None] | None) -> Iterator[bytes | None]:
+        """Yields the lines that begin in the range. Skips blank lines; with `join_lines`, yields "" instead."""
+        for offset, line in self._read(file_range, advance):
+            if offset >= file_range.stop:
                 return
             if line is None or not is_blank(line):
                 yield line
@@ -180,21 +180,21 @@ class CorpusReader:
                 yield b""
 
     def _documents_between_blank_lines(
-        self, piece: FileRange, advance: Callable[[int], None] | None
+        self, file_range: FileRange, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
-        # A document belongs to the piece in which the blank line before it begins.
-        is_own = piece.start == 0
+        # A document belongs to the range in which the blank line before it begins.
+        in_range = file_range.start == 0
         has_lines = False
-        for offset, line in self._lines(piece, advance):
-            if not is_own and offset >= piece.stop:
+        for offset, line in self._read(file_range, advance):
+            if not in_range and offset >= file_range.stop:
                 return
             if is_blank(line):
                 if has_lines:
                     yield None
-                is_own, has_lines = True, False
-                if offset >= piece.stop:
+                in_range, has_lines = True, False
+                if offset >= file_range.stop:
                     return
-            elif is_own:
+            elif in_range:
                 has_lines = True
                 if (text := self._text(line)) is not None:
                     yield text
@@ -202,9 +202,9 @@ class CorpusReader:
             yield None
 
     def _documents_by_line(
-        self, piece: FileRange, documents: str, advance: Callable[[int], None] | None
+        self, file_range: FileRange, documents: str, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
-        for line in self._own_lines(piece, advance):
+        for line in self._lines_in_range(file_range, advance):
             if (text := self._text(line)) is not None:
                 yield text
             if documents == "record" and line:
@@ -213,9 +213,9 @@ class CorpusReader:
             yield None
 
     def _documents_of_records(
-        self, piece: FileRange, documents: str, advance: Callable[[int], None] | None
+        self, file_range: FileRange, documents: str, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
-        for line in filter(lambda line: line != b"", self._own_lines(piece, advance)):
+        for line in filter(lambda line: line != b"", self._lines_in_range(file_range, advance)):
             has_lines = documents == "record"
             for text in self._lines_of_record(line):
                 if not is_blank(text.encode()):
@@ -278,10 +278,10 @@ class CorpusReader:
 
     def _cleaned(self, text: str) -> str | None:
         """Returns the text without control characters; None if the line must be skipped because of them."""
-        found = _UNWANTED.search(text)
-        if found is None:
+        match = _UNWANTED.search(text)
+        if match is None:
             return text
-        code = ord(found.group())
+        code = ord(match.group())
         if code == 0:
             reason, name = "a NUL character", ""
         else:
@@ -289,13 +289,13 @@ class CorpusReader:
             name = f"U+{code:04X}"
         return _UNWANTED.sub("", text) if self._bad(reason, name, can_clean=True) else None
 
-    def _bad(self, reason: str, found: str = "", can_clean: bool = False) -> bool:
+    def _bad(self, reason: str, detail: str = "", can_clean: bool = False) -> bool:
         """Counts the current line as bad. Returns True if it should be cleaned, and False if it should be skipped."""
         if not self._options.keeps_going:
             advice = "clean to delete such characters" if can_clean else "skip to skip such lines"
-            (name,) = _names([self._place])
+            (name,) = _names([self._position])
             raise InputError(
-                f"{reason}{found and f' ({found})'}. Correct the file (`iconv -t UTF-8` converts text), or pass "
+                f"{reason}{detail and f' ({detail})'}. Correct the file (`iconv -t UTF-8` converts text), or pass "
                 f"--on_bad_line={advice}.",
                 f"{INPUT_FLAG}: {name}",
             )
@@ -303,7 +303,7 @@ class CorpusReader:
         kind = "cleaned" if is_cleaned else "skipped", reason
         self._counts[kind] += 1
         if len(self._first[kind]) < _NAMED_LINES:
-            self._first[kind].append(self._place)
+            self._first[kind].append(self._position)
         return is_cleaned
 
 
@@ -338,17 +338,17 @@ def _sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return lambda text: sentencex.segment(language, text)
 
 
-def bad_line_messages(parts: Iterable[Any]) -> list[str]:
+def bad_line_messages(bad_lines: Iterable[Any]) -> list[str]:
     """Returns a message for each action and reason, such as "skipped 2 lines (not UTF-8): a.txt line 3, ...".
 
     Args:
-      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order. Lists from JSON are accepted too.
+      bad_lines: the `CorpusReader.bad_lines` of the parts of a corpus, in order. Lists from JSON are accepted too.
     """
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
-    for action, reason, count, places in itertools.chain.from_iterable(parts):
+    first: dict[tuple[str, str], list[LinePosition]] = collections.defaultdict(list)
+    for action, reason, count, positions in itertools.chain.from_iterable(bad_lines):
         counts[action, reason] += count
-        first[action, reason] += itertools.starmap(LinePlace, places)
+        first[action, reason] += itertools.starmap(LinePosition, positions)
     messages = []
     for kind, count in counts.items():
         named = ", ".join(_names(first[kind][:_NAMED_LINES])) + ", ..." * (count > _NAMED_LINES)
@@ -356,13 +356,13 @@ def bad_line_messages(parts: Iterable[Any]) -> list[str]:
     return messages
 
 
-def _names(places: list[LinePlace]) -> list[str]:
+def _names(positions: list[LinePosition]) -> list[str]:
     numbers = {
-        path: line_numbers(path, {place.offset for place in of_file if place.offset is not None})
-        for path, of_file in itertools.groupby(places, key=lambda place: place.path)
+        path: line_numbers(path, {position.offset for position in of_file if position.offset is not None})
+        for path, of_file in itertools.groupby(positions, key=lambda position: position.path)
     }
     names = []
-    for path, offset, row in places:
+    for path, offset, row in positions:
         if offset is not None:
             names.append(f"{path} line {numbers[path][offset]}")
         else:

@@ -94,7 +94,7 @@ def _encoder(options: TokenizerOptions) -> Callable[[str], bytes]:
 
 
 class CorpusTokenizer:
-    """Tokenizes pieces of a corpus.
+    """Tokenizes the files of a corpus.
 
     Args:
       corpus: how files are split into sentences.
@@ -116,13 +116,13 @@ class CorpusTokenizer:
         return self._reader.bad_lines
 
     def sentences(
-        self, pieces: Iterable[FileRange], advance: Callable[[int], None] | None = None
+        self, ranges: Iterable[FileRange], advance: Callable[[int], None] | None = None
     ) -> Iterator[bytes | None]:
         """Yields the ids of each sentence; None ends a document. Empty sentences and documents are skipped."""
         counts = self.counts
         before = 0
-        for piece in pieces:
-            for sentence in self._reader.sentences(piece, advance):
+        for file_range in ranges:
+            for sentence in self._reader.sentences(file_range, advance):
                 if sentence is None:
                     of_document = counts["sentences"] - before
                     before = counts["sentences"]
@@ -139,8 +139,8 @@ class CorpusTokenizer:
                     counts["lines_without_tokens"] += 1
 
 
-def write_part(path: str, text: CorpusTokenizer, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
-    """Tokenizes pieces of a corpus and writes a part. Each file of the part appears only when it is complete."""
+def write_part(path: str, text: CorpusTokenizer, ranges: Iterable[FileRange], advance: Callable[[int], None]) -> None:
+    """Tokenizes ranges of files and writes a part. Each file of the part appears only when it is complete."""
     counts = text.counts
     with contextlib.ExitStack() as stack:
         ids_file, sentences_file, documents_file = (
@@ -148,7 +148,7 @@ def write_part(path: str, text: CorpusTokenizer, pieces: Iterable[FileRange], ad
         )
         sentences_file.write(_OFFSET.pack(0))
         documents_file.write(_OFFSET.pack(0))
-        for ids in text.sentences(pieces, advance):
+        for ids in text.sentences(ranges, advance):
             if ids is None:
                 documents_file.write(_OFFSET.pack(counts["sentences"]))
             else:
@@ -204,28 +204,28 @@ class TokenStore(contextlib.ExitStack):
         self.callback(os.close, descriptor)
         return descriptor
 
-    def first_document(self, part: int) -> int:
+    def first_document(self, part_index: int) -> int:
         """Returns the index of a part's first document."""
-        return int(self._first_document[part])
+        return int(self._first_document[part_index])
 
-    def document_offsets(self, part: int) -> np.ndarray:
+    def document_offsets(self, part_index: int) -> np.ndarray:
         """Returns the sentence offsets [documents + 1] of a part's documents, relative to the part."""
-        return self._documents[part]
+        return self._documents[part_index]
 
-    def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
+    def sentence_offsets(self, part_index: int, first: int, count: int) -> np.ndarray:
         """Returns the token offsets [count + 1], in the store, of `count` sentences of a part, starting at `first`."""
-        data = os.pread(self._sentences[part], (count + 1) * _OFFSET.size, first * _OFFSET.size)
-        return np.frombuffer(data, np.int64) + self._first_token[part]
+        data = os.pread(self._sentences[part_index], (count + 1) * _OFFSET.size, first * _OFFSET.size)
+        return np.frombuffer(data, np.int64) + self._first_token[part_index]
 
     def sentence_ranges(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the first and the end [n] of the sentences of `documents` [n], as sentence indices in the store."""
-        parts = _part_of(self._first_document, documents)
+        part_indices = _part_of(self._first_document, documents)
         ranges = np.empty((2, len(documents)), np.int64)
-        for part in np.unique(parts):
-            rows = np.flatnonzero(parts == part)
-            local = documents[rows] - self._first_document[part]
-            column = self._documents[part]
-            ranges[:, rows] = (column[local], column[local + 1]) + self._first_sentence[part]
+        for part_index in np.unique(part_indices):
+            rows = np.flatnonzero(part_indices == part_index)
+            local = documents[rows] - self._first_document[part_index]
+            column = self._documents[part_index]
+            ranges[:, rows] = (column[local], column[local + 1]) + self._first_sentence[part_index]
         return ranges[0], ranges[1]
 
     def offset_windows(self, sentences: np.ndarray, width: int) -> np.ndarray:
@@ -233,12 +233,12 @@ class TokenStore(contextlib.ExitStack):
 
         Offsets after the end of the document are undefined.
         """
-        parts = _part_of(self._first_sentence, sentences)
-        at = (sentences - self._first_sentence[parts]) * _OFFSET.size
+        part_indices = _part_of(self._first_sentence, sentences)
+        at = (sentences - self._first_sentence[part_indices]) * _OFFSET.size
         size = (width + 1) * _OFFSET.size
-        requests = zip(parts.tolist(), at.tolist(), strict=True)
+        requests = zip(part_indices.tolist(), at.tolist(), strict=True)
         data = b"".join([os.pread(self._sentences[p], size, o).ljust(size, b"\0") for p, o in requests])
-        return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
+        return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[part_indices][:, None]
 
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the concatenated tokens of spans [n]. `starts` are indices in the store.
@@ -249,24 +249,24 @@ class TokenStore(contextlib.ExitStack):
         if not self._is_larger_than_memory:
             return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)
         order = np.argsort(starts, kind="stable")
-        found = self._read_spans(starts[order], lengths[order])
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self._id_dtype)
+        spans = self._read_spans(starts[order], lengths[order])
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        return np.frombuffer(b"".join(map(spans.__getitem__, ranks.tolist())), self._id_dtype)
 
     def _read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
-        parts = _part_of(self._first_token, starts)
+        part_indices = _part_of(self._first_token, starts)
         size = self._id_dtype.itemsize
-        at = (starts - self._first_token[parts]) * size
+        at = (starts - self._first_token[part_indices]) * size
         descriptors, pread = self._ids, os.pread
-        requests = list(zip(parts.tolist(), (lengths * size).tolist(), at.tolist(), strict=True))
-        found: list[bytes] = []
+        requests = list(zip(part_indices.tolist(), (lengths * size).tolist(), at.tolist(), strict=True))
+        spans: list[bytes] = []
         for first in range(0, len(requests), _ANNOUNCED_SPANS):
             if self._is_larger_than_memory:
-                for part, count, place in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
-                    os.posix_fadvise(descriptors[part], place, count, os.POSIX_FADV_WILLNEED)
-            found += [pread(descriptors[p], n, o) for p, n, o in requests[first : first + _ANNOUNCED_SPANS]]
-        return found
+                for part_index, count, offset in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
+                    os.posix_fadvise(descriptors[part_index], offset, count, os.POSIX_FADV_WILLNEED)
+            spans += [pread(descriptors[p], n, o) for p, n, o in requests[first : first + _ANNOUNCED_SPANS]]
+        return spans
 
     @functools.cached_property
     def _is_larger_than_memory(self) -> bool:

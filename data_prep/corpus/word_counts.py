@@ -50,7 +50,7 @@ class BoundedCounter:
 
 def count_words(
     path: str,
-    pieces: Sequence[FileRange],
+    ranges: Sequence[FileRange],
     corpus: CorpusOptions,
     rules: Mapping[str, Any],
     capacity: int,
@@ -60,7 +60,7 @@ def count_words(
 
     Args:
       path: the file of words and counts to write.
-      pieces: the pieces of files whose words are counted.
+      ranges: the ranges of files whose words are counted.
       corpus: how files are split into lines.
       rules: the arguments of `BasicTokenizer`, and `kept_tokens`, which are never split and not counted.
       capacity: largest number of distinct words in memory.
@@ -71,7 +71,7 @@ def count_words(
     """
     counter = BoundedCounter(capacity)
     rules = dict(rules)
-    kept = re.compile("|".join(map(re.escape, sorted(rules.pop("kept_tokens", []), key=len, reverse=True))) or "(?!)")
+    tokens = re.compile("|".join(map(re.escape, sorted(rules.pop("kept_tokens", []), key=len, reverse=True))) or "(?!)")
     tokenize = BasicTokenizer(**rules).tokenize
     # Strings between white space are counted first, so that each distinct string is tokenized once.
     raw: collections.Counter[str] = collections.Counter()
@@ -81,9 +81,9 @@ def count_words(
         raw.clear()
 
     reader = CorpusReader(corpus)
-    for line in itertools.chain.from_iterable(reader.sentences(piece, advance) for piece in pieces):
+    for line in itertools.chain.from_iterable(reader.sentences(file_range, advance) for file_range in ranges):
         if line is not None:
-            raw.update(split_words(kept.sub(" ", line)))
+            raw.update(split_words(tokens.sub(" ", line)))
             if len(raw) > capacity:
                 add_raw()
     add_raw()
@@ -92,15 +92,15 @@ def count_words(
     return {"error": counter.error, "bad_lines": reader.bad_lines}
 
 
-def add_up(parts: Iterable[tuple[str, Mapping[str, Any]]], capacity: int) -> BoundedCounter:
+def add_up(part_results: Iterable[tuple[str, Mapping[str, Any]]], capacity: int) -> BoundedCounter:
     """Sums the counts of a corpus.
 
     Args:
-      parts: the path and the result of `count_words` of each part, in order.
+      part_results: the path and the result of `count_words` of each part, in order.
       capacity: largest number of distinct words in memory.
     """
     counter = BoundedCounter(capacity)
-    for path, result in parts:
+    for path, result in part_results:
         with files.open_file(path) as reader:
             pairs = (line.removesuffix("\n").split("\t") for line in reader)
             counter.add(((word, int(count)) for word, count in pairs), result["error"])

@@ -90,8 +90,8 @@ class SegmentedTokenizer:
         ]
         return (ids | CONTINUES_WORD * np.array(continues, np.uint32)).tobytes()
 
-    def _error(self, found: object) -> InputError:
+    def _error(self, value: object) -> InputError:
         return InputError(
-            f"--word_segmenter: {self._name} returned {str(found)[:40]!r} ({type(found).__name__}). Use a function "
+            f"--word_segmenter: {self._name} returned {str(value)[:40]!r} ({type(value).__name__}). Use a function "
             "that returns the words of a text as str, such as jieba:lcut."
         )

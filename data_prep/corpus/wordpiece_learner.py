@@ -43,8 +43,9 @@ def learn_vocabulary(
         skipped. By default (0), it is 1000, or more if needed to cover 99.95% of the text.
 
     Returns:
-      The tokens: `first`, the sorted alphabet, and the others by descending frequency. There are fewer than
-      `vocab_size` if the words do not have more. CJK characters have no token with `##`, because each is a word.
+      The tokens: `first`, the sorted alphabet, and the others by descending frequency. If the words contain too few
+      substrings, there are fewer than `vocab_size` tokens. CJK characters have no token with `##`, because each is a
+      word.
 
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
@@ -152,9 +153,9 @@ def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -
 def _cut(vocabulary: Sequence[str], vocab_size: int, fixed: set[str]) -> list[str]:
     """Removes the last tokens that are not in `fixed`."""
     room = vocab_size - len(fixed)
-    kept = []
+    tokens = []
     for token in vocabulary:
         if token in fixed or room > 0:
-            kept.append(token)
+            tokens.append(token)
             room -= token not in fixed
-    return kept
+    return tokens

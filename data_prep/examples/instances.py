@@ -68,13 +68,13 @@ class SentenceWindow(NamedTuple):
       offsets: [n + M + 1], token offsets of the n sentences, of M <= `max_num_tokens` following sentences, and of the
         end.
       documents: [n], the document index of each sentence.
-      places: [n], the index of each sentence in its document.
+      sentence_numbers: [n], the index of each sentence in its document.
       document_ends: [n], the index in `offsets` of the end of each sentence's document.
     """
 
     offsets: np.ndarray
     documents: np.ndarray
-    places: np.ndarray
+    sentence_numbers: np.ndarray
     document_ends: np.ndarray
 
 
@@ -122,7 +122,7 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
     short_targets = 2 + below(draw(document_keys, _SHORT_TARGET), rules.max_num_tokens - 1)
     targets = np.where(is_short, short_targets, rules.max_num_tokens)
 
-    keys = make_keys(rules.random_seed, _OF_EXAMPLE, duplicate, window.documents, window.places)
+    keys = make_keys(rules.random_seed, _OF_EXAMPLE, duplicate, window.documents, window.sentence_numbers)
     ends = np.searchsorted(window.offsets, window.offsets[here] + targets)
     ends = np.minimum(ends, window.document_ends)
     cuts = here + 1 + below(draw(keys, _CUT), ends - here - 1)
@@ -160,10 +160,10 @@ def _choose_all_chunks(window: SentenceWindow, first: list[int], rules: SegmentR
     return Chunks(*map(np.concatenate, zip(*chosen, strict=True)))
 
 
-def random_documents(keys: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
-    """Returns for each example [n] a random document among `count`, different from the example's document `own` [n]."""
+def random_documents(keys: np.ndarray, documents: np.ndarray, count: int) -> np.ndarray:
+    """Returns for each example [n] a random document among `count`, different from `documents` [n]."""
     others = below(draw(keys, _RANDOM_DOCUMENT), count - 1)
-    return others + (others >= own)
+    return others + (others >= documents)
 
 
 def random_sentences(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -187,8 +187,8 @@ def segment_ends(windows: np.ndarray, sentences: np.ndarray, wanted: np.ndarray)
     Returns:
       Token offsets [n] after the smallest number of complete sentences, at least one, that have enough tokens.
     """
-    place = np.arange(windows.shape[1])
-    is_enough = (windows - windows[:, :1] >= wanted[:, None]) | (place >= sentences[:, None])
+    columns = np.arange(windows.shape[1])
+    is_enough = (windows - windows[:, :1] >= wanted[:, None]) | (columns >= sentences[:, None])
     is_enough[:, 0] = False
     return windows[np.arange(len(windows)), np.argmax(is_enough, axis=1)]
 
@@ -238,27 +238,27 @@ class PlannedExamples(NamedTuple):
     long_sentences: int
 
 
-def plan_examples(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[PlannedExamples]:
-    """Plans the examples of the documents in one part, window by window, in arbitrary order."""
+def plan_examples(store: TokenStore, part_index: int, rules: SegmentRules) -> Iterator[PlannedExamples]:
+    """Plans the examples of the documents in one part of the store, window by window, in arbitrary order."""
     first = [0] * rules.dupe_factor
-    for window in _windows(store, part, rules.max_num_tokens):
+    for window in _windows(store, part_index, rules.max_num_tokens):
         count = len(window.documents)
         chunks = _choose_all_chunks(window, first, rules)
         long_sentences = np.count_nonzero(np.diff(window.offsets[: count + 1]) > rules.max_num_tokens)
         yield PlannedExamples(chunks.keys, _place_tokens(store, window, chunks, rules), count, int(long_sentences))
 
 
-def _windows(store: TokenStore, part: int, lookahead: int) -> Iterator[SentenceWindow]:
-    document_offsets = store.document_offsets(part)
-    sentences = store.parts[part].sentences
+def _windows(store: TokenStore, part_index: int, lookahead: int) -> Iterator[SentenceWindow]:
+    document_offsets = store.document_offsets(part_index)
+    sentences = store.parts[part_index].sentences
     for begin in range(0, sentences, _SENTENCES_AT_A_TIME):
         end = min(begin + _SENTENCES_AT_A_TIME, sentences)
         numbers = np.arange(begin, end)
         documents = np.searchsorted(document_offsets, numbers, side="right") - 1
         yield SentenceWindow(
-            offsets=store.sentence_offsets(part, begin, min(end + lookahead, sentences) - begin),
-            documents=store.first_document(part) + documents,
-            places=numbers - document_offsets[documents],
+            offsets=store.sentence_offsets(part_index, begin, min(end + lookahead, sentences) - begin),
+            documents=store.first_document(part_index) + documents,
+            sentence_numbers=numbers - document_offsets[documents],
             document_ends=document_offsets[documents + 1] - begin,
         )
 

@@ -79,10 +79,10 @@ def write_original_examples(
     counts = collections.Counter(documents=len(documents), sentences=sum(map(len, documents)))
     encoder = RecordEncoder(options.features, max(max(tokenizer.vocab.values()) + 1, options.max_seq_length))
     for shard in range(len(shards.paths)):
-        own, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
+        shard_examples, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
         with files.replacing(shards.staged(shard), "wb") as writer:
-            for first in range(0, len(own), _BATCH):
-                values = _arrays(own[first : first + _BATCH], options)
+            for first in range(0, len(shard_examples), _BATCH):
+                values = _arrays(shard_examples[first : first + _BATCH], options)
                 writer.writelines(encoder.encode(values))
                 shard_counts.update(count_examples(values, tokenizer.vocab.get(UNK)))
         shards.stage(shard, shards.staged(shard), shard_counts)

@@ -5,7 +5,7 @@ are written without TensorFlow, which would create a Python object per feature o
 in each process.
 
 A record is an `Example` message: a map from names to lists of numbers, sorted by name. Integers are varints, so the
-length of a record depends on its values. Parts that have the same length in all records of a batch form one array.
+length of a record depends on its values. Fields that have the same length in all records of a batch form one array.
 
 Axis letters: B examples, T tokens, L numbers of a feature, W bytes.
 """
@@ -143,9 +143,9 @@ def count_examples(values: Mapping[str, np.ndarray], unknown_id: int | None) -> 
     return counts | {"unknown": int((is_unknown & (values["input_mask"] > 0)).sum())}
 
 
-def digest_of_values(*parts: Any) -> str:
+def digest_of_values(*values: Any) -> str:
     """Returns a hash of the values, for use in a name."""
-    text = json.dumps(parts, default=msgspec.to_builtins, sort_keys=True)
+    text = json.dumps(values, default=msgspec.to_builtins, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -206,11 +206,11 @@ class ShardSet:
 
     def _is_finished(self, shard: int) -> bool:
         path = self.paths[shard]
-        found = Metadata.read(path) if files.exists(path) else None
+        metadata = Metadata.read(path) if files.exists(path) else None
         return (
-            found is not None
-            and found.file_size == files.size(path)
-            and found == self._description(shard, found.file_size, found.counts)
+            metadata is not None
+            and metadata.file_size == files.size(path)
+            and metadata == self._description(shard, metadata.file_size, metadata.counts)
         )
 
     def _description(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Metadata:
@@ -255,18 +255,18 @@ class _VarintTable:
             raise ValueError(f"numbers of up to {limit} don't fit into four bytes")
         numbers = np.arange(limit, dtype=np.uint32)
         self._bytes = np.zeros((limit, 4), np.uint8)
-        self._is_part = np.zeros((limit, 4), bool)
+        self._is_used = np.zeros((limit, 4), bool)
         for digit in range(4):
             rest = numbers >> np.uint32(7 * digit)
-            self._is_part[:, digit] = (rest > 0) | (digit == 0)
+            self._is_used[:, digit] = (rest > 0) | (digit == 0)
             self._bytes[:, digit] = rest & 0x7F | np.where(rest >= 0x80, 0x80, 0)
-        self.lengths = self._is_part.sum(axis=1, dtype=np.uint8)
+        self.lengths = self._is_used.sum(axis=1, dtype=np.uint8)
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
         """Returns the concatenated bytes [W] of numbers [B, L]."""
         numbers = numbers.ravel()
         encoded = self._bytes.view(np.uint32).ravel().take(numbers).view(np.uint8)
-        return encoded.compress(self._is_part.view(np.uint32).ravel().take(numbers).view(bool))
+        return encoded.compress(self._is_used.view(np.uint32).ravel().take(numbers).view(bool))
 
 
 class RecordEncoder:
@@ -288,13 +288,13 @@ class RecordEncoder:
           values: maps features to arrays [B, L].
 
         Returns:
-          The content of a file with these records, in parts to join.
+          The content of a file with these records, as chunks to concatenate.
 
         Raises:
           ValueError: if the length of an array differs from its feature's.
         """
         columns = [self._column(feature, values[feature.name]) for feature in self._features]
-        bodies = [b"".join(parts) for parts in zip(*itertools.chain(*_joined(columns)), strict=True)]
+        bodies = [b"".join(fields) for fields in zip(*itertools.chain(*_joined(columns)), strict=True)]
         return _framed([_field(_FEATURES, len(body)) + body for body in bodies])
 
     def _column(self, feature: Feature, numbers: np.ndarray) -> "np.ndarray | tuple[list[bytes], list[bytes]]":
@@ -317,10 +317,10 @@ def _framed(records: list[bytes]) -> list[bytes]:
     """Frames each record: length (8 bytes), checksum of the length (4), the record, checksum of the record (4)."""
     checksums = np.array([google_crc32c.value(record) for record in records], np.uint64)
     feet = masked_checksums(checksums).astype("<u4").tobytes()
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     for i, record in enumerate(records):
-        parts += (_frame_head(len(record)), record, feet[4 * i : 4 * i + 4])
-    return parts
+        chunks += (_frame_head(len(record)), record, feet[4 * i : 4 * i + 4])
+    return chunks
 
 
 @functools.cache
