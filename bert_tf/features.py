@@ -96,15 +96,16 @@ def word_vectors(states: np.ndarray, words: Sequence[Word], pooling: str) -> np.
     Returns:
       [W, ...], float32.
     """
-    parts = [states[word.tokens] for word in words]
-    vectors = [part[0] if pooling == "first" else part.mean(axis=0) for part in parts]
+    token_states = [states[word.tokens] for word in words]
+    vectors = [rows[0] if pooling == "first" else rows.mean(axis=0) for rows in token_states]
     return np.array(vectors, np.float32).reshape(len(words), *states.shape[1:])
 
 
-def report_truncated_words(count: int, place: str, max_seq_length: int) -> None:
+def report_truncated_words(count: int, source: str, max_seq_length: int) -> None:
     """Prints the number of words that were left out because of truncation, unless it is 0."""
     if count:
-        say(f"{place}: {count} words are after the first {max_seq_length} tokens and were left out (--max_seq_length).")
+        words = f"{count} words are after the first {max_seq_length} tokens"
+        say(f"{source}: {words} and were left out (--max_seq_length).")
 
 
 def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_file") -> list[TextLine]:
@@ -119,9 +120,9 @@ def read_examples(input_file: str, prompt: str = "", flag_name: str = "--input_f
       InputError: if the file is missing, empty or not UTF-8, or is JSON or a table.
     """
     text = files.read_text(input_file, flag_name)
-    if found := first_bytes.format_of_lines(text):
+    if kind := first_bytes.format_of_lines(text):
         raise InputError(
-            f"{flag_name}: {input_file} is {found}, but each line must be a text. Write one text per line. In Python, "
+            f"{flag_name}: {input_file} is {kind}, but each line must be a text. Write one text per line. In Python, "
             "bert_tf.SentenceEncoder encodes the columns of tables."
         )
     lines = map(str.strip, files.lines_of(text))
@@ -139,7 +140,7 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
       flag_name: the flag with the list, for messages.
 
     Raises:
-      InputError: if a part is not a number, or if the model has no such layer.
+      InputError: if an element of the list is not a number, or if the model has no such layer.
     """
     try:
         numbers = [int(layer) for layer in layers.split(",")]

@@ -123,8 +123,8 @@ class FillMask:
         words = [targets] if isinstance(targets, str) else targets
         ids = [self._target_id(word) for word in words] or list(range(self.bert.config.vocab_size))
         texts = text if isinstance(text, list | tuple) else [text]
-        found = [self._fill(self._encode(part), top, ids) for part in texts]
-        return found if isinstance(text, list | tuple) else found[0]
+        guesses = [self._fill(self._encode(prompt), top, ids) for prompt in texts]
+        return guesses if isinstance(text, list | tuple) else guesses[0]
 
     def score(self, texts: Sequence[str], verbose: bool = False) -> list[SentenceScore]:
         """Computes the pseudo-log-likelihoods of texts, with one prediction for each token.
@@ -144,12 +144,12 @@ class FillMask:
         if is_no_list(texts):
             raise InputError(f"texts is {str(texts)[:60]!r}. Pass a list of texts.", "texts")
         features = feature_sets.FeatureSet.from_sequences([self._packed(text, [text]) for text in texts])
-        buckets, found = feature_sets.bucket_lengths(self.bert.config.max_position_embeddings), np.zeros(len(features))
+        buckets, scores = feature_sets.bucket_lengths(self.bert.config.max_position_embeddings), np.zeros(len(features))
         with reporting.progress_bar(len(features), "score", unit="text", shown=verbose) as bar:
             for numbers, batch in feature_sets.batches_by_length(features, _BATCH_SIZE, buckets):
-                found[numbers] = self._pseudo_log_likelihoods(**batch).numpy()
+                scores[numbers] = self._pseudo_log_likelihoods(**batch).numpy()
                 bar.update(len(numbers))
-        return list(map(SentenceScore, found.tolist(), (features.lengths - 2).tolist()))
+        return list(map(SentenceScore, scores.tolist(), (features.lengths - 2).tolist()))
 
     @functools.cached_property
     def _pseudo_log_likelihoods(self) -> Callable[..., Any]:
@@ -186,20 +186,20 @@ class FillMask:
     def _encode(self, text: str) -> list[int]:
         """Returns the ids of [CLS] text [SEP]. Each [MASK] is one token."""
         if isinstance(text, str) and MASK not in text:
-            raise InputError(f"FillMask(): {text!r} has no {MASK}. Replace a word by it.")
+            raise InputError(f"FillMask(): {text!r} has no {MASK}. Replace a word by {MASK}.")
         return self._packed(text, text.split(MASK) if isinstance(text, str) else [])[0]
 
-    def _packed(self, text: str, parts: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Returns the ids and the segment ids of [CLS] text [SEP], with a [MASK] between the parts of the text."""
+    def _packed(self, text: str, fragments: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Returns the ids and the segment ids of [CLS] text [SEP], with a [MASK] between the fragments of the text."""
         if not isinstance(text, str):
             raise InputError(f"FillMask(): {str(text)[:60]!r} ({type(text).__name__}) is not a text. Pass a str.")
-        vocab, (first, *others) = self.bert.tokenizer.vocab, map(self.bert.tokenizer.encode, parts)
-        ids = first + [number for part in others for number in (vocab[MASK], *part)]
+        vocab, (first, *others) = self.bert.tokenizer.vocab, map(self.bert.tokenizer.encode, fragments)
+        ids = first + [number for fragment_ids in others for number in (vocab[MASK], *fragment_ids)]
         longest = self.bert.config.max_position_embeddings
         if len(ids) + 2 > longest:
             raise InputError(
                 f"FillMask(): {text[:60]!r} has {len(ids)} tokens, but the model takes {longest - 2} at most. "
-                "Shorten it."
+                "Shorten the text."
             )
         return packing.join_segments(ids, [], *self.bert.tokenizer.ends)
 
@@ -242,12 +242,12 @@ def cli() -> None:
         for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)
             try:
-                found = filler(text, top.value, targets.value)
+                results = filler(text, top.value, targets.value)
             except InputError as error:
                 refused += 1
                 messages.say(f"error: {error}")
                 continue
-            for guesses in found:
+            for guesses in results:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
         if refused:
             raise InputError(f"{refused} of the texts could not be filled in. See the messages above.")

@@ -66,10 +66,10 @@ def verify(source: str, target: str, texts_file: str, python: str | None = None)
         "versions": {"old": versions, "new": {"bert-tf": __version__, "tensorflow": tf.__version__}},
     }
     files.write_json(os.path.join(target, VERIFICATION_FILE), report)
-    for name, found in outputs.items():
-        values = ", ".join(f"{key} {value:.3g}" for key, value in found.items() if not isinstance(value, str))
+    for name, result in outputs.items():
+        values = ", ".join(f"{key} {value:.3g}" for key, value in result.items() if not isinstance(value, str))
         say(f"{name}: {values or 'not compared, because no output of the converted model has this shape'}")
-    wrong = [name for name, found in outputs.items() if found and not found["largest_difference"] <= found["limit"]]
+    wrong = [name for name, result in outputs.items() if result and not result["largest_difference"] <= result["limit"]]
     if wrong or not any(outputs.values()):
         raise InputError(f"--verify: the outputs differ ({', '.join(wrong or outputs)}). Do not use {target}.")
     say(f"The outputs agree on {len(lines)} texts. See {os.path.join(target, VERIFICATION_FILE)}.")
@@ -86,8 +86,8 @@ def _run_old(source: str, inputs: Mapping[str, Any], python: str | None) -> tupl
         if completed.returncode:
             errors = re.findall(r"^[\w.]+(?:Error|Exception):.*", completed.stderr, re.MULTILINE) or ["no message"]
             raise InputError(f"--verify: the original model of {source} can't be run: {errors[-1]}")
-        with np.load(paths[1]) as found:
-            outputs = dict(found)
+        with np.load(paths[1]) as arrays:
+            outputs = dict(arrays)
     return outputs, json.loads(str(outputs.pop("versions")))
 
 
@@ -97,21 +97,21 @@ def _outputs(loaded: pretrained.LoadedBert, inputs: Mapping[str, np.ndarray]) ->
     states = {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
     states = {name: np.asarray(state) for name, state in states.items() if state is not None}
     layers = enumerate((output.embedding_output, *output.all_encoder_layers))
-    found = {"input_ids": ids, **states, **{f"layer {number}": np.asarray(layer) for number, layer in layers}}
+    outputs = {"input_ids": ids, **states, **{f"layer {number}": np.asarray(layer) for number, layer in layers}}
     logits = {}
     for weights in (name for name in source.shapes if name.endswith("output_weights")):
         kernel, bias = source.read(weights).T, source.read(weights.replace("weights", "bias"))
-        place = weights.removesuffix("output_weights")
-        logits |= {f"{place}logits of {name}": state @ kernel + bias for name, state in states.items()}
+        prefix = weights.removesuffix("output_weights")
+        logits |= {f"{prefix}logits of {name}": state @ kernel + bias for name, state in states.items()}
     if head := loaded.masked_lm("--verify"):
         positions = np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1))
         predicted = head(output.sequence_output, positions, loaded.encoder.embedding_table)
         logits["cls/predictions/logits"] = np.reshape(predicted, (*ids.shape, -1))
     for name, values in logits.items():
-        found |= {name: values, f"softmax of {name}": tf.nn.softmax(values).numpy()}
-        found |= {f"sigmoid of {name}": tf.sigmoid(values).numpy()}
-        found |= {f"{name}, {end}": values[..., n] for n, end in enumerate(("start", "end")) if "squad" in name}
-    return found
+        outputs |= {name: values, f"softmax of {name}": tf.nn.softmax(values).numpy()}
+        outputs |= {f"sigmoid of {name}": tf.sigmoid(values).numpy()}
+        outputs |= {f"{name}, {end}": values[..., n] for n, end in enumerate(("start", "end")) if "squad" in name}
+    return outputs
 
 
 def _compared(old: np.ndarray, new: Mapping[str, np.ndarray], mask: np.ndarray) -> dict[str, Any]:

@@ -85,12 +85,12 @@ def describe_model(step: int, model: SpanModel) -> str:
 
 
 def find_null_threshold(directories: Sequence[str], model: str) -> float:
-    """Returns the threshold that was tuned for a model; 0 if no run directory has one. The first directory wins."""
+    """Returns the first threshold in the run directories that was tuned for a model; 0 if there is none."""
     for directory in directories:
         if THRESHOLD_KEY in (tuned := run_directory.tuned(directory)):
             path = os.path.join(directory, run_directory.TUNED_FILE)
             if tuned.get("model") == model:
                 say(f"Using the threshold {tuned[THRESHOLD_KEY]} from {path}.")
                 return tuned[THRESHOLD_KEY]
-            say(f"Warning: {path} was tuned for another model ({tuned.get('model')}). Ignoring it.")
+            say(f"Warning: {path} was tuned for another model ({tuned.get('model')}). The file is ignored.")
     return 0.0

@@ -149,14 +149,14 @@ def _scored(
     Returns:
       The questions in the format of "data" in a SQuAD file, and a dict from ids to right answers.
     """
-    found, others = {}, []
+    right_answers, others = {}, []
     for example in examples:
         answers = [] if example.answers is None and example.is_impossible else example.answers
         if answers or (version_2_with_negative and answers is not None):
-            found[example.qas_id] = answers
+            right_answers[example.qas_id] = answers
         else:
             others.append(example.qas_id)
     if others:
         say_once(f"Warning: {len(others)} questions have no right answer and are not scored: {name_ids(others)}.")
-    qas = [{"id": qas_id, "answers": answers} for qas_id, answers in found.items()]
-    return [{"paragraphs": [{"qas": qas}]}], found
+    qas = [{"id": qas_id, "answers": answers} for qas_id, answers in right_answers.items()]
+    return [{"paragraphs": [{"qas": qas}]}], right_answers

@@ -133,7 +133,7 @@ def merge_n_best(
     """Merges the n-best lists of several runs. Answers are ranked by mean probability.
 
     If a run does not list an answer, the probability of the answer in this run is 0. If probabilities are equal, the
-    answer that is listed first wins. Logits are the means over the runs that list the answer.
+    answer that is listed first is ranked first. Logits are the means over the runs that list the answer.
 
     Args:
       n_best_of_runs: for each run, maps ids to entries, as in `nbest_predictions.json`. All runs have the same

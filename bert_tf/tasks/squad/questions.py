@@ -213,16 +213,16 @@ def _read_file(path: str, is_training: bool) -> list[SquadExample]:
 
 
 def _is_table(path: str, flag_name: str) -> bool:
-    found = tables.format_of(path)
-    text = files.read_text(path, flag_name) if found.startswith(".json") else '"question"'
-    return bool(found) and '"question"' in text and '"qas"' not in text
+    extension = tables.format_of(path)
+    text = files.read_text(path, flag_name) if extension.startswith(".json") else '"question"'
+    return bool(extension) and '"question"' in text and '"qas"' not in text
 
 
 def _article(row: tables.Row) -> dict[str, Any]:
     """Converts a row of a table to an article with one question. `answers` may be a list, or one object with lists."""
     values = row.values | {"id": str(row.values.get("id", row.line))}
     if isinstance(answers := values.get("answers"), dict):
-        values["answers"] = [dict(zip(answers, part, strict=True)) for part in zip(*answers.values(), strict=True)]
+        values["answers"] = [dict(zip(answers, fields, strict=True)) for fields in zip(*answers.values(), strict=True)]
     return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}
 
 
@@ -291,5 +291,5 @@ def _find_words(example: SquadExample, word_of_character: list[int], config: Squ
 
 def _nearest(context: str, text: str, offset: int) -> int:
     """Returns the position of `text` nearest to `offset`; `offset` if the context does not contain the text."""
-    places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
-    return min(places, key=lambda place: abs(place - offset), default=offset)
+    positions = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
+    return min(positions, key=lambda position: abs(position - offset), default=offset)

@@ -87,7 +87,8 @@ class SquadConfig(Settings, frozen=True):
         """
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
-            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Change one.")
+            problem = f"{room} leaves no room for text. Lower --max_query_length or raise --max_seq_length."
+            raise InputError(f"--max_query_length={self.max_query_length}: {problem}")
         shortest = max(0, text_room(self.doc_stride, self.max_seq_length))
         if shortest <= self.max_query_length:
             problem = f"windows do not overlap if questions have {shortest} or more tokens"
@@ -148,7 +149,7 @@ def first_text_position(query_length: Array) -> Array:
 
 
 def shows_most_context(
-    left: Array, length: Array, window: Array, highest_of_piece: Callable[[Array], Array], ops: ModuleType
+    num_left: Array, length: Array, window: Array, highest_of_piece: Callable[[Array], Array], ops: ModuleType
 ) -> Array:
     """Returns whether a window has more context around a token than all other windows of the same question.
 
@@ -156,7 +157,7 @@ def shows_most_context(
     hundredth of the text length is added, so that a longer window wins. If windows are equal, the first one wins.
 
     Args:
-      left: [E], the number of neighbours on the left (float64).
+      num_left: [E], the number of neighbours on the left (float64).
       length: [E], the length of the text in the window (float64).
       window: [E], the index of the window (float64).
       highest_of_piece: maps values [E] to the highest value among all windows with the same token [E].
@@ -165,7 +166,7 @@ def shows_most_context(
     Returns:
       bool [E].
     """
-    context = ops.minimum(left, length - 1 - left) + 0.01 * length
+    context = ops.minimum(num_left, length - 1 - num_left) + 0.01 * length
     is_most = context == highest_of_piece(context)
     return -window == highest_of_piece(ops.where(is_most, -window, -math.inf))
 

@@ -1,7 +1,7 @@
 """Splits questions and paragraphs into the model's input windows.
 
-A long paragraph is split into overlapping parts. A window contains the question and a part:
-[CLS] question [SEP] part [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
+A long paragraph is split into overlapping spans. A window contains the question and a span:
+[CLS] question [SEP] span [SEP]. Each paragraph is tokenized only once. Windows are concatenated without padding.
 Several processes may share the work, and the result is the same.
 
 `bert_tf/graphs/answers.py` does the same inside a TensorFlow graph. `rules.py` contains the common rules.
@@ -253,7 +253,7 @@ def _is_max_context(spans: TextSpans, pieces_before: np.ndarray) -> np.ndarray:
       pieces_before: [Q], the number of text tokens of all earlier questions.
     """
     piece = _ranges(np.repeat(pieces_before, spans.counts) + spans.begins, spans.lengths)
-    left = _ranges(np.zeros_like(spans.lengths), spans.lengths)
+    num_left = _ranges(np.zeros_like(spans.lengths), spans.lengths)
 
     def highest_of_piece(values: np.ndarray) -> np.ndarray:
         highest = np.full(piece.max(initial=-1) + 1, -math.inf)
@@ -261,7 +261,7 @@ def _is_max_context(spans: TextSpans, pieces_before: np.ndarray) -> np.ndarray:
         return highest[piece]
 
     window = np.repeat(np.arange(len(spans.lengths), dtype=np.float64), spans.lengths)
-    return shows_most_context(left, np.repeat(spans.lengths, spans.lengths), window, highest_of_piece, np)
+    return shows_most_context(num_left, np.repeat(spans.lengths, spans.lengths), window, highest_of_piece, np)
 
 
 def _ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
