@@ -63,7 +63,7 @@ def make_packed_batch(task: str, batch_size: int, length: int, packer: Packer) -
         return packed | packed_rows.pack_predictions(placed, positions, positions.astype(np.float32), values)
 
     (layouts,) = dataclasses.replace(packer, replicas=1).place(sizes, length)
-    part = micro_batches.part([(layout, arrays(layout)) for layout in layouts])
+    part = micro_batches.join([(layout, arrays(layout)) for layout in layouts])
     return tf.nest.map_structure(tf.constant, part)
 
 

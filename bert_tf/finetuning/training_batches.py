@@ -76,7 +76,7 @@ def batches(
                 yield features.batch(of_replica, length)
         else:
             for layouts in packer.place(features.sizes(examples), length):
-                yield micro_batches.part([(layout, features.packed(layout.of(examples))) for layout in layouts])
+                yield micro_batches.join([(layout, features.packed(layout.of(examples))) for layout in layouts])
 
     def arrays() -> Iterator[dict[str, Any]]:
         for step in range(start_step, end_step):

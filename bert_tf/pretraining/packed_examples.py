@@ -63,7 +63,7 @@ def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
         return packed | packed_rows.pack_predictions(placed, *predictions, {"masked_lm_ids": batch["masked_lm_ids"]})
 
     placed = packer.place(example_sizes, length)
-    replica_batches = [micro_batches.part([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
+    replica_batches = [micro_batches.join([(layout, arrays(layout)) for layout in layouts]) for layouts in placed]
     return tf.nest.map_structure(lambda *replicas: np.stack(replicas), *replica_batches)
 
 

@@ -106,8 +106,8 @@ class Callbacks(Hook):
         """Begins training and replays the finished epochs."""
         self._log, self._metrics, self._step, self._end = log, metrics, start, end
         # As in Keras, the loss comes first. The names after "loss" are not metrics of the model, and are omitted.
-        own = metrics.names.index("loss")
-        self._columns = {metrics.names[i]: i for i in (own, *range(own))}
+        loss_index = metrics.names.index("loss")
+        self._columns = {metrics.names[i]: i for i in (loss_index, *range(loss_index))}
         self._list.set_params({"epochs": -(-end // self.every), "steps": self.every, "verbose": 0})
         self._list.on_train_begin()
         finished = log.lines("epoch")

@@ -47,12 +47,12 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
       current_step: returns the number of finished steps.
     """
 
-    def place() -> str:
+    def location() -> str:
         step = current_step()
         return f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)})"
 
     try:
-        with explain_data(place, " The last checkpoint is intact."), _explain_lost_workers(output_dir):
+        with explain_data(location, " The last checkpoint is intact."), _explain_lost_workers(output_dir):
             yield
     except (tf.errors.ResourceExhaustedError, OSError) as error:
         if os.strerror(errno.ENOSPC) not in str(error):
@@ -64,11 +64,11 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
 
 
 @contextlib.contextmanager
-def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
+def explain_data(location: Callable[[], str], ending: str = "") -> Iterator[None]:
     """Converts errors in the `with` block that are caused by records to InputErrors.
 
     Args:
-      place: returns the location of the data, for the message.
+      location: returns the location of the data, for the message.
       ending: the end of the message.
     """
     try:
@@ -76,7 +76,7 @@ def explain_data(place: Callable[[], str], ending: str = "") -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         problem = _words_of_reader(error)
         if not problem and (fault := _fault_of_data(error)):
-            problem = f"{place()} {fault}"
+            problem = f"{location()} {fault}"
         if not problem:
             raise
         raise InputError(problem + ending) from None

@@ -98,7 +98,7 @@ class BatchEvaluator:
         def replica_step(batch: Batch) -> None:
             replica = tf.distribute.get_replica_context()
             totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, micro_batches.totals(model, batch))
-            loss, metrics = micro_batches.sums(lambda part, number: model.loss(part, totals, None), batch)
+            loss, metrics = micro_batches.sums(lambda micro_batch, number: model.loss(micro_batch, totals, None), batch)
             loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             means.add({**metrics, "loss": (loss, tf.constant(1.0))})
 

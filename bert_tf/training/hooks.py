@@ -121,7 +121,7 @@ class Hooks(list[Hook]):
             hook.after_steps(count)
 
     def at(self, step: int) -> None:
-        """Calls the hooks that are due. Each is asked only now, because an earlier one may just have ended training."""
+        """Calls the hooks that are due. Each is checked just before its call, as an earlier one may end training."""
         for hook in self:
             if hook.is_due(step, self.end(step)):
                 hook.at(step, self.end(step))

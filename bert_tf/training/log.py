@@ -186,9 +186,9 @@ class MetricsLog:
         files.make_directory(directory)
         self.path: str = os.path.join(directory, "metrics.jsonl")
         if files.exists(self.path):
-            kept = [line for line in read_metrics(directory) if line["step"] <= start_step]
+            lines = [line for line in read_metrics(directory) if line["step"] <= start_step]
             with files.replacing(self.path) as writer:
-                writer.writelines(json.dumps(line) + "\n" for line in kept)
+                writer.writelines(json.dumps(line) + "\n" for line in lines)
 
     def write(self, kind: str, step: int, values: Mapping[str, object]) -> None:
         """Appends a line.

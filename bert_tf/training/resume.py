@@ -27,8 +27,8 @@ def restore_or_initialize(
        the optimizer has changed, its first and second moments are reused. State that belongs to one dtype only, such as
        float16's loss scale, is initialised or ignored if the dtype has changed.
     2. Otherwise the model's variables are restored from `init_checkpoint`. Rows of an output layer are matched by the
-       names of their classes. Variables that it lacks or that match `new_variables`, the optimizer and the step keep
-       their initial values.
+       names of their classes. Variables that the checkpoint lacks or that match `new_variables`, the optimizer and the
+       step keep their initial values.
     3. Without `init_checkpoint`, all variables keep their initial values.
 
     Args:
@@ -44,9 +44,9 @@ def restore_or_initialize(
     Raises:
       InputError: if the checkpoint doesn't match the model.
     """
-    own = saver.latest_checkpoint(output_dir)
-    if own:
-        source = checkpoints.open_checkpoint(own, "--output_dir")
+    run_checkpoint = saver.latest_checkpoint(output_dir)
+    if run_checkpoint:
+        source = checkpoints.open_checkpoint(run_checkpoint, "--output_dir")
         leave_out_unused_pooler(model, source)
         variables = state(source.shapes)
         source = _with_slots_of(variables, source)
@@ -82,11 +82,11 @@ def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | No
 
 def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
     """Returns the run's checkpoint with the slots of another optimizer renamed for the current optimizer."""
-    prefixes = {found.group(2) for name in state if (found := re.fullmatch(SLOTS, name))}
+    prefixes = {match.group(2) for name in state if (match := re.fullmatch(SLOTS, name))}
     stored = {
-        f"{found.group(1)}/{prefix}_{found.group(3)}": name
+        f"{match.group(1)}/{prefix}_{match.group(3)}": name
         for name in source.shapes
-        if (found := re.fullmatch(SLOTS, name)) and found.group(2) not in prefixes
+        if (match := re.fullmatch(SLOTS, name)) and match.group(2) not in prefixes
         for prefix in prefixes
     }
     if not stored:
@@ -113,16 +113,16 @@ def evaluated_source(
     Raises:
       InputError: if there is no checkpoint, or the model was not fine-tuned for this type of task.
     """
-    own = saver.latest_checkpoint(output_dir)
-    if not own and not init_checkpoint:
+    run_checkpoint = saver.latest_checkpoint(output_dir)
+    if not run_checkpoint and not init_checkpoint:
         raise InputError(
             f"--output_dir: {output_dir} has no checkpoint, and --init_checkpoint is not given. Train first."
         )
-    flag_name = "--output_dir" if own else "--init_checkpoint"
-    source = checkpoints.open_checkpoint(own or init_checkpoint, flag_name)
+    flag_name = "--output_dir" if run_checkpoint else "--init_checkpoint"
+    source = checkpoints.open_checkpoint(run_checkpoint or init_checkpoint, flag_name)
     if output_weights and output_weights not in source.shapes:
         raise InputError(f"{flag_name}: {source.path} was not fine-tuned for this task. Add --do_train.")
-    return source, own is not None
+    return source, run_checkpoint is not None
 
 
 def restore_for_evaluation(
@@ -138,8 +138,8 @@ def restore_for_evaluation(
     Raises:
       InputError: if there is no checkpoint, or it lacks a variable of the model.
     """
-    source, is_own = evaluated_source(output_dir, init_checkpoint, output_weights)
-    if not is_own:
+    source, is_of_run = evaluated_source(output_dir, init_checkpoint, output_weights)
+    if not is_of_run:
         variables = checkpoints.named_variables(model.variables)
         source = class_names.with_classes(source, variables, model.classes, scale=model.target_scale)
     return restore_weights(model, source)

@@ -41,17 +41,17 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
     if len(set(workers.gather(strategy, hashlib.sha256(mine.encode()).hexdigest()).values())) == 1:
         return
     texts = workers.gather(strategy, mine)
-    found = differences.between(*map(json.loads, texts.values()))
-    described = [f"{name} is {_by_worker(list(texts), values)}" for name, values in found]
+    different_values = differences.between(*map(json.loads, texts.values()))
+    described = [f"{name} is {_by_worker(list(texts), values)}" for name, values in different_values]
     advice = "Give all workers the same flags, files and code, and start them again."
-    if _STEP in dict(found):
+    if _STEP in dict(different_values):
         advice = "--output_dir must be a directory that all workers share. " + advice
     raise WorkersError(f"the workers do not agree:\n  {differences.listed(described)}\n{advice}")
 
 
-def _by_worker(names: list[str], found: tuple) -> str:
+def _by_worker(names: list[str], values: tuple) -> str:
     by_value: dict[str, list[str]] = {}
-    for name, value in zip(names, found, strict=True):
+    for name, value in zip(names, values, strict=True):
         by_value.setdefault(json.dumps(value), []).append(name)
     return "; ".join(f"{value} on {', '.join(names)}" for value, names in by_value.items())
 

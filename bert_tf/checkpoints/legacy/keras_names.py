@@ -24,7 +24,7 @@ _BLOCK_LAYERS = {
 }
 _WORDS, _POSITIONS, _SEGMENTS = (f"bert/embeddings/{kind}_embeddings" for kind in ("word", "position", "token_type"))
 _TRANSFORM = "cls/predictions/transform"
-# Maps patterns of names to released names. The part in < > is translated by `_PARTS`.
+# Maps patterns of names to released names. The name in < > is translated by `_BLOCK_LAYERS`.
 _RULES = {
     # The original code, and transformers' TFBert models
     rf"{_PREFIX}bert/embeddings/(\w+_embeddings)(?:/(?:weight|embeddings))?": r"bert/embeddings/\1",

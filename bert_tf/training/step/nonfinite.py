@@ -36,10 +36,10 @@ class NonfiniteSteps:
     def add(self, step: tf.Tensor, is_bad: tf.Tensor) -> None:
         """Counts a step if it is bad. Call it in a replica."""
         count = tf.identity(self._count)
-        place = tf.range(self._allowed + 1, dtype=tf.int64)
+        slots = tf.range(self._allowed + 1, dtype=tf.int64)
         steps = tf.identity(self._steps)
         # An earlier process may have skipped more steps than are allowed now.
-        is_here = is_bad & (place == tf.minimum(count, self._allowed)) & (steps < 0)
+        is_here = is_bad & (slots == tf.minimum(count, self._allowed)) & (steps < 0)
         steps = tf.where(is_here, step, steps)
         tf.raw_ops.AssignVariableOp(resource=self._steps.handle, value=steps)
         tf.raw_ops.AssignVariableOp(resource=self._count.handle, value=count + tf.cast(is_bad, tf.int64))

@@ -1,6 +1,6 @@
 """The training step, on one or several devices.
 
-    its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
+    a replica's batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
 
 `Trainer.steps` runs some steps. Each of them is `replica_step` on every replica. With `Compilation.STEP`, XLA compiles
 the two parts between the sums: `replica_gradients` and `update`.
@@ -135,7 +135,7 @@ class Trainer:
         """Returns whether to stop now. The result is the same in all processes after the same step.
 
         Several processes read the sum of their requests only every few steps, because reading waits for the device. All
-        of them choose the same step for the next check, because they also read the sum of their durations of a step.
+        of them choose the same step for the next check, because they also read the sum of their step durations.
 
         Args:
           requested: whether this process was asked to stop.
