@@ -156,6 +156,25 @@ def tokenizer(write):
     return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
 
 
+_KINDS = ("SpecialToken", "Sequence", "SpecialToken")
+
+
+def tokenizer_json(tokens, model_changes=(), **changes):
+    """Returns the content of Hugging Face's `tokenizer.json` for an uncased tokenizer; `changes` replace its parts."""
+    ids = {token: number for number, token in enumerate(tokens)}
+    single = [{kind: {"id": name, "type_id": 0}} for kind, name in zip(_KINDS, ("[CLS]", "A", "[SEP]"), strict=True)]
+    pair = single + [{kind: {"id": name, "type_id": 1}} for kind, name in zip(_KINDS[1:], ("B", "[SEP]"), strict=True)]
+    special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")}
+    template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+    parts = {
+        "model": {"type": "WordPiece", "vocab": ids} | dict(model_changes),
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": template,
+    }
+    return parts | changes
+
+
 def tiny_config(**changes):
     """Returns a config with small sizes. Most of the sizes are different."""
     from bert_tf.config import BertConfig

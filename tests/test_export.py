@@ -36,7 +36,7 @@ from bert_tf.tasks.squad.answerer import describe_model
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import ROOT, assert_close, assert_refused, with_large_head
+from tests.conftest import ROOT, assert_close, assert_refused, tokenizer_json, with_large_head
 from tests.finished_runs import config, write_model, write_run
 from tests.programs import PIECES
 
@@ -373,8 +373,8 @@ def test_pre_trained_models_are_exported_from_any_directory(tmp_path):
 
 
 def test_an_exported_vocabulary_keeps_the_rules_of_its_tokenizer(write, tmp_path):
-    pieces = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS, "a", "é", "e"])}
-    vocab_file = write("model/tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": pieces}}))
+    content = tokenizer_json([*SPECIAL_TOKENS, "a", "é", "e"])
+    vocab_file = write("model/tokenizer.json", json.dumps(content))
     write("model/tokenizer_config.json", json.dumps({"do_lower_case": True, "strip_accents": False}))
     Exportable(None, None, Tokenizer.checked(vocab_file, True), 12).write_text_settings(str(tmp_path))
     assert Tokenizer.checked(str(tmp_path / "vocab.txt"), True).tokenize("A É") == ["a", "é"]

@@ -20,9 +20,6 @@ from bert_tf.text.splitting import BasicTokenizer
 from bert_tf.text.tokenizers import Tokenizer
 from bert_tf.text.vocabulary import MAX_CHARS_PER_WORD, UNK, kept_forms
 
-_MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
-# Replaces a word with too many characters but not too many bytes.
-_TOO_LONG = "x" * (_MAX_BYTES_PER_WORD + 1)
 # The first code points that take one, two, three and four bytes in UTF-8.
 _UTF8_STEPS = (0, 0x80, 0x800, 0x10000)
 _FINAL_SIGMA = ord("ς")
@@ -72,6 +69,7 @@ class GraphTokenizer(tf.Module):
       kept_tokens: tokens in brackets, such as "[MASK]", that are not split. `SPECIAL_TOKENS` corresponds to
         `Tokenizer(keep_special_tokens=True)`.
       added_tokens: see `kept_forms`.
+      max_input_chars_per_word: see `WordpieceTokenizer`.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -84,6 +82,7 @@ class GraphTokenizer(tf.Module):
         do_lower_case: bool = True,
         kept_tokens: Sequence[str] = (),
         added_tokens: Mapping[str, bool] | None = None,
+        max_input_chars_per_word: int = MAX_CHARS_PER_WORD,
         **rules: bool | None,
     ) -> None:
         super().__init__(name="graph_tokenizer")
@@ -92,9 +91,10 @@ class GraphTokenizer(tf.Module):
         basic = BasicTokenizer(do_lower_case, **rules)
         self._strips_accents = basic.strip_accents
         self._rewrites = basic.do_lower_case or basic.strip_accents
+        self._max_chars = max_input_chars_per_word
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             _pieces_by_id(vocab),
-            max_bytes_per_word=_MAX_BYTES_PER_WORD,
+            max_bytes_per_word=4 * self._max_chars,
             token_out_type=tf.int32,
             unknown_token=UNK,
             no_pretokenization=True,
@@ -120,15 +120,20 @@ class GraphTokenizer(tf.Module):
         decoded, _ = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
-        pieces = self._wordpiece.tokenize(_without_long(words))
+        pieces = self._wordpiece.tokenize(self._without_long(words))
         return _by_text(pieces.flat_values, _piece_splits(decoded, characters, splits, pieces))
+
+    def _without_long(self, words: tf.Tensor) -> tf.Tensor:
+        """Replaces words with too many characters by a word with too many bytes, which becomes [UNK]."""
+        too_long = "x" * (4 * self._max_chars + 1)
+        return tf.where(tf.strings.length(words, unit="UTF8_CHAR") > self._max_chars, too_long, words)
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> TokenizedText:
         """Returns ids and spans of UTF-8 texts [B], like `Tokenizer.tokenize_with_offsets`."""
         decoded, byte_starts = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
-        pieces, starts_in_words, _ = self._wordpiece.tokenize_with_offsets(_without_long(words))
+        pieces, starts_in_words, _ = self._wordpiece.tokenize_with_offsets(self._without_long(words))
         starts, ends = _spans(characters, splits[:-1], starts_in_words, self._strips_accents)
 
         row_starts = tf.gather(decoded.row_splits, tf.searchsorted(decoded.row_splits, starts, side="right") - 1)
@@ -287,10 +292,6 @@ def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _normalized(characters: _Characters) -> tf.Tensor:
     return characters.codes + tf.bitwise.right_shift(characters.rules, tables.SHIFT)
-
-
-def _without_long(words: tf.Tensor) -> tf.Tensor:
-    return tf.where(tf.strings.length(words, unit="UTF8_CHAR") > MAX_CHARS_PER_WORD, _TOO_LONG, words)
 
 
 def _piece_splits(

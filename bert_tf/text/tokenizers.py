@@ -23,6 +23,7 @@ from bert_tf.text.traced_text import TracedText
 from bert_tf.text.vocabulary import (
     CLS,
     CONTINUATION,
+    MAX_CHARS_PER_WORD,
     SEP,
     SPECIAL_TOKENS,
     added_tokens,
@@ -54,6 +55,7 @@ class Tokenizer:
       do_lower_case: whether to convert to lower case and remove accents; False for cased models.
       keep_special_tokens: whether a special token in a text, such as "[MASK]", is kept as one token. The original code
         splits it like any other text in brackets.
+      max_input_chars_per_word: see `WordpieceTokenizer`.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -61,14 +63,21 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab_file: str, do_lower_case: bool = True, keep_special_tokens: bool = False, **rules: bool | None
+        self,
+        vocab_file: str,
+        do_lower_case: bool = True,
+        keep_special_tokens: bool = False,
+        max_input_chars_per_word: int = MAX_CHARS_PER_WORD,
+        **rules: bool | None,
     ) -> None:
         self.vocab_file = vocab_file
         self.do_lower_case = do_lower_case
         self.vocab: OrderedDict[str, int] = load_vocab(vocab_file)
         self.inv_vocab: dict[int, str] = {index: piece for piece, index in self.vocab.items()}
         self.basic_tokenizer: BasicTokenizer = BasicTokenizer(do_lower_case=do_lower_case, **rules)
-        self.wordpiece_tokenizer: WordpieceTokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self.wordpiece_tokenizer: WordpieceTokenizer = WordpieceTokenizer(
+            vocab=self.vocab, max_input_chars_per_word=max_input_chars_per_word
+        )
         self.added_tokens: dict[str, bool] = {
             token: added.normalized for token, added in added_tokens(vocab_file).items()
         }
@@ -106,9 +115,14 @@ class Tokenizer:
         return cls(vocab_file, **find_rules(vocab_file, do_lower_case=do_lower_case, **options))
 
     @property
-    def rules(self) -> dict[str, bool]:
-        """The settings of the rules. Together with the vocabulary, they determine the tokens of a text."""
-        return dict(vars(self.basic_tokenizer))
+    def rules(self) -> dict[str, Any]:
+        """The settings of the rules. Together with the vocabulary, they determine the tokens of a text.
+
+        `max_input_chars_per_word` is included if it is not the original value.
+        """
+        limit = self.wordpiece_tokenizer.max_input_chars_per_word
+        limits = {} if limit == MAX_CHARS_PER_WORD else {"max_input_chars_per_word": limit}
+        return vars(self.basic_tokenizer) | limits
 
     @property
     def record(self) -> dict[str, Any]:

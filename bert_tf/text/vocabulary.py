@@ -16,6 +16,7 @@ VOCAB_FILE = "vocab.txt"
 # Hugging Face's file with the vocabulary and all settings of a tokenizer.
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 _FILES_OF_ADDED_TOKENS = (TOKENIZER_JSON, "added_tokens.json", TOKENIZER_CONFIG_FILE)
 # Placeholders in released vocabularies, which users may replace by their own tokens.
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -32,6 +33,7 @@ class _Model(TypedDict, total=False):
     vocab: dict[str, int] | list[Any]  # a list in models other than WordPiece
     continuing_subword_prefix: str
     unk_token: str
+    max_input_chars_per_word: int
 
 
 class _AddedTokenFields(TypedDict):
@@ -47,6 +49,8 @@ class TokenizerJson(TypedDict, total=False):
     model: _Model
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
+    truncation: dict[str, Any] | None
+    padding: dict[str, Any] | None
     post_processor: dict[str, Any] | None
     added_tokens: list[_AddedTokenFields]
 
@@ -54,6 +58,7 @@ class TokenizerJson(TypedDict, total=False):
 class _AddedTokensConfig(TypedDict, total=False):
     added_tokens_decoder: dict[str, _AddedTokenFields]
     additional_special_tokens: list[str | _AddedTokenFields] | None
+    extra_special_tokens: list[str | _AddedTokenFields] | dict[str, str | _AddedTokenFields] | None
 
 
 class AddedToken(NamedTuple):
@@ -120,8 +125,11 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
         for token in json_files.read(tokenizer_json, "--vocab_file", TokenizerJson).get("added_tokens", []):
             add(tokenizer_json, token, token.get("id", -1))
     special: dict[str, str] = {}
-    for path in filter(files.exists, (os.path.join(directory, "special_tokens_map.json"), config_json)):
-        for token in json_files.read(path, "--vocab_file", _AddedTokensConfig).get("additional_special_tokens") or []:
+    for path in filter(files.exists, (os.path.join(directory, SPECIAL_TOKENS_MAP), config_json)):
+        settings = json_files.read(path, "--vocab_file", _AddedTokensConfig)
+        extra = settings.get("extra_special_tokens") or []
+        named = list(extra.values()) if isinstance(extra, dict) else extra
+        for token in [*(settings.get("additional_special_tokens") or []), *named]:
             special[token["content"] if isinstance(token, dict) else token] = path
     if files.exists(added_json):
         for content, number in json_files.read(added_json, "--vocab_file", dict[str, int]).items():

@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.parallel import available_memory
 from bert_tf.text import Tokenizer
-from bert_tf.text.vocabulary import load_vocab
+from bert_tf.text.vocabulary import MAX_CHARS_PER_WORD, load_vocab
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
@@ -45,6 +45,7 @@ class TokenizerOptions:
       word_segmenter: "module:function" that splits a text into words; "" for words formed by "##" tokens.
       strip_accents: see `BasicTokenizer`.
       tokenize_chinese_chars: see `BasicTokenizer`.
+      max_input_chars_per_word: see `WordpieceTokenizer`.
     """
 
     vocab_file: str
@@ -52,6 +53,7 @@ class TokenizerOptions:
     word_segmenter: str = ""
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
+    max_input_chars_per_word: int = MAX_CHARS_PER_WORD
 
     @functools.cached_property
     def vocab(self) -> Mapping[str, int]:
@@ -70,6 +72,7 @@ class TokenizerOptions:
             self.do_lower_case,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=self.tokenize_chinese_chars,
+            max_input_chars_per_word=self.max_input_chars_per_word,
         )
 
     @functools.cached_property

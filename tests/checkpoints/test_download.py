@@ -18,7 +18,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.checkpoints.legacy import writers
-from tests.conftest import assert_refused, tensors_of, tiny_config
+from tests.conftest import assert_refused, tensors_of, tiny_config, tokenizer_json
 from tests.finished_runs import write_model
 from tests.programs import PIECES
 
@@ -93,11 +93,10 @@ def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, r
 
 
 def test_a_vocabulary_may_be_in_tokenizer_json(hub):
-    vocabulary = {"model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}}
     del hub.repositories[NAME]["vocab.txt"]
     assert_refused(f"load.*: no vocab.txt or tokenizer.json next to .*{hub.commit(NAME)}", bert_tf.load_tokenizer, NAME)
     download._snapshot.cache_clear()
-    hub.repositories[NAME]["tokenizer.json"] = json.dumps(vocabulary).encode()
+    hub.repositories[NAME]["tokenizer.json"] = json.dumps(tokenizer_json(PIECES)).encode()
     assert list(bert_tf.load_tokenizer(NAME).vocab) == PIECES
 
 

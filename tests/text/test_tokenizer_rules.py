@@ -9,13 +9,15 @@ from bert_tf.graphs.tokenization import GraphTokenizer
 from bert_tf.text import FullTokenizer, Tokenizer
 from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
-from tests.conftest import assert_refused, tiny_config
+from tests.conftest import assert_refused, tiny_config, tokenizer_json
 from tests.graphs.test_modes import assert_same
 
 WORDS = [f"w{number}" for number in range(60)]
 PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]
 UNCASED = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "schone", "schöne", "u", ".", "s", "中", "##国", "国"]
-BERT = {"normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+BERT = tokenizer_json(UNCASED)
+TEMPLATE = BERT["post_processor"]
+CLS, A, SEP, *SECOND = TEMPLATE["pair"]
 
 
 @pytest.fixture
@@ -31,26 +33,29 @@ def vocab(write):
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "is_uncased"),
+    ("words", "name", "is_uncased", "strips"),
     [
-        ([*WORDS, "COVID"], "model", True),
-        ([*WORDS, "COVID"], "uncased_L-12_H-768_A-12", True),
-        (["The", "A", "b"], "model", False),
-        (["हिन्दी", "में", "a"], "model", False),
-        (["мой", "Мой"], "model", False),
-        (["한국", "ไม่", "が"], "model", False),
-        (["schön", "für", "und"], "model", False),
-        (["中", "国"], "model", True),
-        (WORDS, "cased_L-12_H-768_A-12", False),
-        (WORDS, "wwm_cased_L-24_H-1024_A-16", False),
-        (["The", "A"], "uncased_L-2_H-128_A-2", True),
-        (["The", "A"], "multi_cased_L-12_H-768_A-12", False),
+        ([*WORDS, "COVID"], "model", True, True),
+        ([*WORDS, "COVID"], "uncased_L-12_H-768_A-12", True, True),
+        (["The", "A", "b"], "model", False, False),
+        (["हिन्दी", "में", "a"], "model", True, False),
+        (["мой", "Мой"], "model", False, False),
+        (["한국", "ไม่", "が"], "model", True, False),
+        (["schön", "für", "und"], "model", True, False),
+        (["schön", "für", "Und"], "model", False, False),
+        (["中", "国"], "model", True, True),
+        (WORDS, "cased_L-12_H-768_A-12", False, False),
+        (WORDS, "wwm_cased_L-24_H-1024_A-16", False, False),
+        (["The", "A"], "uncased_L-2_H-128_A-2", True, True),
+        (["The", "A"], "multi_cased_L-12_H-768_A-12", False, False),
     ],
 )
-def test_casing_comes_from_the_name_and_then_from_the_vocabulary(vocab, words, name, is_uncased):
+def test_casing_comes_from_the_name_and_then_from_the_vocabulary(vocab, words, name, is_uncased, strips):
     path = vocab([*SPECIAL_TOKENS, *words], f"{name}/vocab.txt")
-    assert find_rules(path)["do_lower_case"] == is_uncased
-    assert find_rules(path, do_lower_case=is_uncased)["do_lower_case"] == is_uncased
+    for asked in (None, is_uncased):
+        rules = find_rules(path, do_lower_case=asked)
+        assert (rules["do_lower_case"], rules["strip_accents"]) == (is_uncased, strips)
+    assert find_rules(path, strip_accents=not strips)["strip_accents"] != strips
 
 
 def test_a_guess_names_the_flag_that_overrides_it_and_a_name_does_not_give_way(vocab, capsys):
@@ -93,11 +98,6 @@ def test_a_vocabulary_is_compared_with_a_record_and_with_another(vocab, change, 
 END = ["u", ".", "s", "."]
 
 
-def tokenizer_json(**changes):
-    model = {"type": "WordPiece", "vocab": {token: number for number, token in enumerate(UNCASED)}}
-    return json.dumps({"model": model, **BERT, **changes})
-
-
 @pytest.mark.parametrize(
     ("changes", "tokens"),
     [
@@ -108,7 +108,21 @@ def tokenizer_json(**changes):
         ({"normalizer": None}, "normalizer of type None"),
         ({"normalizer": BERT["normalizer"] | {"clean_text": False}}, "clean_text False"),
         ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "pre_tokenizer of type 'WhitespaceSplit'"),
+        ({"normalizer": BERT["normalizer"] | {"lowercase": "no"}}, "lower_case: .*bool"),
+        ({"model_changes": {"max_input_chars_per_word": 2}}, ["[UNK]", "中", "国", *END]),
+        ({"model_changes": {"max_input_chars_per_word": 0}}, "max_input_chars_per_word"),
+        (
+            {"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}},
+            ["schone", "中", "国", *END],
+        ),
+        ({"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 4], "cls": ["[CLS]", 2]}}, "BertProcessing"),
         ({"post_processor": {"type": "RobertaProcessing"}}, "RobertaProcessing"),
+        ({"post_processor": None}, "post_processor of type None"),
+        ({"post_processor": TEMPLATE | {"single": [CLS, A]}}, "post_processor .* does not make"),
+        ({"post_processor": TEMPLATE | {"pair": [CLS, A, SEP, A, SEP]}}, "with segments 0 and 1"),
+        ({"post_processor": TEMPLATE | {"pair": [CLS, A, SEP, SEP, *SECOND]}}, "TemplateProcessing"),
+        ({"truncation": {"direction": "Left"}}, "truncation at the side 'Left'"),
+        ({"padding": {"direction": "Left"}}, "padding at the side 'Left'"),
         ({"added_tokens": [{"id": 99, "content": "[URL]"}]}, r"'\[URL\]' has id 99"),
         ({"added_tokens": [{"id": len(UNCASED), "content": "a b"}]}, "white space"),
         ({"added_tokens": [{"id": len(UNCASED), "content": "x", "single_word": True}]}, "single_word"),
@@ -117,24 +131,30 @@ def tokenizer_json(**changes):
     ],
 )
 def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
-    path = write("tokenizer.json", tokenizer_json(**changes))
+    path = write("tokenizer.json", json.dumps(tokenizer_json(UNCASED, **changes)))
     if isinstance(tokens, list):
-        assert Tokenizer.checked(path).tokenize("Schöne 中国 U.S.") == tokens
+        tokenizer = Tokenizer.checked(path)
+        assert tokenizer.tokenize("Schöne 中国 U.S.") == tokens
+        assert_same(tokenizer, GraphTokenizer.of(tokenizer), ["Schöne 中国 U.S.".encode()])
+        assert find_rules(path, [("run.json", tokenizer.record)]).items() >= tokenizer.rules.items()
     else:
         assert_refused(tokens, Tokenizer.checked, path)
 
 
 def test_a_generic_class_has_the_rules_of_tokenizer_json(write):
-    write("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    path = write("tokenizer.json", tokenizer_json(normalizer=BERT["normalizer"] | {"strip_accents": False}))
+    write("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast", "strip_accents": true}')
+    path = write("tokenizer.json", json.dumps(BERT | {"normalizer": BERT["normalizer"] | {"strip_accents": False}}))
     assert Tokenizer.checked(path).tokenize("Schöne") == ["schöne"]
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_special_tokens_of_the_vocabulary_are_never_split(vocab, write, file):
     path = vocab([*UNCASED, "<e1>"])
-    write(file, json.dumps({"additional_special_tokens": ["<e1>", {"content": "<e2>"}]}))
-    assert Tokenizer.checked(path, True).tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "[UNK]", "[UNK]", "[UNK]"]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        write(file, json.dumps({name: ["<e1>", {"content": "<e2>"}]}))
+        assert Tokenizer.checked(path, True).tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "[UNK]", "[UNK]", "[UNK]"]
+    write(file, json.dumps({"extra_special_tokens": {"entity": "<e1>"}}))
+    assert Tokenizer.checked(path, True).tokenize("<e1>") == ["<e1>"]
 
 
 ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab": False, "bc": False}
@@ -158,11 +178,11 @@ def test_added_tokens_are_never_split(vocab, write):
 @pytest.mark.parametrize(
     ("settings", "pieces"),
     [
-        ({}, ["e", "中", "文"]),
+        ({}, ["é", "中", "文"]),
         ({"strip_accents": None, "tokenizer_class": "BertTokenizerFast"}, ["e", "中", "文"]),
         ({"strip_accents": True, "do_lower_case": True}, ["e", "中", "文"]),
         ({"strip_accents": False, "cls_token": {"content": "[CLS]", "lstrip": False}}, ["é", "中", "文"]),
-        ({"tokenize_chinese_chars": False}, ["e", "中", "##文"]),
+        ({"tokenize_chinese_chars": False, "strip_accents": None}, ["e", "中", "##文"]),
     ],
 )
 def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
@@ -183,6 +203,13 @@ def test_accents_can_be_removed_from_cased_text(vocab):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type 'mecab', which may change"),
+        ({"mecab_kwargs": {"mecab_dic": "unidic"}}, "mecab_kwargs"),
+        ({"model_input_names": ["input_ids", "attention_mask"]}, "without 'token_type_ids'"),
+        ({"truncation_side": "left"}, "truncation_side 'left'"),
+        ({"padding_side": "left"}, "padding_side 'left'"),
+        ({"split_special_tokens": True}, "split_special_tokens"),
+        ({"max_input_chars_per_word": "9"}, "max_input_chars_per_word: .*int"),
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
         ({"tokenizer_class": "PreTrainedTokenizerFast"}, "tokenizer_class 'PreTrainedTokenizerFast'"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize False"),
@@ -196,6 +223,25 @@ def test_other_tokenizers_are_refused_by_name(vocab, settings, message):
     assert_refused(message, Tokenizer.checked, vocab(settings=settings), True)
 
 
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "config.json has tokenizer_class 'BertJapanese"),
+        ("special_tokens_map.json", {"sep_token": "</s>"}, "special_tokens_map.json has sep_token '</s>'"),
+        ("special_tokens_map.json", {"image_token": "<i>"}, "image_token '<i>', which may change"),
+    ],
+)
+def test_other_files_of_another_tokenizer_are_refused(vocab, write, file, settings, message):
+    write(file, json.dumps(settings))
+    assert_refused(message, Tokenizer.checked, vocab(), True)
+
+
+def test_two_vocabularies_of_one_directory_are_the_same(vocab, write):
+    write("tokenizer.json", json.dumps(BERT))
+    assert Tokenizer.checked(vocab()).tokenize("w1") == ["w1"]
+    assert_refused("line 8: id 7 is 'x', but 'w0'", Tokenizer.checked, vocab([*UNCASED[:7], "x", *UNCASED[8:]]))
+
+
 def test_known_settings_stay_when_they_are_written(vocab):
     path = vocab(settings={"model_max_length": 64, "strip_accents": False, "do_lower_case": True})
     written = hf_tokenizer_config(path, find_rules(path), 512)
@@ -206,8 +252,8 @@ def test_known_settings_stay_when_they_are_written(vocab):
 
 
 def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
-    model = {"type": "WordPiece", "vocab": {piece: i for i, piece in reversed(list(enumerate(PIECES)))}}
-    path = write("tokenizer.json", json.dumps({"model": model}))
+    reverse = {piece: i for i, piece in reversed(list(enumerate(PIECES)))}
+    path = write("tokenizer.json", json.dumps(tokenizer_json(PIECES, {"vocab": reverse})))
     assert list(Tokenizer.checked(path, True).vocab) == PIECES
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
     assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"
