@@ -21,6 +21,7 @@ from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs, Task
+from bert_tf.runtime import messages
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import FIT, Settings
 from bert_tf.tasks import hf_names
@@ -241,12 +242,12 @@ class Estimator(RecordedRun, abc.ABC):
         """
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", FIT)
-        form, training_columns = (self._RANK, self._LABEL_COLUMNS), (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
-        values, labels, weights = in_memory.labelled(x, y, "x", self._RANK, training_columns, sample_weight)
+        training_columns = (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
+        values, labels, weights = self._labelled(x, y, "x", training_columns, sample_weight)
         examples = {"train": self._examples(values, labels)}
         if validation_data is not None:
             pair = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
-            examples["dev"] = self._examples(*in_memory.labelled(*pair, "validation_data", *form)[:2])
+            examples["dev"] = self._examples(*self._labelled(*pair, "validation_data")[:2])
             validation_split = 0.0
         does_select = config.selection.use_best_checkpoint or config.selection.early_stopping_patience
         has_dev = bool("dev" in examples or validation_split)
@@ -282,7 +283,7 @@ class Estimator(RecordedRun, abc.ABC):
         Raises:
           InputError: if there is no trained model, or an example or a label can't be used.
         """
-        examples = self._examples(*in_memory.labelled(x, y, "x", self._RANK, self._LABEL_COLUMNS)[:2])
+        examples = self._examples(*self._labelled(x, y, "x")[:2])
         task, _, features, outputs = self._outputs("dev", examples, batch_size)
         return task.scores(outputs, features)
 
@@ -298,6 +299,12 @@ class Estimator(RecordedRun, abc.ABC):
         """
         scores = self.evaluate(x, y)
         return scores[self._model.task.metric_that_selects]
+
+    def _labelled(
+        self, x: Any, y: Any, name: str, columns: Sequence[str] = (), sample_weight: Any = None
+    ) -> tuple[list[Any], list[Any], list[float] | None]:
+        """Returns examples, labels and weights. See `in_memory.labelled`."""
+        return in_memory.labelled(x, y, name, self._RANK, columns or self._LABEL_COLUMNS, sample_weight)
 
     @abc.abstractmethod
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Any]:
@@ -364,7 +371,8 @@ class Estimator(RecordedRun, abc.ABC):
 
     def _load(self, task: Task) -> FinetuningRun | Answerer:
         run = self._run(task)
-        run.restore()
+        with messages.verbosity(self._verbosity):
+            run.restore()
         return run
 
     @functools.cached_property

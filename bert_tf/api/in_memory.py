@@ -14,7 +14,8 @@ from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 
 LABEL_COLUMNS = ("label", "labels")
-_TEXTS = ("text", "text_b")
+# The columns of texts. The last two are names of a second text.
+_TEXTS = ("text", "text_b", "text_pair")
 
 
 def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:

@@ -42,6 +42,8 @@ class RecordedRun(NamesArguments):
       output_dir: the directory of the first run.
     """
 
+    _verbosity = 1
+
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
         *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
         run_directory.TUNED_FILE,
@@ -72,7 +74,7 @@ class RecordedRun(NamesArguments):
           InputError: if the directory can't be written to, or a callback can't be used.
           KeyboardInterrupt: after Ctrl-C in training, once the state has been saved.
         """
-        check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
+        self._verbosity: int = check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
         checked = checked_callbacks(callbacks, verbose)
         directory = run_directory.fit_directory(self.output_dir, self._fits + 1)
         files.check_output_files([os.path.join(directory, run_directory.RUN_FILE)], "output_dir")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, Unpack
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import Labels, PathLike
@@ -11,10 +12,11 @@ from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import TokenClassifierSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, LossConfig, TagScheme
-from bert_tf.tasks.tagging import schemes, tagged_tables
+from bert_tf.tasks.tagging import annotations, schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import Sentence
 from bert_tf.tasks.task_names import TAGGING
 
@@ -76,14 +78,23 @@ class TokenClassifier(Estimator):
             cls, path: PathLike, labels: Labels = None, **settings: Unpack[TokenClassifierSettings]
         ) -> Self: ...
 
+    def _labelled(
+        self, x: Any, y: Any, name: str, columns: Sequence[str] = (), sample_weight: Any = None
+    ) -> tuple[list[Any], list[Any], list[float] | None]:
+        if y is None and not isinstance(x, tf.data.Dataset):
+            x = _as_lists(in_memory.as_list(x, name, self._RANK), name, has_tags=True)
+        return super()._labelled(x, y, name, columns, sample_weight)
+
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Sentence]:
         table = []
+        if labels is None:
+            values = _as_lists(values, "x", has_tags=False)
         for number, words in enumerate(values):
             place = f"sentence {number}"
             if isinstance(words, Mapping):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
-                raise InputError(f"{place} is {str(words)[:60]!r}. Use lists of words; the programs read other tables.")
+                raise InputError(f"{place} is {str(words)[:60]!r}. Use lists of words.")
             tags = None if labels is None else labels[number]
             if labels is not None and not isinstance(tags, list | tuple):
                 raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
@@ -195,6 +206,26 @@ class TokenClassifier(Estimator):
             for sentence, (tags, probabilities) in zip(sentences, task.decode(sentences, *predicted), strict=True)
             for best in [probabilities.max(axis=-1)]
         ]
+
+
+def _as_lists(rows: Sequence[Any], name: str, has_tags: bool) -> Sequence[Any]:
+    """Converts tables with one word a row, and texts with spans, to rows of lists. See `tagged_tables.sentences_of`.
+
+    Other examples are returned unchanged.
+    """
+    first = rows[0] if rows else None
+    columns = {str(column).casefold() for column in first} if isinstance(first, Mapping) else set()
+    has_spans = tagged_tables.TEXT in columns and (not has_tags or not columns.isdisjoint(annotations.SPAN_COLUMNS))
+    has_lists = isinstance(first, Mapping) and any(isinstance(first.get(x), list) for x in tagged_tables.WORD_COLUMNS)
+    if has_lists or not (has_spans or not columns.isdisjoint(tagged_tables.SENTENCE_COLUMNS)):
+        return rows
+    sentences = list(tagged_tables.sentences_of(list(enumerate(rows)), name, ("", ""), has_tags, say))
+    if unusable := next((sentence for sentence in sentences if sentence.problem), None):
+        raise InputError(f"{unusable.where}: {unusable.problem}")
+    return [
+        {"words": list(sentence.words)} | ({"tags": list(sentence.tags)} if sentence.tags else {})
+        for sentence in sentences
+    ]
 
 
 def _usual(tags: Sequence[str]) -> tuple[str, ...]:

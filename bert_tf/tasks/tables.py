@@ -64,13 +64,16 @@ class Row:
         """Returns the cell of a column, by name or index (counted from the end if negative). See `read_json`.
 
         Raises:
-          InputError: if the row is too short.
+          InputError: if the row is too short, or the cell has bytes that are not UTF-8.
         """
+        name = column if isinstance(column, str) else column + 1
         try:
-            return _cell(self.cells[self.columns[column] if isinstance(column, str) else column])
+            value = self.cells[self.columns[column] if isinstance(column, str) else column]
         except LookupError:
-            name = column if isinstance(column, str) else column + 1
             raise InputError(f"{self.where}: there is no column {name!r}. Add it to the row.") from None
+        if isinstance(value, bytes):
+            raise InputError(f"{self.where}: the column {name!r} is not UTF-8. Convert it to text.")
+        return _cell(value)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -300,6 +303,8 @@ def read_arrow(path: str, format_name: str) -> Iterator[Row]:
         raise InputError(f"{path} can't be read as {format_name} ({problem}). Download it again.") from None
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(f"{path}: several columns have the same name. Rename or remove them.")
+    if "binary" in str(table.schema):
+        rows = _decoded(rows)
     names_of = _class_names((table.schema.metadata or {}).get(b"huggingface", b""))
     for number, values in enumerate(rows, start=1):
         for column in names_of.keys() & values.keys():
@@ -334,6 +339,18 @@ def _class_names(description: bytes) -> dict[str, dict[int, str]]:
         if names and isinstance(names, list) and all(isinstance(name, str) for name in names):
             names_of[column] = dict(enumerate(names))
     return names_of
+
+
+def _decoded(value: Any) -> Any:
+    """Returns a value with all bytes in it decoded from UTF-8. Other bytes, such as images, are unchanged."""
+    if isinstance(value, list):
+        return list(map(_decoded, value))
+    if isinstance(value, dict):
+        return {name: _decoded(part) for name, part in value.items()}
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
 
 
 def _named(cell: Any, names: Mapping[float, str]) -> Any:

@@ -180,6 +180,14 @@ CHOICE = ("prompt", "endings", "label")
         ("MultipleChoice", {"label": 1, "endings": ["a", "b"], "prompt": "p"}, CHOICE, ("p", ("a", "b"), "1")),
         ("MultipleChoice", {"label": 1, "ending1": "b", "ending0": "a", "prompt": "p"}, CHOICE, ("p", ("a", "b"), "1")),
         ("Regressor", {"label": 2.5, "text": "a"}, ("text_a", "label"), ("a", 2.5)),
+        ("Classifier", {"label": "x", "text": "a", "text_pair": "b"}, ("text_a", "text_b"), ("a", "b")),
+        (
+            "TokenClassifier",
+            {"text": "a b", "spans": [{"start": 2, "end": 3, "label": "X"}]},
+            ("words", "tags"),
+            (("a", "b"), ("O", "B-X")),
+        ),
+        ("TokenClassifier", {"sentence_id": 1, "word": "a", "tag": "B-X"}, ("words", "tags"), (("a",), ("B-X",))),
     ],
 )
 def test_tables_of_every_task_have_names(read, kind, row, fields, expected):
@@ -205,11 +213,24 @@ TAGS = {"tokens": ["a"], "tags": ["NN"], "ner_tags": ["B-X"]}
         ("Classifier", [], "x has no examples"),
         ("Classifier", [{"text": "a", "label": 0.5}], "'0.5' is a number"),
         ("TokenClassifier", [{"tokens": ["a"], "tags": [1]}], "tag 0 of sentence 0 is '1'"),
+        ("TokenClassifier", [{"text": "a", "spans": [{"start": 0}]}], "x, line 0: .*end"),
     ],
 )
 def test_columns_that_cannot_be_used_are_named(read, kind, rows, message):
     options = {"max_query_length": 4} if kind == "QuestionAnswerer" else {}
     assert_refused(message, lambda: read(getattr(bert_tf, kind), pd.DataFrame(rows), **options).examples("train"))
+
+
+def test_words_of_a_table_are_joined_to_sentences(read):
+    words = pd.DataFrame({"Sentence #": ["1", None, "2"], "Word": ["a", "b", "c"], "Tag": ["B-X", "I-X", "O"]})
+    tagged = read(bert_tf.TokenClassifier, words).examples("train")
+    assert [(sentence.words, sentence.tags) for sentence in tagged] == [(("a", "b"), ("B-X", "I-X")), (("c",), ("O",))]
+
+
+def test_a_process_that_was_forked_after_tensorflow_was_used_is_refused(pretrained, monkeypatch):
+    loaded = bert_tf.Classifier.from_pretrained(pretrained, labels=["a", "b"])
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert_refused("forked after TensorFlow was used", loaded.predict, ["a"])
 
 
 def test_numbers_of_tables_mean_labels(read):

@@ -74,6 +74,11 @@ def test_tables_of_arrow_have_the_cells_of_json(tmp_path, name):
     FORMATS[name](path, pa.table({"day": [datetime.date(2020, 1, 2)], "number": [decimal.Decimal("1.50")]}))
     (row,) = tables.read_table(path, ())
     assert (row["day"], row["number"]) == ("2020-01-02", "1.50")
+    image = {"image": b"\xff", "text": [b"a"]}
+    FORMATS[name](path, pa.table({"text": [b"\xc3\xa4"], "words": [[b"x", b"y"]], "image": [b"\xff"], "more": [image]}))
+    (row,) = tables.read_table(path, ())
+    assert (row["text"], row["words"]) == ("\xe4", ("x", "y"))
+    assert_refused("line 1: the column 'image' is not UTF-8", row.__getitem__, "image")
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     assert_refused(r"can't be read as (Parquet|Arrow)", list, tables.read_table(path, ()))

@@ -17,6 +17,8 @@ DOCUMENT_START = "-DOCSTART-"
 # Column separators. str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 _NUMBER = re.compile(r"-?\d+")
+# From this number of rows on, there are more different words than tags.
+_ENOUGH_ROWS = 50
 _SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # The number of a CoNLL-U line that is not a word of the text: 1-2 for several words, 8.1 for an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
@@ -230,7 +232,8 @@ def _checked(path: str, rows: Sequence[Sequence[str]], has_tags: bool) -> tuple[
     """Returns the first and the last column, for words and tags, or of two columns the one that has tags of entities.
 
     Raises:
-      InputError: if tags are read, and the last column has numbers, or only another column has tags of entities.
+      InputError: if tags are read, and the last column has numbers or more different cells than the words, or only
+        another column has tags of entities.
     """
     columns = list(zip(*rows, strict=True))
     entities = [i for i, cells in enumerate(columns) if _are_entity_tags(set(cells))]
@@ -244,6 +247,11 @@ def _checked(path: str, rows: Sequence[Sequence[str]], has_tags: bool) -> tuple[
                 f"{path}: column {entities[0] + 1} has tags of entities, but the last column has none. Pass "
                 "--tag_column."
             )
+    if has_tags and len(rows) >= _ENOUGH_ROWS and len({*columns[-1]}) > 2 * len({*columns[0]}):
+        raise InputError(
+            f"{path}: the first column has {len({*columns[0]})} different cells, and the last column has "
+            f"{len({*columns[-1]})}, so it can't contain the tags. Pass --word_column and --tag_column."
+        )
     if has_tags and last > 0 and all(map(_SCORE.fullmatch, columns[-1])):
         raise InputError(f"{path}: the last column has numbers instead of tags. Pass --tag_column.")
     return 0, max(last, 0)

@@ -30,6 +30,8 @@ Entity = tuple[str, int, int]
 # The prefixes of an entity's first word, inner words and last word, and of a single word.
 _LETTERS = {"iob2": "BIIB", "iob1": "IIII", "bioes": "BIES", "bilou": "BILU", "bmes": "BMES", "bmewo": "BMEW"}
 TAG = re.compile(r"O|[BIESLUMW]-.+")
+# Tags of CoNLL-2012, such as "(PER*" and "*)".
+_BRACKETS = re.compile(r"(\([^()*]+)+\*?\)*|\*\)+")
 _TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
 _OTHER_SPELLINGS = (
     re.compile("(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)", re.IGNORECASE),
@@ -67,6 +69,11 @@ class Sentence:
         """Returns a sentence in one row of a table, or in memory."""
         return cls(path, tuple(words), tags and tuple(tags), (line,) * len(words), None, "", line)
 
+    @classmethod
+    def unusable(cls, path: str, problem: str, line: int) -> Self:
+        """Returns a sentence without words for a row that can't be used."""
+        return cls(path, (), None, (), None, problem, line)
+
     @property
     def where(self) -> str:
         """File and line, or the index of the sentence, for messages."""
@@ -92,6 +99,8 @@ class Sentence:
             line = place
             if not word.strip():
                 problem = "the word is empty. Add it."
+            elif tags and _BRACKETS.fullmatch(tag):
+                problem = f"the tag {tag!r} has the brackets of CoNLL-2012. Convert the tags to IOB2."
             elif tags and not is_tag(tag):
                 problem = (
                     f"the tag is {tag!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "

@@ -19,7 +19,7 @@ from bert_tf.text.splitting import BasicTokenizer
 # Column names. Upper and lower case are not distinguished.
 WORD_COLUMNS = ("words", "tokens", "word", "token", "form")
 TAG_COLUMNS = ("tags", "ner_tags", "labels", "tag", "label", "ner")
-_TEXT = "text"
+TEXT = "text"
 SENTENCE_COLUMNS = (
     *("sentence #", "sentence_id", "sent_id", "sentence_idx", "sent_idx", "sentence_number", "sentence_num"),
     *("sentence_no", "sentence_nr", "sentence_index", "sentenceid", "sentid", "sentence id", "sentence"),
@@ -30,7 +30,7 @@ _DOCUMENT_COLUMNS = (
 )
 _TOKENIZER = BasicTokenizer(do_lower_case=False)
 
-_Row = tuple[int, Mapping[str, Any]]  # the line and the values by column
+Row = tuple[int, Mapping[str, Any]]  # the line and the values by column
 
 
 def read_tagged(
@@ -45,37 +45,60 @@ def read_tagged(
       report: called with a warning if rows are omitted, or spans do not match words.
 
     Raises:
-      InputError: if a column is missing, or a row can't be used.
+      InputError: if the file can't be read.
     """
-    (word, tag), rows = columns, list[_Row]()
+    rows = list[Row]()
     for row in tables.read_table(path, ()):
         if row.problem:
-            raise InputError(f"{row.where}: {row.problem}")
-        rows.append((row.line, row.values))
-    reader = annotations.SpanReader(tag, word or _TEXT)
+            yield Sentence.unusable(path, row.problem, row.line)
+        else:
+            rows.append((row.line, row.values))
+    yield from sentences_of(rows, path, columns, has_tags, report)
+
+
+def sentences_of(
+    rows: Sequence[Row], path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
+) -> Iterator[Sentence]:
+    """Yields the sentences of the rows of a table. A row that can't be used becomes a sentence with a `problem`.
+
+    Args:
+      rows: the numbers and the values of the rows.
+      path: the name of the table, for messages.
+      columns: see `read_tagged`.
+      has_tags: see `read_tagged`.
+      report: see `read_tagged`.
+    """
+    word, tag = columns
+    reader = annotations.SpanReader(tag, word or TEXT)
     total = crossing = overlapping = omitted = 0
     for line, values in _joined(rows, word):
         where = f"{path}, line {line}"
-        words, text = _value(values, word, WORD_COLUMNS), _text(values, word)
-        is_list = isinstance(words, list) and all(isinstance(entry, str | int | float) for entry in words)
-        if not is_list and not isinstance(text, str):
-            raise InputError(f"{where}: there is no text, no list of words and no column sentence_id. Add one of them.")
-        if has_tags and annotations.is_rejected(values):
-            omitted += 1
-            continue
-        tags: list[str] | None = None
-        marks = _value(values, tag, TAG_COLUMNS)
-        is_tagged = isinstance(marks, list) and bool(marks) and all(isinstance(mark, str | int) for mark in marks)
-        if is_list and (is_tagged or not isinstance(text, str) or not reader.has_spans(values)):
-            words = list(map(str, words))
-            tags = _tags(values, tag, len(words), where) if has_tags else None
-        else:
-            spans = reader.spans(values, text, where) if has_tags else []
-            if spans is None:
+        try:
+            words, text = _value(values, word, WORD_COLUMNS), _text(values, word)
+            is_list = isinstance(words, list) and all(isinstance(entry, str | int | float) for entry in words)
+            if not is_list and not isinstance(text, str):
+                raise InputError(
+                    f"{where}: there is no text, no list of words and no column sentence_id. Add one of them."
+                )
+            if has_tags and annotations.is_rejected(values):
                 omitted += 1
                 continue
-            words, tags, extended, dropped = _aligned(text, spans)
-            total, crossing, overlapping = total + len(spans), crossing + extended, overlapping + dropped
+            tags: list[str] | None = None
+            marks = _value(values, tag, TAG_COLUMNS)
+            is_tagged = isinstance(marks, list) and bool(marks) and all(isinstance(mark, str | int) for mark in marks)
+            if is_list and (is_tagged or not isinstance(text, str) or not reader.has_spans(values)):
+                words = list(map(str, words))
+                tags = _tags(values, tag, len(words), where) if has_tags else None
+            else:
+                spans = reader.spans(values, text, where) if has_tags else []
+                if spans is None:
+                    omitted += 1
+                    continue
+                words, tags, extended, dropped = _aligned(text, spans)
+                total, crossing, overlapping = total + len(spans), crossing + extended, overlapping + dropped
+        except InputError as error:
+            yield Sentence.unusable(path, str(error).removeprefix(f"{where}: "), line)
+            continue
         if words:
             yield Sentence.in_row(path, words, tags if has_tags else None, line)
     if omitted:
@@ -90,8 +113,8 @@ def read_tagged(
 def _text(values: Mapping[str, Any], column: str) -> Any:
     """Returns the text of a row. Label Studio has an object with texts in the column "data", doccano 1.5 the text."""
     data = values.get("data")
-    text = _value(values, column, (_TEXT,) if isinstance(data, dict) else (_TEXT, "data"))
-    return _value(data, column, (_TEXT,)) if text is None and isinstance(data, dict) else text
+    text = _value(values, column, (TEXT,) if isinstance(data, dict) else (TEXT, "data"))
+    return _value(data, column, (TEXT,)) if text is None and isinstance(data, dict) else text
 
 
 def _tags(values: Mapping[str, Any], column: str, length: int, where: str) -> list[str]:
@@ -100,7 +123,9 @@ def _tags(values: Mapping[str, Any], column: str, length: int, where: str) -> li
         raise InputError(f"{where}: there is no list of tags or spans. Pass its column as --tag_column.")
     is_name = [isinstance(tag, str) and not tag.startswith(("['", '["')) for tag in tags]
     if len(tags) != length or not all(is_name):
-        raise InputError(f"{where}: the tags {tags!s:.60} are not names, one for each word. Correct the row.")
+        raise InputError(
+            f"{where}: the tags {tags!s:.60} are not names, one for each word. Write names instead of numbers."
+        )
     return tags
 
 
@@ -113,11 +138,11 @@ def _value(values: Mapping[str, Any], name: str, known: Sequence[str]) -> Any:
     return next((values[columns[x]] for x in ([name.casefold()] if name else known) if x in columns), None)
 
 
-def _joined(rows: Sequence[_Row], word: str) -> Iterator[_Row]:
+def _joined(rows: Sequence[Row], word: str) -> Iterator[Row]:
     """Joins rows with one word each to rows with lists.
 
-    Neighbouring rows of one sentence have the same sentence number and the same document. An empty cell has the value
-    of the row above. Tables in other formats are not changed.
+    Neighbouring rows of one sentence have the same sentence number and the same document. An empty cell or NaN has the
+    value of the row above. Tables in other formats are not changed.
     """
     first = rows[0][1] if rows else {}
     columns = {name.casefold(): name for name in first if name.casefold() != word.casefold()}
@@ -127,7 +152,9 @@ def _joined(rows: Sequence[_Row], word: str) -> Iterator[_Row]:
         return
     keys = [numbers[0], *(columns[name] for name in _DOCUMENT_COLUMNS if name in columns)]
     filled = (
-        itertools.accumulate([values.get(key) for _, values in rows], lambda last, x: last if x in ("", None) else x)
+        itertools.accumulate(
+            [values.get(key) for _, values in rows], lambda last, x: last if x in ("", None) or x != x else x
+        )
         for key in keys
     )
     numbered = zip(zip(*filled, strict=True), rows, strict=True)

@@ -104,7 +104,8 @@ class TaggingTask(Task):
             return "iob2"
         # Read the tags as plain tags, because any text is a valid plain tag.
         sentences = conll.read_sentences(source, True, schemes.PLAIN, self._columns)
-        found = schemes.detect_scheme((sentence.tags for sentence in sentences), tables.name_of(source))
+        tags = (sentence.tags for sentence in sentences if sentence.tags)
+        found = schemes.detect_scheme(tags, tables.name_of(source))
         say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
         return found
 

@@ -191,6 +191,11 @@ def test_a_column_that_is_not_there_is_named(write):
         ("a B-X 0.9\nb O 0.8\n", "column 2 has tags of entities, but the last column has none"),
         ("a B_X NN\nb O VB\n", "column 2 has tags of entities, but the last column has none"),
         ("a PER 12\nb O 1e-3\n", "the last column has numbers instead of tags"),
+        ("a (PER*\nb *)\nc *\n", r"line 1: the tag '\(PER\*' has the brackets of CoNLL-2012"),
+        (
+            "".join(f"{'NN' if i % 2 else 'DT'} w{i}\n" for i in range(60)),
+            "2 different cells, and the last column has 60",
+        ),
         (CONLL_U.replace("See", "_").replace("zu\t", "_\t").replace("dem", "_"), "most words are '_'"),
         (CONLL_U.replace("NOUN", "_"), "line 6: the tag is '_'"),
     ],

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from bert_tf.runtime.errors import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
@@ -18,7 +19,10 @@ def lines(*rows):
 
 
 def read(path, has_tags=True, **options):
-    return [(s.words, s.tags) for s in conll.read_sentences(path, has_tags, **options)]
+    sentences = list(conll.read_sentences(path, has_tags, **options))
+    for problem in (f"{s.where}: {s.problem}" for s in sentences if s.problem):
+        raise InputError(problem)
+    return [(s.words, s.tags) for s in sentences]
 
 
 ADA = (("Ada", "left", "Rome"), ("B-PER", "O", "B-LOC"))
@@ -149,6 +153,15 @@ def test_only_valid_annotations_of_the_text_count(write, rows, result):
     assert len(sentences) == result
     assert sentences[0] == (("Ada", "left"), ("B-PER", "O"))
     assert [f": {len(rows) - result} rows were left out" in line for line in said] == [True] * (len(rows) > result)
+
+
+def test_rows_that_cannot_be_used_are_skipped_on_request(write):
+    rows = [ONE | {"spans": [[0, 3, 4]]}, ONE | {"spans": [["a"]]}, {"tokens": ["Ada"], "tags": [3]}, ONE]
+    path = write("a.jsonl", lines(*rows) + "no JSON\n")
+    assert [s.words for s in TaggingTask(DataConfig("ner", on_bad_row="skip"), {"train": path}).examples("train")] == [
+        ("Ada", "left")
+    ]
+    assert_refused("line 5: column 1: not valid JSON", TaggingTask(DataConfig("ner"), {"train": path}).examples, "train")
 
 
 def test_sentence_numbers_may_restart_in_each_document(write):
