@@ -169,6 +169,17 @@ def test_layers_and_settings_do_not_change_the_process(tmp_path):
     subprocess.run([sys.executable, "-c", AS_A_GUEST], env=variables, check=True)
 
 
+@pytest.mark.parametrize("module", ["bert_tf.api", "bert_tf.model.layers", "bert_tf.runtime.program"])
+def test_another_backend_of_keras_is_an_error_except_in_programs(module):
+    command = [sys.executable, "-c", f"import {module}, os; print(os.environ['KERAS_BACKEND'])"]
+    variables = os.environ | {"KERAS_BACKEND": "torch"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=ROOT)
+    if "program" in module:
+        assert done.stdout == "tensorflow\n"
+    else:
+        assert "InputError: Keras has the backend 'torch'" in done.stderr
+
+
 def test_commands_work_in_any_directory(target):
     directory = target.parent
     (directory / "text.txt").write_text(TEXT)

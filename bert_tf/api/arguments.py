@@ -1,13 +1,14 @@
 """Converts keyword arguments to settings."""
 
+import contextlib
 import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.runtime.errors import check, spelled
+from bert_tf.runtime.errors import InputError, check, spelled
 from bert_tf.runtime.settings import FIT, MODEL, PROGRAMS, Field, Role, Settings, flags_of
 
 PathLike = str | os.PathLike[str]
@@ -114,12 +115,30 @@ def as_arguments(message: str) -> str:
     return re.sub(r"(?<![\w-])(--\w+|train_batch_size|num_train_epochs)", argument, message)
 
 
+# The process that called a public method of a `NamesArguments` first.
+_first_process: dict[str, int] = {}
+
+
+@contextlib.contextmanager
+def _in_one_process() -> Iterator[None]:
+    """Refuses a process that was forked after TensorFlow was used, where TensorFlow would wait for ever."""
+    if _first_process.setdefault("pid", os.getpid()) != os.getpid():
+        raise InputError(
+            "this process was forked after TensorFlow was used. Start processes with "
+            'multiprocessing.get_context("spawn"), or load the model in each process.'
+        )
+    yield
+
+
 class NamesArguments:
     """Base of classes whose public methods name arguments instead of flags in their messages."""
 
     def __init_subclass__(cls) -> None:
         """Converts the messages of the public methods that the class defines."""
-        convert = spelled(as_arguments)
+
+        def convert(method: Callable) -> Callable:
+            return spelled(as_arguments)(_in_one_process()(method))
+
         for name, member in list(vars(cls).items()):
             is_public = name == "__init__" or not name.startswith("_")
             if is_public and isinstance(member, classmethod):

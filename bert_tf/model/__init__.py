@@ -2,3 +2,7 @@
 
 The directory imports `config` and `runtime`. `bert_tf.encoder` combines the components.
 """
+
+from bert_tf.runtime import lazy_imports
+
+lazy_imports.require_backend()

@@ -34,6 +34,7 @@ from bert_tf.runtime.storage.output_checks import (
     check_output_files as check_output_files,
     kind_of as kind_of,
     lock,
+    require_expanded,
     target_of as target_of,
 )
 from bert_tf.runtime.storage.remote import is_remote as is_remote
@@ -129,7 +130,12 @@ def list_directory(path: str) -> list[str]:
 
 
 def make_directory(path: str) -> None:
-    """Creates a directory and its parents; does nothing if the directory exists. Ends a dry run in both cases."""
+    """Creates a directory and its parents; does nothing if the directory exists. Ends a dry run in both cases.
+
+    Raises:
+      InputError: if the path begins with "~".
+    """
+    require_expanded(path)
     dry_run.end()
     if is_remote(path):
         remote.call("makedirs", path)

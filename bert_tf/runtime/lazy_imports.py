@@ -33,10 +33,14 @@ def prepare_tensorflow() -> None:
 
     Programs and the Python classes call this function before they import TensorFlow. A process that only uses the
     layers keeps its environment.
+
+    Raises:
+      InputError: see `require_backend`.
     """
     # Hide TensorFlow's log output, so that this project's messages stay readable. Show TensorFlow errors on machines
     # with a GPU. On other machines, the first "error" only states that no GPU was found.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
+    require_backend()
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     # By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (for example with AVX2
     # only). On such CPUs, training and inference are also faster with oneDNN; see docs/results/speed.md.
@@ -46,6 +50,16 @@ def prepare_tensorflow() -> None:
     # cloud's metadata server, without a message.
     if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
         os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+
+
+def require_backend() -> None:
+    """Raises an InputError if Keras uses another backend than TensorFlow."""
+    keras = sys.modules.get("keras")
+    backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        raise InputError(
+            f"Keras has the backend {backend!r}, but this project needs TensorFlow. Set KERAS_BACKEND=tensorflow."
+        )
 
 
 @contextlib.contextmanager

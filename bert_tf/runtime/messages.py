@@ -28,8 +28,8 @@ def shows_progress() -> bool:
 
 
 def say(message: str) -> None:
-    """Prints a message for the user to standard error. Standard output is reserved for results."""
-    if _verbosity.get() or message.startswith("Warning: "):
+    """Prints a message for the user to standard error, if there is one. Standard output is reserved for results."""
+    if sys.stderr and (_verbosity.get() or message.startswith("Warning: ")):
         print(errors.spelling.get()(message), file=sys.stderr, flush=True)
 
 

@@ -19,6 +19,7 @@ _INTERRUPTED_STATUS = 130
 _OUTPUT = "standard output"
 
 # Called at the import, because users' programs import `run_classifier` before they import TensorFlow.
+os.environ["KERAS_BACKEND"] = "tensorflow"
 lazy_imports.prepare_tensorflow()
 
 # See `section`: titles, and the number of flags defined before each.

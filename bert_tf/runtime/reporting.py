@@ -20,7 +20,7 @@ def progress_bar(total: int | None, description: str, initial: int = 0, unit: st
     The bar is updated twice per second on a terminal, and once per minute elsewhere, for example in a log file. If the
     unit is "B" (bytes), numbers are printed as kB, MB and so on.
     """
-    interval = 0.5 if sys.stderr.isatty() else 60.0
+    interval = 0.5 if sys.stderr and sys.stderr.isatty() else 60.0
     return tqdm(
         total=total,
         initial=initial,
@@ -30,7 +30,7 @@ def progress_bar(total: int | None, description: str, initial: int = 0, unit: st
         mininterval=interval,
         maxinterval=max(10.0, interval),
         dynamic_ncols=True,
-        disable=not (shown and shows_progress()),
+        disable=not (shown and shows_progress() and sys.stderr),
         file=sys.stderr,
     )
 

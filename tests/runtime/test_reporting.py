@@ -1,6 +1,6 @@
 import pytest
 
-from bert_tf.runtime import reporting
+from bert_tf.runtime import messages, reporting
 
 
 def test_tables_are_aligned():
@@ -8,6 +8,13 @@ def test_tables_are_aligned():
     text = reporting.table(rows)
     lines = ["  name   score", "------  ------", "     a  0.1235", "longer  123456", "  none        "]
     assert text.splitlines() == lines
+
+
+def test_a_process_without_standard_error_prints_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr", None)
+    messages.say("a")
+    reporting.progress_bar(1, "b").update()
+    assert capsys.readouterr().out == ""
 
 
 def test_results_are_written_as_the_release_writes_them(tmp_path, capsys):

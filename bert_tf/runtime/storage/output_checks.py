@@ -32,13 +32,20 @@ def target_of(path: str) -> str:
     """Returns the path at which an output is written: the path itself or, for a link, the file it points to.
 
     Raises:
-      InputError: if the path exists and is not a regular file.
+      InputError: if the path exists and is not a regular file, or begins with "~".
     """
+    require_expanded(path)
     if is_remote(path):
         return path
     if kind := kind_of(path):
         raise InputError(f"{path} is {kind}. Pass the name of a regular file or of a new file for the output.")
     return os.path.realpath(path) if os.path.islink(path) else path
+
+
+def require_expanded(path: str) -> None:
+    """Refuses an output in a directory named "~", because shells do not expand "~" after "="."""
+    if path == "~" or path.startswith("~/"):
+        raise InputError(f"{path}: ~ is not replaced by the home directory here. Write {os.path.expanduser(path)}.")
 
 
 def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str, Iterable[str]] | None = None) -> None:

@@ -63,6 +63,16 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path, make, kind):
     assert_refused("/dev/null is a device", files.check_output_files, ["/dev/null"], "--output_file")
 
 
+def test_a_home_directory_that_no_shell_expanded_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.chdir(tmp_path)
+    for make in (write, files.make_directory, lambda path: files.check_output_files([path], "--output_file")):
+        assert_refused(
+            "~/runs/x: ~ is not replaced by the home directory here. Write /home/ada/runs/x", make, "~/runs/x"
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_input_is_not_replaced(tmp_path):
     source = tmp_path / "source"
     source.write_text("source")
