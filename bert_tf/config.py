@@ -104,8 +104,10 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
 }
 
+# The sizes in configs of 2019 of DistilBERT, XLM, XLNet and GPT-2.
+_OTHER_SIZES = frozenset({"dim", "emb_dim", "d_model", "n_embd"})
 # Keys that occur only in Hugging Face configs. Configs of 2018 and 2019 have no `model_type`.
-_HF_ONLY_KEYS = (_UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys()) - _UNREAD_RELEASED_KEYS
+_HF_ONLY_KEYS = (_UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys()) - _UNREAD_RELEASED_KEYS | _OTHER_SIZES
 # In a config without `model_type`, these keys distinguish BERT from other models.
 _BERT_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 

@@ -88,11 +88,13 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
         Workers(options.num_workers or available_cores()) as workers,
     ):
         shutil.rmtree(directory, ignore_errors=True)  # after a crash, it may contain counts of other text
-        parts = list(workers.map("words", count_words, directory, jobs, corpus_bytes(inputs), "B"))
-        for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
-            say(message)
-        counter = add_up(parts, options.max_words)
-        shutil.rmtree(work_dir)
+        try:
+            parts = list(workers.map("words", count_words, directory, jobs, corpus_bytes(inputs), "B"))
+            for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
+                say(message)
+            counter = add_up(parts, options.max_words)
+        finally:
+            shutil.rmtree(work_dir)
     is_exact = "exact" if counter.error == 0 else f"too low by at most {counter.error}; rarer words may be missing"
     say(f"{len(counter.counts)} distinct words, {sum(counter.counts.values())} in total; counts are {is_exact}.")
     return counter

@@ -62,6 +62,8 @@ def test_configs_of_2019_have_no_model_type():
     assert BertConfig.from_dict(RELEASED | others) == BertConfig.from_dict(RELEASED | {"model_type": "bert"})
     distilbert = {"activation": "gelu", "dim": 768, "n_layers": 6, "output_attentions": False, "vocab_size": 30522}
     assert_refused("no model_type and no hidden_size. This is not a BERT", BertConfig.from_dict, distilbert)
+    del distilbert["output_attentions"]
+    assert_refused("no model_type and no hidden_size. This is not a BERT", BertConfig.from_dict, distilbert)
 
 
 def test_other_layer_norm_epsilon_is_kept():

@@ -1,5 +1,6 @@
 """`bert_tf.load_model`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and config."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -234,9 +235,7 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
         directory = run_directory.directory_of_model(output_dir)
     else:
         return FoundFiles(None, config_file, vocab_file)
-    return FoundFiles(
-        directory, config_file or _first_of(CONFIG_FILES, directory), vocab_file or find_vocabulary(directory)
-    )
+    return FoundFiles(directory, config_file or _config_in(directory), vocab_file or find_vocabulary(directory))
 
 
 def model_directory(paths: FoundFiles, init_checkpoint: str | None) -> str | None:
@@ -301,10 +300,25 @@ def find_config(directory: str, flag_name: str) -> str:
     Raises:
       InputError: if the directory contains neither.
     """
-    config_file = _first_of(CONFIG_FILES, directory)
+    config_file = _config_in(directory)
     if not config_file:
         raise InputError(f"{flag_name}: {directory or '.'} has no {' or '.join(CONFIG_FILES)}. Copy the config there.")
     return config_file
+
+
+def _config_in(directory: str) -> str | None:
+    """Returns the config file in a directory, or None. If a second one has other values, prints their names."""
+    paths = list(filter(files.exists, (os.path.join(directory, name) for name in CONFIG_FILES)))
+    if len(paths) == 2:
+        with contextlib.suppress(InputError):  # the second file may belong to another program
+            first, second = (BertConfig.from_json_file(path) for path in paths)
+            names = [name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)]
+            if names:
+                say_once(
+                    f"Warning: {paths[0]} is used, but {paths[1]} has another {' and another '.join(names)}. Remove "
+                    "the wrong file."
+                )
+    return next(iter(paths), None)
 
 
 def find_vocabulary(directory: str) -> str | None:

@@ -51,6 +51,8 @@ def _pack(batch: Mapping[str, np.ndarray], packer: Packer) -> dict[str, Any]:
     example_sizes = sizes(batch)
     if (example_sizes.lengths[:, 0] != (batch["input_mask"] > 0).sum(axis=1)).any():
         raise DataError("has an input_mask with a 0 before the last 1. Pass --pad_to_max_seq_length.")
+    if "masked_lm_weights" in batch and not batch["masked_lm_weights"].any():
+        raise DataError("has a batch whose masked_lm_weights are all 0, so nothing is predicted. Regenerate the file.")
     stored = {name: (batch[name].reshape(-1), 0) for name in ("input_ids", "segment_ids")}
     tokens = Tokens(stored, np.arange(count) * length, example_sizes.lengths[:, 0])
     per_example = {name: batch[name] for name in ("next_sentence_labels",) if name in batch}

@@ -96,7 +96,10 @@ def _fault_of_data(error: tf.errors.OpError) -> str:
     if unknown_id:
         return f"contains the id {unknown_id.group(1)}, which the model doesn't have. Regenerate the file."
     reason = re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE)
-    return f"is damaged: {_without_nodes(reason.group())}. Regenerate the file." if reason else ""
+    if not reason:
+        return ""
+    detail = _without_nodes(reason.group()).rstrip(".:") or "a record has other features or lengths"
+    return f"is damaged: {detail}. Regenerate the file."
 
 
 def _without_nodes(line: str) -> str:

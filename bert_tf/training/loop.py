@@ -140,7 +140,8 @@ def _announce(run: Run, trainer: Trainer, summary: RestoreSummary | None) -> Non
         say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
     if trainer.step >= config.num_train_steps:
         end = config.num_train_steps
-        say(f"The run in {config.output_dir} is already complete (step {trainer.step} of {end}).")
+        steps = f"step {trainer.step} of {end}" if trainer.step == end else f"step {trainer.step}, more than {end}"
+        say(f"The run in {config.output_dir} is already complete ({steps}).")
 
 
 def _steps_until_due(step: int, config: TrainingConfig, data: TrainingData, hooks: Hooks) -> int:

@@ -64,6 +64,16 @@ def test_casing_is_read_from_the_run_or_given(tmp_path):
     assert_refused(r"run\.json has True\. Omit", bert_tf.load_model, str(tmp_path), do_lower_case=False)
 
 
+def test_another_config_in_the_directory_is_named(tmp_path, capsys):
+    save(tmp_path)
+    values = json.loads((tmp_path / "bert_config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert bert_tf.load_model(str(tmp_path)) and "has another" not in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps(values | {"hidden_act": "gelu", "model_type": "bert"}))
+    assert bert_tf.load_model(str(tmp_path)).config.hidden_act == values["hidden_act"]
+    assert "config.json has another hidden_act" in capsys.readouterr().err
+
+
 def test_a_left_to_right_model_is_loaded_as_one(tmp_path):
     save(tmp_path)
     assert not bert_tf.load_model(str(tmp_path)).encoder.causal

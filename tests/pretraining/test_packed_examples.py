@@ -136,14 +136,20 @@ def test_shapes_are_static_if_there_is_only_one(shards):
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
 
 
-def test_an_input_mask_with_holes_is_refused(shards, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "first", "value", "problem"),
+    [
+        ("input_mask", 1, 0, "an input_mask with a 0 before the last 1. Pass --pad_to_max_seq_length"),
+        ("masked_lm_weights", slice(None), 0, "a batch whose masked_lm_weights are all 0, .* Regenerate the file"),
+    ],
+)
+def test_records_that_cannot_be_packed_are_refused(shards, tmp_path, name, first, value, problem):
     (record,) = tf.data.TFRecordDataset(shards[0].path).take(1)
     values = {name: np.array(x[0], ndmin=1) for name, x in parse(FEATURES, [record]).items()}
-    values["input_mask"][1] = 0
+    values[name][first] = value
     with tf.io.TFRecordWriter(str(tmp_path / "b.tfrecord")) as writer:
         for _ in range(BATCH):
             writer.write(serialize(FEATURES, values))
     with_holes = find(tmp_path / "b.tfrecord", length=LENGTH, predictions=PREDICTIONS)
-    message = r"^b has an input_mask with a 0 before the last 1. Pass --pad_to_max_seq_length.$"
-    with pytest.raises(InputError, match=message), explain_data(lambda: "b"):
+    with pytest.raises(InputError, match=f"^b has {problem}.$"), explain_data(lambda: "b"):
         batches(with_holes, Packer())

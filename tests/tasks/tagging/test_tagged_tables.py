@@ -161,7 +161,9 @@ def test_rows_that_cannot_be_used_are_skipped_on_request(write):
     assert [s.words for s in TaggingTask(DataConfig("ner", on_bad_row="skip"), {"train": path}).examples("train")] == [
         ("Ada", "left")
     ]
-    assert_refused("line 5: column 1: not valid JSON", TaggingTask(DataConfig("ner"), {"train": path}).examples, "train")
+    assert_refused(
+        "line 5: column 1: not valid JSON", TaggingTask(DataConfig("ner"), {"train": path}).examples, "train"
+    )
 
 
 def test_sentence_numbers_may_restart_in_each_document(write):
