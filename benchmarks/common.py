@@ -43,6 +43,20 @@ def write_split(directory: str, into: str, rows: int | None = None) -> str:
     return into
 
 
+def write_pairs(directory: str, into: str) -> str:
+    """Writes the questions of QNLI with the sentences that answer them, as training and dev set."""
+    os.makedirs(into, exist_ok=True)
+    for split in ("train", "dev"):
+        with (
+            open(os.path.join(directory, f"{split}.tsv"), encoding="utf-8") as reader,
+            open(os.path.join(into, f"{split}.jsonl"), "w", encoding="utf-8") as writer,
+        ):
+            for _, question, sentence, label in (line.rstrip("\n").split("\t") for line in reader):
+                if label == "entailment":
+                    writer.write(json.dumps({"anchor": question, "positive": sentence}) + "\n")
+    return into
+
+
 def seconds(function: Callable[..., object], *arguments: Any, clock: Callable[[], float] = time.perf_counter) -> float:
     """Calls a function and returns the seconds that it takes, as measured by `clock`."""
     start = clock()

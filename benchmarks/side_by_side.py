@@ -1,22 +1,24 @@
 """Compares this project with other libraries in one session, and writes a table as text and CSV.
 
     python -m benchmarks.side_by_side --model=DIRECTORY --compare_python=PATH
-        [--tasks=qnli-1000,codah,wnut17,vectors] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
+        [--tasks=qnli-1000,codah,wnut17,similarity,vectors] [--dtypes=float32,bfloat16] [--sizes=given] [--epochs=3]
         [--rounds=1] [--results=build/side_by_side.csv]
 
 DIRECTORY is a checkpoint in Hugging Face's layout; `vectors` needs a directory of sentence-transformers. PATH is the
-interpreter of an environment with torch and transformers, and with sentence-transformers for `vectors`. The contenders
-run one after the other in separate processes, on all cores that the command may use. Each row has a ratio: the seconds
-of this project divided by the seconds of the other library. If it is less than 1, this project is faster.
-
-For each contender, the table shows the padding of batches and whether sequences are grouped by length. The entry for
-this project is first. "to the longest" means the longest sequence of the batch. On a CPU without bfloat16 instructions,
-both contenders emulate these instructions. Each row of the CSV file has the description of the machine.
+interpreter of an environment with torch and transformers, and with sentence-transformers for `similarity` and
+`vectors`. The contenders run one after the other in separate processes, on all cores that the command may use. Each row
+has a ratio: the seconds of this project divided by the seconds of the other library. If it is less than 1, this project
+is faster. For each contender, the table shows the padding of batches and whether sequences are grouped by length. The
+entry for this project is first. "to the longest" means the longest sequence of the batch. On a CPU without bfloat16
+instructions, both contenders emulate these instructions. Each row of the CSV file has the description of the machine.
 
 qnli-1000, qnli, codah, wnut17: fine-tuning against transformers. `--sizes=base` trains BERT_BASE from random weights
 instead of DIRECTORY. Both sides train on the same examples in the same batches and order, and evaluate on the same
 examples. "training" is the time of the training loop, including the tracing of graphs. "start to scores" is the time of
 the complete program. The score is the accuracy on the dev set.
+
+similarity: training of sentence vectors on QNLI's questions and the sentences that answer them, against
+sentence-transformers with `MultipleNegativesRankingLoss`, on the same batches. The score is recall@1 on the dev set.
 
 vectors: the vectors of 3,000 sentences, compared with sentence-transformers. "encoding" is the time after the first
 batch. "start to end" includes loading the model. The score is the largest difference from sentence-transformers'
@@ -41,7 +43,16 @@ import tensorflow as tf
 from absl import app, flags
 
 from benchmarks import machine, sentence_vectors
-from benchmarks.common import CODAH_DIRECTORY, PEERS, QNLI_DIRECTORY, WNUT_DIRECTORY, answer, finetune, write_split
+from benchmarks.common import (
+    CODAH_DIRECTORY,
+    PEERS,
+    QNLI_DIRECTORY,
+    WNUT_DIRECTORY,
+    answer,
+    finetune,
+    write_pairs,
+    write_split,
+)
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
@@ -83,6 +94,7 @@ JOBS = {
     "qnli": Job("pairs", "qnli", QNLI_DIRECTORY, None, 1),
     "codah": Job("choices", "codah", CODAH_DIRECTORY, None, 1, 16),
     "wnut17": Job("tags", "ner", WNUT_DIRECTORY, None, 1),
+    "similarity": Job("texts", "similarity", QNLI_DIRECTORY, None, 1, 64),
 }
 TASKS = (*JOBS, "vectors")
 
@@ -119,7 +131,8 @@ def ours(job: Job, directory: str, data: str, model: str, has_weights: bool, dty
         if line["kind"] == "train":
             training += (line["step"] - step) * job.batch / line["sequences_per_second"]
             step = line["step"]
-    accuracy = scores.get("eval_accuracy", scores.get("accuracy"))
+    names = ("eval_accuracy", "accuracy", "eval_recall_at_1")
+    accuracy = next(scores[name] for name in names if name in scores)
     return {"training": training, "start to scores": seconds, "accuracy": accuracy}
 
 
@@ -142,7 +155,7 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     run = FinetuningRun(task, settings, (config, tokenizer))
     sampler = training_batches.batch_sampler(run, run.data.features("train"))
     steps = len(run.task.split("train")) * job.epochs // job.batch
-    names = () if job.kind == "choices" else task.labels
+    names = () if job.kind in ("choices", "texts") else task.labels
     if job.kind == "tags":  # the peer has no use for labels of parts of words and padding
         names = sorted({tag for split in ("train", "dev") for row in run.task.split(split) for tag in row.tags})
     labels = {label: number for number, label in enumerate(names)}
@@ -152,6 +165,8 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
             return {"words": row.words, "tags": [labels[tag] for tag in row.tags]}
         if job.kind == "choices":
             return {"first": row.prompt, "second": row.endings, "label": int(row.label)}
+        if job.kind == "texts":
+            return {"first": row.text_a, "second": row.text_b}
         return {"first": row.text_a, "second": row.text_b, "label": labels[row.label]}
 
     if len(run.data.features("train")) != len(run.task.split("train")):
@@ -195,6 +210,8 @@ def finetuning(name: str, size: str, dtype: str, peer: str, directory: str) -> I
     """Fine-tunes with both contenders, and yields table rows."""
     job = dataclasses.replace(JOBS[name], epochs=_EPOCHS.value or JOBS[name].epochs)
     data = write_split(job.directory, os.path.join(directory, name), job.rows) if job.rows else job.directory
+    if job.kind == "texts":
+        data = write_pairs(job.directory, os.path.join(directory, name))
     model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(directory, size))
     given = data, model, size == "given", dtype
     at_peer = peer_job(job, *given)
@@ -258,17 +275,18 @@ def rows(peers: dict[str, str], directory: str) -> Iterator[dict[str, Any]]:
         if name == "vectors":
             yield from vectors(dtype, f"sentence-transformers {peers['sentence-transformers']}")
         else:
+            library = "sentence-transformers" if name == "similarity" else "transformers"
             for size in _SIZES.value:
-                yield from finetuning(name, size, dtype, f"transformers {peers['transformers']}", directory)
+                yield from finetuning(name, size, dtype, f"{library} {peers[library]}", directory)
 
 
 def main(_) -> None:
     peers = machine.peer_versions(_COMPARE_PYTHON.value)
     if unknown := set(_TASKS.value) - set(TASKS):
         raise SystemExit(f"--tasks: {', '.join(unknown)} is unknown. Use some of {', '.join(TASKS)}.")
-    if "vectors" in _TASKS.value and "sentence-transformers" not in peers:
+    if {"similarity", "vectors"} & set(_TASKS.value) and "sentence-transformers" not in peers:
         raise SystemExit(
-            "--compare_python: sentence-transformers is missing. Install it, or use --tasks without vectors."
+            "--compare_python: sentence-transformers is missing. Install it, or omit similarity and vectors in --tasks."
         )
     description, table = machine.describe(peers), []
     tf.config.set_visible_devices([], "GPU")  # this process leaves the memory to the contenders
