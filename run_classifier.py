@@ -7,6 +7,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, program
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.data_config import DataConfig, FeatureConfig, parse
+from bert_tf.tasks.task_names import SIMILARITY
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
@@ -23,12 +24,17 @@ _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 def main() -> None:
     """Trains, evaluates, predicts and exports, as the flags select."""
     config, data, features, export_config = read_settings()
+    from bert_tf import sentence_vectors
     from bert_tf.checkpoints import pretrained
     from bert_tf.export import check_can_export, export_run
     from bert_tf.finetuning.finetune import finetune
     from bert_tf.tasks import registry
     from bert_tf.tasks.sentences import glue_benchmark
 
+    if data.task_name == SIMILARITY and config.do_train and config.model.init_checkpoint:
+        start = sentence_vectors.find(config.model.init_checkpoint, "--init_checkpoint")
+        config = config.replace(model=config.model.replace(init_checkpoint=start.path))
+        data = data.replace(vectors=start.config)
     names, output_dir = parse(data.task_name), config.training.output_dir
     if config.do_train or config.do_eval or config.do_predict:
         model = pretrained.read_model(config.model, output_dir)

@@ -141,10 +141,11 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
 
 def exportables() -> "Mapping[type[Task], Callable[[FinishedRun], Exportable]]":
     """Maps the classes of built-in tasks to functions that return the exportable model of a run."""
-    from bert_tf.graphs import answers, classifier, tags
+    from bert_tf.graphs import answers, classifier, pretrained, tags
     from bert_tf.tasks.sentences.glue import GlueTask
     from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
     from bert_tf.tasks.sentences.own_files import TextTask
+    from bert_tf.tasks.sentences.similarity import SimilarityTask
     from bert_tf.tasks.squad.squad_task import SquadTask
     from bert_tf.tasks.tagging.tagging_task import TaggingTask
 
@@ -152,6 +153,7 @@ def exportables() -> "Mapping[type[Task], Callable[[FinishedRun], Exportable]]":
         GlueTask: classifier.exportable_classifier,
         TextTask: classifier.exportable_classifier,
         MultipleChoiceTask: classifier.exportable_chooser,
+        SimilarityTask: lambda run: pretrained.exportable_encoder(run.directory, run.export_config),
         TaggingTask: tags.exportable_tagger,
         SquadTask: answers.exportable_predictor,
     }

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import download
-from bert_tf.config import Pooling
+from bert_tf.config import POOLINGS, Pooling
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, check, require_whole
 from bert_tf.runtime.settings import Settings
@@ -22,6 +22,7 @@ from bert_tf.text.tokenizer_config import SENTENCE_CONFIG_FILE
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
 
 _MODULES_FILE = "modules.json"
+_DEFAULT_PROMPT = "default"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
@@ -133,7 +134,7 @@ class VectorConfig(Settings, frozen=True):
         # At least the last token is pooled, as in sentence-transformers if the prompt fills the sequence.
         first = tf.clip_by_value(lengths - 1, 0, self.left_out)  # [B]
         is_pooled = tf.range(tf.shape(mask)[1]) >= first[:, tf.newaxis]
-        is_token = (tf.cast(mask, tf.bool) & is_pooled)[:, :, tf.newaxis]
+        is_token = tf.expand_dims(tf.cast(mask, tf.bool) & is_pooled, 2)  # LiteRT's converter needs this form
         vectors = self._pooled(tf.cast(states, tf.float32), is_token, first)
         if self.truncate_first:
             vectors = vectors[:, : self.truncate_dim]
@@ -215,11 +216,13 @@ class SentenceModel(NamedTuple):
       path: the directory or the name of the encoder.
       config: how to compute the vectors.
       max_seq_length: longest sequence in tokens; longer ones are truncated. None if it is not recorded.
+      is_recorded: whether the directory has settings of sentence-transformers.
     """
 
     path: str
     config: VectorConfig
     max_seq_length: int | None
+    is_recorded: bool = False
 
 
 def find(path: str, flag_name: str) -> SentenceModel:
@@ -263,7 +266,49 @@ def find(path: str, flag_name: str) -> SentenceModel:
     recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
     longest = lengths.get("max_seq_length") or recorded.get("model_max_length")
     longest = check(longest, int | float | None, f"{flag_name}: {encoder}: max_seq_length")
-    return SentenceModel(encoder, config, longest and int(min(longest, 1e9)))
+    return SentenceModel(encoder, config, longest and int(min(longest, 1e9)), is_recorded=True)
+
+
+def write_settings(directory: str, config: VectorConfig, width: int, max_seq_length: int) -> None:
+    """Writes settings in the format of sentence-transformers, which has no pooling "pooled".
+
+    Args:
+      directory: the directory of the model.
+      config: how to compute the vectors.
+      width: the hidden size of the model.
+      max_seq_length: longest sequence in tokens.
+    """
+    kinds = ("Transformer", "Pooling", "Normalize")[: 2 + config.normalize]
+    modes = {name: mode == config.pooling for name, mode in _POOLING_MODES.items()}
+    pooling = modes if any(modes.values()) else {"pooling_mode": config.pooling}
+    default = _DEFAULT_PROMPT if config.prompt else None
+    contents: dict[str, Any] = {
+        _MODULES_FILE: [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": f"{number}_{kind}" if number else "",
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for number, kind in enumerate(kinds)
+        ],
+        _LENGTH_FILE: {"max_seq_length": max_seq_length},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": width,
+            "include_prompt": config.include_prompt,
+            **pooling,
+        },
+        _PROMPTS_FILE: {
+            "prompts": dict(config.prompts) | ({default: config.prompt} if default else {}),
+            "default_prompt_name": default,
+            "similarity_fn_name": "cosine",
+            "truncate_dim": config.truncate_dim,
+        },
+    }
+    for name, content in contents.items():
+        path = os.path.join(directory, name)
+        files.make_directory(os.path.dirname(path))
+        files.write_json(path, content)
 
 
 def copy_settings(directory: str, target: str, flag_name: str) -> None:
@@ -308,9 +353,9 @@ def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
     values = _settings(files.require_file(path, flag_name), flag_name)
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
     poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
-    if len(poolings) > 1 or poolings[0] not in _POOLING_MODES.values():
+    if len(poolings) > 1 or poolings[0] not in POOLINGS:
         given = ", ".join(named) or values.get("pooling_mode")
-        known = ", ".join(_POOLING_MODES.values())
+        known = ", ".join(POOLINGS)
         raise InputError(f"the pooling is {given}. Use a model with one of {known}.", f"{flag_name}: {path}")
     return poolings[0], values.get("include_prompt", True)
 

@@ -7,6 +7,7 @@
 - `token_classifier`: `TokenClassifier`.
 - `question_answerer`: `QuestionAnswerer`.
 - `sentence_encoder`: `SentenceEncoder`, which computes text embeddings.
+- `vector_trainer`: `VectorTrainer`, which trains the encoder of a `SentenceEncoder`.
 - `pretrainer`: `Pretrainer`, which pre-trains an encoder on TFRecords.
 - `setting_types`: the types of the keyword arguments, generated from the settings.
 - `class_labels`: the labels of `Classifier`, as given and as recorded.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, Unpack
 import keras
 from msgspec import Meta
 
-from bert_tf import checkpoints
+from bert_tf import checkpoints, sentence_vectors
 from bert_tf.api.arguments import NamesArguments
 from bert_tf.api.setting_types import ExportSettings
 from bert_tf.checkpoints import run_directory, saver
@@ -109,6 +109,7 @@ class RecordedRun(NamesArguments):
         with files.replacing_directory(directory) as new:
             for name in filter(lambda name: files.exists(os.path.join(self._directory, name)), self._SAVED_FILES):
                 files.copy(os.path.join(self._directory, name), os.path.join(new, name))
+            sentence_vectors.copy_settings(self._directory, new, "save()")
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
@@ -166,7 +167,8 @@ def finished_run(
     found, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
     if run.get("task") is None or found != architecture or (problem == "regression") != is_regression:
         other = "Regressor" if problem == "regression" else hf_names.CLASSES[found]
-        use = f"{other}.load()" if run.get("task") else f"{name}.from_pretrained()"
+        has_load = run.get("task") and found != hf_names.ENCODER
+        use = f"{other if run.get('task') else name}.{'load' if has_load else 'from_pretrained'}()"
         raise InputError(f"load(): {directory} has a run of {run.get('task')!r}. Use {use}.")
     if "feature_layers" in run:
         raise InputError(f"load(): {directory} has a run with feature_layers. Use run_classifier.py.")

@@ -3,17 +3,19 @@
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features, sentence_vectors
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import NamesArguments
+from bert_tf.api.arguments import NamesArguments, PathLike
+from bert_tf.api.setting_types import ExportSettings, FitSettings
+from bert_tf.api.vector_trainer import VectorTrainer, checked_examples, with_scores
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
-from bert_tf.config import WORD_POOLINGS
+from bert_tf.config import WORD_POOLINGS, Pooling
 from bert_tf.features import Word
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -24,6 +26,8 @@ from bert_tf.runtime.errors import InputError, require_choice, require_path
 from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences import packing
+from bert_tf.tasks.data_config import MetricName, SimilarityConfig
+from bert_tf.tasks.sentences.similarity import scores_of, text_ids_of
 
 # The number of compiled functions that an encoder keeps. A function depends on the settings of the vectors.
 _MAX_GRAPHS = 16
@@ -44,14 +48,23 @@ class SentenceEncoder(NamesArguments):
       bert: the model. The first call of `encode` copies its weights.
       max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
       config: the defaults of `encode`.
+      output_dir: the run directory of `fit`; None for a temporary one. See `bert_tf.api.recorded_run.RecordedRun`.
 
     Attributes:
+      bert: the model; after `fit`, the trained model.
       max_seq_length: longer sequences are truncated to this number of tokens. It may be changed.
       config: the defaults of `encode`.
     """
 
-    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None, config: VectorConfig | None = None) -> None:
-        self.bert = bert
+    def __init__(
+        self,
+        bert: LoadedBert,
+        max_seq_length: int | None = None,
+        config: VectorConfig | None = None,
+        output_dir: PathLike | None = None,
+    ) -> None:
+        self.bert: LoadedBert = bert
+        self._output_dir, self._trainer = output_dir, None
         self.max_seq_length = bert.config.max_position_embeddings if max_seq_length is None else max_seq_length
         self.config: VectorConfig = config or VectorConfig()
         self._functions = functools.lru_cache(maxsize=_MAX_GRAPHS)(self._function)
@@ -78,6 +91,7 @@ class SentenceEncoder(NamesArguments):
         max_seq_length: int | None = None,
         do_lower_case: bool | None = None,
         dtype: str | None = None,
+        output_dir: PathLike | None = None,
     ) -> Self:
         """Returns an encoder with a model's weights.
 
@@ -87,6 +101,7 @@ class SentenceEncoder(NamesArguments):
           max_seq_length: longer sequences are truncated to this number of tokens. Default: the model's maximum.
           do_lower_case: see `bert_tf.load_model`.
           dtype: see `bert_tf.load_model`.
+          output_dir: the run directory. `fit` resumes an interrupted run in it.
 
         Raises:
           InputError: if a file is missing, or the files do not match each other.
@@ -95,7 +110,127 @@ class SentenceEncoder(NamesArguments):
         bert = pretrained.load_model(found.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
-        return cls(bert, longest if max_seq_length is None else max_seq_length, found.config)
+        return cls(bert, longest if max_seq_length is None else max_seq_length, found.config, output_dir)
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        pooling: Pooling | None = None,
+        similarity_scale: float = 20.0,
+        symmetric_loss: bool = False,
+        max_score: float = 1.0,
+        verbose: int = 1,
+        callbacks: Any = None,
+        selection_metric: MetricName | None = None,
+        **settings: Unpack[FitSettings],
+    ) -> dict[str, float]:
+        """Trains the encoder, so that similar texts get similar vectors.
+
+        The same as `run_classifier.py --task_name=similarity`. For runs and resuming, see `Classifier.fit`.
+
+        Args:
+          x: pairs of similar texts (anchor, positive), triplets (anchor, positive, negative), or rows of a table with
+            these columns, or with `sentence1` and `sentence2`. The other texts of a batch are also negatives.
+          y: a score of each pair; or else the column `score` or `label` of the table, if there is one.
+          validation_split: see `Classifier.fit`.
+          validation_data: examples as for `x`, or a tuple (examples, scores). They may have another form than `x`.
+          pooling: becomes the default of `encode`. Default: as before.
+          similarity_scale: without scores, cosine similarities are multiplied by this factor before the softmax.
+          symmetric_loss: whether the anchor of each positive must be found, too.
+          max_score: scores are divided by it. The results must be from -1 to 1.
+          verbose: see `Classifier.fit`.
+          callbacks: see `Classifier.fit`.
+          selection_metric: the score that selects the best weights. Default: "spearman" with scores, else
+            "recall_at_1".
+          settings: see `Classifier.fit`.
+
+        Returns:
+          The scores on the validation data, named as in eval_results.txt; empty without validation data.
+
+        Raises:
+          InputError: if the data can't be used, or the directory has a run with other data or settings.
+          KeyboardInterrupt: after Ctrl-C, once the state has been saved.
+          TypeError: if there is no such argument.
+        """
+        config = self.config if pooling is None else self.config.replace(pooling=pooling)
+        options = SimilarityConfig(None, similarity_scale, symmetric_loss, max_score)
+        trainer = self._trainer = self._trainer or VectorTrainer.of(self.bert, self._output_dir)
+        trainer.prepare(self.max_seq_length, config, options)
+        if validation_data is not None:
+            pair = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
+            validation_data = with_scores(*pair, "validation_data")
+        results = trainer.fit(
+            *with_scores(x, y, "x"),
+            validation_split=validation_split,
+            validation_data=validation_data,
+            verbose=verbose,
+            callbacks=callbacks,
+            selection_metric=selection_metric,
+            **settings,
+        )
+        self.bert = pretrained.load_model(trainer.model_directory, dtype=self.bert.encoder.compute_dtype)
+        self.config = config
+        vars(self).pop("_encoder", None)
+        self._functions.cache_clear()
+        return results
+
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 16) -> dict[str, float]:
+        """Returns "spearman" and "pearson", the correlations of cosine similarities and scores, or "recall_at_1".
+
+        Without scores, "recall_at_1" is the fraction of anchors whose most similar text, among all positives and
+        negatives, is a positive of the anchor.
+
+        Args:
+          x: the examples; see `fit`.
+          y: the scores of pairs; see `fit`.
+          batch_size: see `encode`.
+
+        Raises:
+          InputError: if an example can't be used.
+        """
+        examples = checked_examples(*with_scores(x, y, "x"))
+        text_ids, texts = text_ids_of(examples)
+        scores = [example.label for example in examples]
+        vectors = self.encode(texts, batch_size=batch_size)[text_ids]
+        return scores_of(vectors, text_ids, None if scores[0] is None else np.array(scores))
+
+    def history(self) -> list[dict[str, Any]]:
+        """Returns the lines of metrics.jsonl: the metrics of the last training run, with step and time."""
+        return self._trained().history()
+
+    def save(self, directory: PathLike) -> None:
+        """Writes the trained model to a new directory, for `from_pretrained` and all programs.
+
+        `bert_tf.convert_checkpoint` with the format "hf" converts it to a directory of sentence-transformers.
+
+        Args:
+          directory: the new directory.
+
+        Raises:
+          InputError: if nothing has been trained yet, or the directory is not new.
+        """
+        self._trained().save(directory)
+
+    def export(self, directory: PathLike, **options: Unpack[ExportSettings]) -> None:
+        """Exports the trained model as a SavedModel that takes raw texts. See `bert_tf.export.export_run`.
+
+        Args:
+          directory: a new directory.
+          options: fields of `bert_tf.serving.export_config.ExportConfig`.
+
+        Raises:
+          InputError: if nothing has been trained yet, the directory is not new, or an option is invalid.
+        """
+        self._trained().export(directory, **options)
+
+    def _trained(self) -> VectorTrainer:
+        if self._trainer is None:
+            raise InputError("SentenceEncoder: there is no trained model yet. Call fit() first.")
+        return self._trainer
 
     def encode(
         self,

@@ -31,6 +31,8 @@ SEQUENCE, TOKENS, CHOICE, SPAN = (
     f"BertFor{task}"
     for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 )
+# Hugging Face's name of a model without an output layer.
+ENCODER = "BertModel"
 # Hugging Face's names for unnamed classes.
 _GENERIC_NAME = r"LABEL_\d+"
 

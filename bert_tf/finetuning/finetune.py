@@ -17,7 +17,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.trials import TrialTable
-from bert_tf.runtime import dry_run, files
+from bert_tf.runtime import dry_run
 from bert_tf.runtime.errors import InputError
 from bert_tf.text import Tokenizer
 from bert_tf.training.callbacks import Callbacks
@@ -94,6 +94,10 @@ def prepare(run: FinetuningRun) -> None:
     examples = {split: run.task.split(split) for split in splits}
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
+        smallest = min(trial.training.train_batch_size for trial in config.candidates())
+        if smallest < task.min_batch_size(examples[split]):
+            problem = "the other examples of a batch are the negatives of a pair"
+            raise InputError(f"--train_batch_size={smallest}: {problem}. Use a larger batch.")
     for split in splits:
         run.data.features(split)
 
@@ -114,7 +118,7 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
         with dry_run.step():
             stage_run.record()
             # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-            _write_labels(task, output_dir)
+            task.write_settings(output_dir, run.config, settings.max_seq_length)
         eval_steps = settings.selection.eval_steps(stage_run.training_config, num_examples)
         hooks: list[Hook] = []
         if is_evaluated:
@@ -173,7 +177,7 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
         start = time.perf_counter()
         trial = _train(run, candidate)
         dry_run.end(f"All {len(candidates)} trials have {num_steps:,} steps. The numbers above are for one trial.")
-        _write_labels(task, output_dir)
+        task.write_settings(output_dir, run.config, config.max_seq_length)
         line = DevSelection(trial).selected_evaluation()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}
         return scores | {"seconds": round(time.perf_counter() - start, 1)}
@@ -191,8 +195,3 @@ def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> Finet
     table = TrialTable(output_dir, task.metric_that_selects)
     best = trials.run_trials(candidates, table, resume_settings, train_candidate)
     return run.with_settings(config.in_directory(table.directory(best)))
-
-
-def _write_labels(task: Task, output_dir: str) -> None:
-    if task.labels is not None:
-        files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), list(task.labels))

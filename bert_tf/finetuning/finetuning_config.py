@@ -17,6 +17,8 @@ from bert_tf.training.settings import TrainingConfig
 _NOT_IN_SQUAD = AbsentFrom("run_squad")
 _SWEEPS = only_with("sweep")
 _NOT_TAGGING = not_with("task_name", values=("ner",))
+# A model for sentence vectors has no output layer.
+_HAS_HEAD = not_with("task_name", values=("similarity",))
 # A frozen model has no layers to train.
 _HAS_LAYERS = not_with("feature_layers")
 _Layers = Annotated[int, _HAS_LAYERS, MODEL]  # a number of layers
@@ -138,10 +140,13 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         about("Train a new output layer even if --init_checkpoint has a fine-tuned one."),
         only_with("do_train"),
         _HAS_LAYERS,
+        _HAS_HEAD,
         MODEL,
     ] = False
     bilstm_layers: Annotated[
-        _Layers, about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
+        _Layers,
+        _HAS_HEAD,
+        about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0),
     ] = 0
     bilstm_units: Annotated[
         int,

@@ -127,6 +127,15 @@ class Task(abc.ABC):
     def check_training_set(self, examples: Sequence[Any]) -> None:  # noqa: B027 (a task may have nothing to check)
         """Raises an InputError if nothing can be learned from the training set."""
 
+    def min_batch_size(self, examples: Sequence[Any]) -> int:
+        """Returns the smallest batch from which the model can learn."""
+        return 1
+
+    def write_settings(self, directory: str, config: BertConfig, max_seq_length: int) -> None:
+        """Writes the classes to the run directory, if there are any. `config` is the encoder's config."""
+        if self.labels is not None:
+            files.write_json(os.path.join(directory, run_directory.LABELS_FILE), list(self.labels))
+
     def has_labels(self, examples: Sequence[Any]) -> bool:
         """Returns whether the examples of a test split have labels, so their predictions can be scored."""
         return True

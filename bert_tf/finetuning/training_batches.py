@@ -11,7 +11,7 @@ from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.sequences.placement import Packer
-from bert_tf.training.interface import TrainingData
+from bert_tf.training.interface import TrainingData, WholeBatchModel
 from bert_tf.training.settings import Shapes
 from bert_tf.training.step import micro_batches
 from bert_tf.training.step.row_packing import packer_for
@@ -26,9 +26,9 @@ def training_data(run: FinetuningRun) -> TrainingData:
         width = run.config.hidden_size if shapes is Shapes.ANY else None
         steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
         packer = packer_for(run, config, steps, longest, hidden_size=width)
-    end = config.num_train_steps
+    end, has_positions = config.num_train_steps, isinstance(run.model, WholeBatchModel)
     return TrainingData(
-        lambda step, context: batches(sampler, packer, step, end, shapes, context),
+        lambda step, context: batches(sampler, packer, step, end, shapes, context, has_positions),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         size=lambda step: (len(features), features.choices * run.settings.max_seq_length),
         shapes=shapes,
@@ -56,6 +56,7 @@ def batches(
     end_step: int,
     shapes: Shapes,
     context: tf.distribute.InputContext,
+    has_positions: bool = False,
 ) -> tf.data.Dataset:
     """Returns the batches of one input pipeline, split evenly among its replicas.
 
@@ -66,17 +67,23 @@ def batches(
       end_step: the step after the last one.
       shapes: the shapes of the batches. For `Shapes.ONE`, the graph contains the shape, as a TPU requires.
       context: defines which part of each batch this pipeline provides.
+      has_positions: whether the batches have `batch_positions`; see `WholeBatchModel`.
     """
     features = sampler.features
     of_pipeline, replicas = part_of_batch(sampler.batch_size, context)
+    all_positions = np.arange(sampler.batch_size, dtype=np.int32)[of_pipeline]
+
+    def positions(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        return {"batch_positions": all_positions[np.maximum(numbers, 0).reshape(-1)]} if has_positions else {}
 
     def arrays_of(examples: np.ndarray, length: int) -> Iterator[dict[str, Any]]:
         if packer is None:
-            for of_replica in np.split(examples, replicas):
-                yield features.batch(of_replica, length)
+            for numbers in np.split(np.arange(len(examples)), replicas):
+                yield features.batch(examples[numbers], length) | positions(numbers)
         else:
             for layouts in packer.place(features.sizes(examples), length):
-                yield micro_batches.join([(layout, features.packed(layout.of(examples))) for layout in layouts])
+                packed = [features.packed(layout.of(examples)) | positions(layout.examples) for layout in layouts]
+                yield micro_batches.join(list(zip(layouts, packed, strict=True)))
 
     def arrays() -> Iterator[dict[str, Any]]:
         for step in range(start_step, end_step):

@@ -5,23 +5,33 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
+from bert_tf.config import Pooling
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Condition, FiniteFromZero, Settings, about, not_with, only_with
 from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
-from bert_tf.tasks.task_names import ALL, GLUE_TASKS, TABLE_1_TASKS, TAGGING, TASK_NAMES, TEXT
+from bert_tf.tasks.task_names import ALL, GLUE_TASKS, SIMILARITY, TABLE_1_TASKS, TAGGING, TASK_NAMES, TEXT
 
 # The scores of all tasks that can select models; see `metrics`.
 MetricName = Literal[
-    "accuracy", "f1", "macro_f1", "micro_f1", "matthews_correlation", "pearson", "spearman", "precision", "recall"
+    "accuracy",
+    "f1",
+    "macro_f1",
+    "micro_f1",
+    "matthews_correlation",
+    "pearson",
+    "spearman",
+    "precision",
+    "recall",
+    "recall_at_1",
 ]
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
 # The tagging schemes; see `tagging.schemes`.
 TagScheme = Literal["auto", "iob2", "iob1", "bioes", "bilou", "bmes", "bmewo", "plain"]
 # Condition for flags that name data files: the files of GLUE and XNLI have fixed names.
 _OWN_FILES = not_with("task_name", values=(*GLUE_TASKS, "xnli"), group="of GLUE or xnli")
-_TEXT, _TAGGING = (only_with("task_name", values=(name,)) for name in (TEXT, TAGGING))
+_TEXT, _TAGGING, _SIMILARITY = (only_with("task_name", values=(name,)) for name in (TEXT, TAGGING, SIMILARITY))
 _MULTI_LABEL = only_with("problem", values=("multi_label",))
 
 
@@ -93,6 +103,29 @@ class ConfidenceConfig(Settings, frozen=True):
         return {name: getattr(self, name) for name in ("min_probability", "abstain_label") if self.min_probability}
 
 
+class SimilarityConfig(Settings, frozen=True):
+    """Settings of the training of sentence vectors.
+
+    Attributes:
+      pooling: see `VectorConfig`; None for the pooling that the model's directory records, or else "mean".
+      scale: the cosine similarities of pairs are multiplied by it before the softmax.
+      symmetric: whether each positive must also find its anchor.
+      max_score: scores are divided by it. The results must be from -1 to 1.
+    """
+
+    needs: ClassVar[tuple[Condition, ...]] = (_SIMILARITY,)
+
+    pooling: Annotated[
+        Pooling | None,
+        about("Pooling of the tokens' states. Default: the model's, or mean.", group="Sentence vectors"),
+    ] = None
+    scale: Annotated[
+        float, about("Factor of cosine similarities in the loss of pairs.", flag="similarity_scale", gt=0)
+    ] = 20.0
+    symmetric: Annotated[bool, about("Also find the anchor of each positive.", flag="symmetric_loss")] = False
+    max_score: Annotated[float, about("Largest score of a pair. Scores are divided by it.", gt=0)] = 1.0
+
+
 class DataConfig(Settings, frozen=True):
     """The task and its data.
 
@@ -108,6 +141,7 @@ class DataConfig(Settings, frozen=True):
       tuned_in: the run directory with the settings of answers, such as a threshold, if the model is not trained; "" for
         the directory of the model.
       selection_metric: the score that selects models; None for the default of the task.
+      vectors: for training sentence vectors: the `VectorConfig` of the model to start from.
     """
 
     task_name: Annotated[
@@ -147,8 +181,10 @@ class DataConfig(Settings, frozen=True):
     delimiter: Annotated[
         str,
         about("Cell delimiter, such as ';' or 'tab'. Default: detected."),
-        only_with("task_name", values=(TEXT, "multiple_choice")),
+        only_with("task_name", values=(TEXT, "multiple_choice", SIMILARITY)),
     ] = AUTO
+    similarity: SimilarityConfig = SimilarityConfig()
+    vectors: Any = None
     documents: LongDocuments = TRUNCATED
     document_context: Annotated[
         bool, about("Add surrounding sentences of the document if the file has -DOCSTART- lines."), _TAGGING

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.checkpoints import class_names, run_directory
-from bert_tf.checkpoints.class_names import CHOICE, SEQUENCE, SPAN, TOKENS
+from bert_tf.checkpoints.class_names import CHOICE, ENCODER, SEQUENCE, SPAN, TOKENS
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.sentences.glue import DEFINITIONS
 
 # The Python classes for these architectures. For regression, the class is `Regressor`.
-_NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer")
-CLASSES = dict(zip((SEQUENCE, TOKENS, CHOICE, SPAN), _NAMES, strict=True))
+_NAMES = ("Classifier", "TokenClassifier", "MultipleChoice", "QuestionAnswerer", "SentenceEncoder")
+CLASSES = dict(zip((SEQUENCE, TOKENS, CHOICE, SPAN, ENCODER), _NAMES, strict=True))
 # Maps values of --problem to Hugging Face's problem types.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",

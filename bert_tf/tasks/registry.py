@@ -13,11 +13,12 @@ from bert_tf.tasks.sentences import multiple_choice
 from bert_tf.tasks.sentences.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.sentences.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.sentences.own_files import TextTask
+from bert_tf.tasks.sentences.similarity import SimilarityTask
 from bert_tf.tasks.setup import Setup
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
-from bert_tf.tasks.task_names import SQUAD, TAGGING, TEXT
+from bert_tf.tasks.task_names import SIMILARITY, SQUAD, TAGGING, TEXT
 
 # The classes of the built-in tasks. `build_task` does not build `SquadTask`, which has no --task_name.
 TASKS: Mapping[str, type[Task]] = {
@@ -25,6 +26,7 @@ TASKS: Mapping[str, type[Task]] = {
     TEXT: TextTask,
     **dict.fromkeys(multiple_choice.FILE_NAMES, MultipleChoiceTask),
     TAGGING: TaggingTask,
+    SIMILARITY: SimilarityTask,
     SQUAD: SquadTask,
 }
 

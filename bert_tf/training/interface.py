@@ -72,6 +72,33 @@ class TrainableModel(abc.ABC):
         """
 
 
+class WholeBatchModel(TrainableModel):
+    """A model whose loss compares the examples of a batch, such as a loss with negatives from the same batch.
+
+    If a batch has several parts, the loop first computes the values of all examples without gradients (`collect`).
+    `loss_of_all` returns the loss of the whole batch and its gradient with respect to the values. The loop passes both
+    to `loss` among the totals, so each part continues the backward pass (Gao et al., 2021, "GradCache"). The gradients
+    are the same as without parts.
+    """
+
+    @abc.abstractmethod
+    def collect(self, batch: Batch, size: int, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Returns the values of a part's examples.
+
+        Args:
+          batch: the part of the batch. `batch_positions` has the position of each example in the global batch.
+          size: the number of examples of the global batch.
+          seed: see `loss`.
+
+        Returns:
+          Float32 arrays [size, ...]. Rows of other parts are zero. The loop adds up the arrays of all parts.
+        """
+
+    @abc.abstractmethod
+    def loss_of_all(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the loss and the gradients for the values of all examples, as further totals for `loss`."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
     """The batches to train on.

@@ -12,8 +12,10 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.finetuning.similarity_model import SimilarityModel
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
+from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences.placement import Packer, Shape
 from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from tests.conftest import assert_close, eagerly, tiny_config, train_steps, trainer_of, without_dropout
@@ -32,7 +34,15 @@ def features(count=32, choices=1):
     rng = np.random.default_rng(4)
     lengths = rng.integers(3, LENGTH + 1, count * choices)
     sequences = [(rng.integers(5, 40, n).tolist(), [0] * (n - 1) + [1]) for n in lengths]
-    return FeatureSet.from_sequences(sequences, {"label_ids": rng.integers(0, 2, count).astype(np.int32)}, choices)
+    values = {"label_ids": rng.integers(0, 2, count), "text_ids": rng.integers(0, 60, (count, choices))}
+    return FeatureSet.from_sequences(sequences, {name: rows.astype(np.int32) for name, rows in values.items()}, choices)
+
+
+def model_of(choices, pooling, **options):
+    config = without_dropout(tiny_config(num_hidden_layers=1))
+    if pooling:
+        return SimilarityModel(config, VectorConfig(pooling), 20.0, True, **options)
+    return ClassifierModel(config, 1 if choices > 1 else 2, choices=choices, **options)
 
 
 def losses_and_weights(
@@ -47,6 +57,7 @@ def losses_and_weights(
     choices=1,
     clips="all",
     compilation=Compilation.NONE,
+    pooling=None,
 ):
     """Trains a few steps from the same weights on the same examples."""
     strategy = strategies.build_strategy(DistributionConfig("mirrored" if replicas > 1 else "one_device"))
@@ -60,13 +71,7 @@ def losses_and_weights(
     )
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        model = ClassifierModel(
-            without_dropout(tiny_config(num_hidden_layers=1)),
-            1 if choices > 1 else 2,
-            choices=choices,
-            dtype=DTYPES[dtype],
-            gradient_checkpointing=recompute,
-        )
+        model = model_of(choices, pooling, dtype=DTYPES[dtype], gradient_checkpointing=recompute)
     trainer = trainer_of(model, config, strategy, compilation)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
     packer = None
@@ -75,14 +80,16 @@ def losses_and_weights(
         width = 12 if varies else None
         packer = Packer(replicas // pipelines, parts, shape, hidden_size=width, shares=clips == "all")
     shapes = Shapes.ONE if narrow else Shapes.ANY
-    pipeline = functools.partial(training_batches.batches, sampler, packer, 0, STEPS, shapes)
+    pipeline = functools.partial(
+        training_batches.batches, sampler, packer, 0, STEPS, shapes, has_positions=bool(pooling)
+    )
     batches = strategies.batches(strategy, pipeline)
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
         assert each["tokens"] == sampler.features.tokens[sampler.examples(step)].sum()
     if compilation is Compilation.STEP:
-        compiled = (trainer._replica_gradients, trainer._update)
-        assert [function.experimental_get_tracing_count() for function in compiled] == [replicas, replicas]
+        compiled, branches = (trainer._replica_gradients, trainer._update), 2 if pooling else 1
+        assert [function.experimental_get_tracing_count() for function in compiled] == [branches * replicas, replicas]
     return [each["loss"] for each in means], [variable.numpy() for variable in model.variables]
 
 
@@ -117,6 +124,28 @@ def test_losses_and_weights_are_those_of_padded_sequences(options):
 )
 def test_a_graph_of_one_shape_computes_what_has_no_room_in_spill_micro_batches(options):
     check_against_padded_sequences(narrow=True, **options)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("pooling", "options"),
+    [
+        ("mean", {"parts": 4}),
+        ("max", {"varies": True}),
+        ("cls", {"narrow": True, "parts": 2}),
+        ("mean", {"narrow": True, "compilation": Compilation.STEP}),
+        ("pooled", {"replicas": 2}),
+        pytest.param("mean", {"replicas": 2, "parts": 2, "narrow": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_vectors_are_compared_with_those_of_all_parts_and_replicas(pooling, options):
+    options |= {"pooling": pooling, "choices": 2}
+    losses, weights = losses_and_weights(True, **options)
+    expected, expected_weights = losses_and_weights(False, pooling=pooling, choices=2, varies="varies" in options)
+    assert_close(losses, expected, 1e-5)
+    for variable, other in zip(weights, expected_weights, strict=True):
+        assert_close(variable, other, 1e-4)
 
 
 @pytest.mark.slow  # 15 s

@@ -18,7 +18,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import json_files
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tasks.data_config import Columns, DataConfig, SimilarityConfig
 from bert_tf.tasks.registry import TASKS as CLASSES, build_task
 from bert_tf.tasks.sentences.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
@@ -62,6 +62,9 @@ ROWS = [
 QUESTIONS, VERSION_2 = SquadConfig(LENGTH, 4, 4, answer_text="offsets"), {"version_2_with_negative": True}
 PARTS_OF_SPEECH = [row | {"tags": ["DET" if tag == "O" else "NOUN" for tag in row["tags"]]} for row in ROWS]
 CHOICES = [{"prompt": row["prompt"], "endings": row["endings"], "label": row["choice"]} for row in ROWS]
+PAIRS = [{"anchor": row["text"], "positive": row["other"]} for row in ROWS]
+TRIPLETS = [row | {"negative": "zz"} for row in PAIRS]
+SCORED = [{"sentence1": row["text"], "sentence2": row["other"], "score": row["number"] / 4} for row in ROWS]
 SENTENCES = [{"index": row["id"], "sentence": row["text"], "label": str(len(row["text"]) % 2)} for row in ROWS]
 # Name -> the task's settings, the rows, and the inputs of the exported model.
 TASKS = {
@@ -73,6 +76,9 @@ TASKS = {
     "choices": (DataConfig("multiple_choice"), CHOICES, ["prompt", "endings"]),
     "entities": (DataConfig("ner"), ROWS, ["tokens"]),
     "parts of speech": (DataConfig("ner"), PARTS_OF_SPEECH, ["tokens"]),
+    "similar pairs": (DataConfig("similarity"), PAIRS, ["anchor"]),
+    "triplets": (DataConfig("similarity", similarity=SimilarityConfig("cls")), TRIPLETS, ["anchor"]),
+    "scored pairs": (DataConfig("similarity", similarity=SimilarityConfig("pooled")), SCORED, ["sentence1"]),
     "questions": (QUESTIONS, ROWS[1:], ["question", "context"]),
     "questions without answers": (QUESTIONS.replace(**VERSION_2), ROWS, ["question", "context"]),
 }
@@ -107,7 +113,8 @@ def served(directory, names, rows):
     signatures = export.build(directory, ExportConfig()).served.signatures()
     columns = [[row[name] for row in rows] for name in names]
     padded = [tf.ragged.constant(x).to_tensor("") if isinstance(x[0], list) else tf.constant(x) for x in columns]
-    found = signatures["words" if names == ["tokens"] else "serving_default"](*padded)
+    signature = {"tokens": "words", "anchor": "sentence_vectors", "sentence1": "sentence_vectors"}.get(names[0])
+    found = signatures[signature or "serving_default"](*padded)
     return {name: values.numpy() for name, values in found.items()}
 
 
@@ -174,9 +181,11 @@ def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, caps
         for scores, (tags, probabilities) in zip(answers["scores"], decoded, strict=True):
             assert_close(scores[: len(tags)], probabilities.max(axis=-1), 1e-4)
     else:
-        assert answers.keys() & {"score", "probabilities"} <= outputs.keys()
-        for key in answers.keys() & outputs.keys():
+        assert answers.keys() & {"score", "probabilities", "vectors"} <= outputs.keys()
+        for key in (answers.keys() & outputs.keys()) - {"vectors"}:
             assert_close(answers[key], outputs[key], 1e-5, key)
+        if "vectors" in answers:
+            assert_close(answers["vectors"], outputs["vectors"][:, 0], 1e-5)
         if "label" in answers:
             assert [label.decode() for label in answers["label"]] == [task.labels[number] for number in decoded]
 

@@ -138,7 +138,7 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("ner", ".", {"columns": Columns(text="word")}, r"--text_column is used only with --task_name=text\."),
         ("text", ".", {"columns": Columns(text="label")}, "--text_column and other flags use the column 'label'"),
         ("text", ".", {"tag_scheme": "plain"}, r"--tag_scheme is used only with --task_name=ner\."),
-        ("swag", ".", {"delimiter": ";"}, r"--delimiter is used only with --task_name=text or multiple_choice\."),
+        ("swag", ".", {"delimiter": ";"}, r"--delimiter is used only with --task_name=text or multiple_choice or sim"),
         ("swag", ".", {"problem": "regression"}, r"--problem is used only with --task_name=text\."),
         ("text", ".", {"document_context": False}, r"--document_context is used only with --task_name=ner\."),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: X, X has duplicates"),

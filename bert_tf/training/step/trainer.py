@@ -18,7 +18,7 @@ from bert_tf import checkpoints
 from bert_tf.distribution import hardware, strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, Optimizer, global_norm, learning_rate
-from bert_tf.training.interface import Batch, MetricSums, TrainableModel
+from bert_tf.training.interface import Batch, MetricSums, TrainableModel, WholeBatchModel
 from bert_tf.training.settings import Compilation, Shapes, TrainingConfig
 from bert_tf.training.step import micro_batches
 from bert_tf.training.step.metric_means import MetricMeans
@@ -177,7 +177,8 @@ class Trainer:
         4. `update` updates the weights.
 
         On a TPU, steps without spill micro-batches use a separate branch. A loop over gradients, even without
-        iterations, would prevent the compiler from fusing the backward pass with the update.
+        iterations, would prevent the compiler from fusing the backward pass with the update. On one device, a
+        `WholeBatchModel` uses it too, because a batch with several parts needs another forward pass.
         """
         replica_totals = micro_batches.totals(self.model, batch)
         totals = self._summed(replica_totals | micro_batches.spills(batch))
@@ -189,11 +190,14 @@ class Trainer:
                 [self.config.seed, 0], tf.identity(self.optimizer.global_step)
             )
             seed = fold_in(seed, tf.distribute.get_replica_context().replica_id_in_sync_group)
-            losses, gradients, *sums = self._replica_gradients(batch, divisors, seed, num_micro_batches, has_spills)
+            arguments = seed, num_micro_batches, has_spills
+            all_divisors = {**divisors, **self._loss_of_all(batch, *arguments)}
+            losses, gradients, *sums = self._replica_gradients(batch, all_divisors, *arguments)
             losses, gradients = strategies.sum_over_replicas(losses, gradients, self.config.gradient_sum_dtype)
             self._update(losses, gradients, *sums)
 
-        if spills is None or not hardware.computes_on_tpu():
+        is_whole = isinstance(self.model, WholeBatchModel) and self.strategy.num_replicas_in_sync == 1
+        if spills is None or not (hardware.computes_on_tpu() or is_whole):
             finish(has_spills=spills is not None)
         else:
             tf.cond(spills > 0, lambda: finish(has_spills=True), lambda: finish(has_spills=False))
@@ -231,7 +235,7 @@ class Trainer:
         """
 
         def gradients_of(micro_batch: Batch, number: int | tf.Tensor | None) -> tuple:
-            return self._gradients(micro_batch, divisors, seed if number is None else fold_in(seed, number))
+            return self._gradients(micro_batch, divisors, _seed_of(number, seed))
 
         loss, metrics, gradients = micro_batches.sums(gradients_of, batch, num_micro_batches, has_spills)
         if self.loss_scale.enabled:
@@ -266,6 +270,21 @@ class Trainer:
         self.optimizer.apply(gradients, None if self._clips_per_replica else norm, is_finite)
         self._count(step, loss, is_finite)
         self._record(metrics, size, loss, norm, is_finite)
+
+    def _loss_of_all(
+        self, batch: Batch, seed: tf.Tensor, num_micro_batches: int, has_spills: bool
+    ) -> dict[str, tf.Tensor]:
+        """Returns `WholeBatchModel.loss_of_all`; empty for other models, and for a batch with one part."""
+        model, is_reduced = self.model, self.strategy.num_replicas_in_sync > 1 and not self._clips_per_replica
+        if not isinstance(model, WholeBatchModel) or not (num_micro_batches > 1 or has_spills or is_reduced):
+            return {}
+
+        def collect(micro_batch: Batch, number: int | tf.Tensor | None) -> dict[str, tf.Tensor]:
+            return model.collect(micro_batch, self.config.train_batch_size, _seed_of(number, seed))
+
+        values = micro_batches.sums(collect, batch, num_micro_batches, has_spills)
+        replica = tf.distribute.get_replica_context()
+        return model.loss_of_all(replica.all_reduce(tf.distribute.ReduceOp.SUM, values) if is_reduced else values)
 
     @property
     def _clips_per_replica(self) -> bool:
@@ -320,3 +339,8 @@ class Trainer:
             if gradient is None:
                 raise ValueError(f"the loss doesn't depend on {variable.path}, so it must not be in trained_variables")
         return loss, metrics, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _seed_of(number: int | tf.Tensor | None, seed: tf.Tensor) -> tf.Tensor:
+    """Returns the seed of a micro-batch; see `micro_batches.sums` for its number."""
+    return seed if number is None else fold_in(seed, number)
