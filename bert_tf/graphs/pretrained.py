@@ -79,7 +79,7 @@ class ServedEncoder(tf.Module):
       encoder: the encoder.
       tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are truncated.
-      vectors: how to compute the vectors of texts; None for the defaults.
+      vectors: how to compute the vectors of texts; None for the defaults, and without vectors in `token_ids`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ServedEncoder(tf.Module):
         vectors: VectorConfig | None = None,
     ) -> None:
         super().__init__(name="encoder")
-        self._encoder, self._vector_config = encoder, vectors or VectorConfig()
+        self._encoder, self._vector_config, self._has_vectors = encoder, vectors or VectorConfig(), bool(vectors)
         self._texts = GraphTextReader(tokenizer, max_seq_length)
         ids = range(encoder.config.vocab_size)
         self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
@@ -104,7 +104,8 @@ class ServedEncoder(tf.Module):
         - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `token_ids` (input_ids, input_mask,
           segment_ids [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and, if there is a
           pooler, `pooled_output` [B, H]. `serving_default` and `pairs` also return `tokens` and `input_ids` [B, T],
-          padded after the first `num_tokens` [B], and `truncated` [B].
+          padded after the first `num_tokens` [B], and `truncated` [B]. `token_ids` also returns `vectors` if the model
+          was trained for sentence vectors.
         - `sentence_vectors` (text_a [B]) returns `vectors` [B, H × layers] and `truncated` [B].
         - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H], and `tokens`, `input_ids`, `num_tokens`
           and `truncated`.
@@ -128,7 +129,8 @@ class ServedEncoder(tf.Module):
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        return self._outputs(batch, tf.shape(input_ids)[1])
+        outputs = self._outputs(batch, tf.shape(input_ids)[1])
+        return outputs | (_vectors(outputs, input_mask, self._vector_config) if self._has_vectors else {})
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         batch, truncated = self._texts.read(text_a, text_b)
@@ -192,6 +194,12 @@ class ServedEncoder(tf.Module):
         return {"pseudo_log_likelihood": scores, "num_tokens": batch.lengths - 2, "truncated": truncated}
 
 
+def _vectors(outputs: dict[str, tf.Tensor], input_mask: tf.Tensor, config: VectorConfig) -> dict[str, tf.Tensor]:
+    """Returns the vectors of texts [B, W] for the last hidden states [B, T, H] or the pooled output [B, H]."""
+    states = outputs["pooled_output" if config.pooling == "pooled" else "sequence_output"]
+    return {"vectors": config.vectors(states, input_mask)}
+
+
 def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
@@ -206,12 +214,13 @@ def exportable_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
     encoder = InferenceEncoder(loaded.encoder, config.dtype, loaded.masked_lm("--model_dir"))
-    vectors = source.config.with_prompt(source.config.prompt, tokenizer)
+    vectors = source.config.with_prompt(source.config.prompt, tokenizer) if source.is_recorded else None
     served = ServedEncoder(encoder, tokenizer, max_seq_length, vectors)
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)
         outputs = {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
-        return {name: value for name, value in outputs.items() if value is not None}
+        outputs = {name: value for name, value in outputs.items() if value is not None}
+        return outputs | (_vectors(outputs, input_mask, vectors) if vectors else {})
 
     return Exportable(served, states, tokenizer, max_seq_length)

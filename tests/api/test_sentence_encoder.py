@@ -1,5 +1,6 @@
 """Tests text vectors of sentence-transformers models: in Python, from the program, and from an export."""
 
+import importlib
 import json
 import shutil
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint, export, sentence_vectors
 from bert_tf.config import BertConfig
+from bert_tf.graphs import exportable
 from bert_tf.graphs.encoder import InferenceEncoder
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime.errors import InputError
@@ -83,6 +85,25 @@ def test_a_directory_determines_the_vectors_everywhere(directory, pretrained, tm
     assert_close(served(text_a=TEXTS)["vectors"], vectors, 1e-5)
     encoders = ["all_layers", "pairs", "sentence_vectors", "serving_default", "token_ids"]
     assert served.signatures == sorted([*encoders, "fill_mask", "sentence_scores"])
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
+def test_models_of_ids_contain_pooling_and_normalisation(directory, tmp_path, pooling):
+    write(directory / "1_Pooling" / "config.json", {"pooling_mode": pooling})
+    ids = bert_tf.load_tokenizer(directory)(TEXTS, max_length=4)
+    vectors = bert_tf.SentenceEncoder.from_pretrained(directory).encode(TEXTS)
+    served = export.build(str(directory), ExportConfig())
+    assert_close(served.served.signatures()["token_ids"](*ids.values())["vectors"], vectors, 1e-5)
+    assert_close(served.plain(*ids.values())["vectors"], vectors, 1e-5)
+    exportable.write_lite(served.plain, str(tmp_path / "ids.tflite"))
+    run = tf.lite.Interpreter(str(tmp_path / "ids.tflite")).get_signature_runner()
+    assert_close(run(**ids)["vectors"], vectors, 1e-5)
+    if importlib.util.find_spec("tf2onnx"):
+        exportable.write_onnx(served.plain, str(tmp_path), ExportConfig(onnx=True))
+        session = importlib.import_module("onnxruntime").InferenceSession(str(tmp_path / "ids.onnx"))
+        inputs = {given.name: ids[given.name].numpy() for given in session.get_inputs()}
+        found = dict(zip((output.name for output in session.get_outputs()), session.run(None, inputs), strict=True))
+        assert_close(found["vectors"], vectors, 1e-5)
 
 
 @pytest.mark.graph
