@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.data_report.splits import report_truncation
 from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
@@ -279,7 +280,7 @@ def extract(
     if word_pooling:
         report_truncated_words(truncated, "--input_file", max_seq_length)
     else:
-        reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
+        report_truncation(truncated, len(examples), "--input_file", max_seq_length)
 
 
 def _by_layer(layers: Sequence[int | str], states: np.ndarray) -> list[dict[str, Any]]:

@@ -51,6 +51,8 @@ def main() -> None:
             )
     keep_packed_weights()
     model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)
+    if _INPUT_FILE.value:
+        line_predictions.report_file(model, _INPUT_FILE.value, _MODEL.value)
     lines = files.open_file(_INPUT_FILE.value, "rb") if _INPUT_FILE.value else sys.stdin.buffer
     input_bytes = files.size(_INPUT_FILE.value) if _INPUT_FILE.value else 0
     with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:

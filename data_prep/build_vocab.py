@@ -4,13 +4,11 @@ The text is split into words like in the tokenizer, so the vocabulary fits the w
 file has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 
-import itertools
 import os
 import shutil
 import tempfile
 
 from bert_tf import program_flags
-from bert_tf.data_report import findings, texts
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -34,9 +32,6 @@ def main() -> None:
     first = _first_tokens(options)
     counter = _count_words(options)
     vocabulary = learn_vocabulary(counter.counts, options.vocab_size, first, options.max_alphabet)
-    alphabet = set(itertools.chain.from_iterable(vocabulary))
-    unknown = sum(count for word, count in counter.counts.items() if not alphabet.issuperset(word))
-    findings.report(texts.rare_characters(unknown, counter.counts.total()))
     with files.replacing(options.output_file) as writer:
         writer.writelines(f"{token}\n" for token in vocabulary)
     _write_rules(options, first)

@@ -27,7 +27,7 @@ USED_BY_DATA_PREPARATION = {
     "runtime": "settings errors files json_files lazy_imports messages program signals parallel reporting dry_run",
     "runtime.storage": "locks first_bytes output_checks",
     "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary",
-    "data_report": "examples findings texts",
+    "data_report": "examples findings rows splits texts",
     "sequences": "packing masking random_streams example_format",
 }
 WITHOUT_TENSORFLOW = {

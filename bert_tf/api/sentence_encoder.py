@@ -16,6 +16,7 @@ from bert_tf.api.vector_trainer import VectorTrainer, checked_examples, with_sco
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.config import WORD_POOLINGS, Pooling
+from bert_tf.data_report.splits import report_inputs, report_texts, report_truncation
 from bert_tf.features import Word
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -23,7 +24,6 @@ from bert_tf.graphs.encoder import InferenceEncoder
 from bert_tf.graphs.pretrained import states_of, vectors_of
 from bert_tf.graphs.text_reader import ids_function
 from bert_tf.runtime.errors import InputError, require_choice, require_path
-from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences import packing
 from bert_tf.tasks.data_config import MetricName, SimilarityConfig
@@ -277,6 +277,7 @@ class SentenceEncoder(NamesArguments):
         # Without texts, an empty text is encoded to get the size of the vectors.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
+        report_texts((text_a for text_a, _ in texts), bert.tokenizer, "x")
         found = None
         for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size):
             found = np.zeros((len(packed), vectors.shape[1]), np.float32) if found is None else found
@@ -327,6 +328,7 @@ class SentenceEncoder(NamesArguments):
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them."""
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
+        report_inputs(sequences.input_ids, (), self.bert.tokenizer, "x", once=True)
         buckets = feature_sets.bucket_lengths(self.max_seq_length)
         compute = self._functions(function, config.replace(prompt="", prompts=()))  # the graph contains no prompt
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):

@@ -83,6 +83,8 @@ class FitSettings(TrainingSettings, total=False):
 
     allow_changed_settings: bool
     """Resume or evaluate a run even if its settings have changed. Default: False."""
+    allow_unusual_data: bool
+    """Print a warning instead of an error if the data looks unusable. Default: False."""
     eval_batch_size: int
     """Examples in an evaluation batch, on all devices; more if they are short. Default: 8."""
     num_train_epochs: float
@@ -220,6 +222,8 @@ class PretrainingSettings(TrainingSettings, total=False):
     """Masked positions per sequence, as in the data. Default: 20."""
     allow_changed_settings: bool
     """Resume a run even if its settings have changed. Default: False."""
+    allow_unusual_data: bool
+    """Print a warning instead of an error if the data looks unusable. Default: False."""
     warmup_proportion: float | None
     """Fraction of steps with rising learning rate; overrides num_warmup_steps."""
     pad_to_max_seq_length: bool

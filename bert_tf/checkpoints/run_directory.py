@@ -57,6 +57,7 @@ def prepare(
     *,
     rules: Mapping[str, bool] | None = None,
     devices: Mapping[str, Any] | None = None,
+    data_counts: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
 ) -> None:
     """Writes the settings of a run to the run directory. If the run is resumed, compares the settings first.
@@ -72,6 +73,7 @@ def prepare(
         and the data.
       rules: the rules of the tokenizer, if known.
       devices: the devices; see `strategies.devices`. They are recorded. If they change, a warning is printed.
+      data_counts: the counts of the data. They are recorded but not compared.
       allow_changed_settings: if True, resume even if settings have changed.
 
     Raises:
@@ -110,6 +112,7 @@ def prepare(
             "resume_settings": resume_settings,
             **({"tokenizer": tokenizer_record(vocab_file, rules or {})} if vocab_file else {}),
             "devices": devices,
+            "data": data_counts or {},
             # Read from the module, because the build of TensorFlow for TPUs has another package name.
             "versions": {"python": sys.version.split()[0], "bert-tf": __version__, "tensorflow": tf.__version__}
             | {package: importlib.metadata.version(package) for package in _PACKAGES},

@@ -1,6 +1,6 @@
 """Finds what is unusual in the counts of pre-training examples."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bert_tf.data_report.findings import Finding
 from bert_tf.data_report.texts import unknown_tokens
@@ -26,6 +26,30 @@ def unused_predictions(wanted: int, most: int, flag: str) -> Iterator[Finding]:
     if most > 2 * wanted:
         message = f"{flag}={most}: sequences have at most {wanted} masked tokens. Use {wanted} for faster training."
         yield Finding("unused_predictions", message)
+
+
+def limited_masks(wanted: int, length: int, most: int, flag: str, where: str) -> Iterator[Finding]:
+    """Finds a limit of predictions that is below the number of tokens to mask.
+
+    Args:
+      wanted: see `unused_predictions`.
+      length: the number of tokens in the longest sequence.
+      most: see `unused_predictions`.
+      flag: see `unused_predictions`.
+      where: the location of the data, for messages.
+    """
+    if wanted > most:
+        yield Finding(
+            "masks",
+            f"{where}: {wanted} of {length} tokens should be masked (--masked_lm_prob when the data was made), but "
+            f"{flag} is {most}. Set {flag}={wanted} to mask them all.",
+        )
+
+
+def shared_files(held_out: Iterable[str], training: Iterable[str], flag: str) -> Iterator[Finding]:
+    """Finds held-out files whose content is in the training files. The arguments are descriptions of the files."""
+    if shared := set(held_out) & set(training):
+        yield Finding("shared", f"{flag}: {len(shared)} files are also training files. Hold out other data.")
 
 
 def unusual_counts(
@@ -64,8 +88,8 @@ def random_sentences(counts: Mapping[str, int], splits_sentences: bool) -> Itera
       counts: the counts of records, documents, and documents of one sentence.
       splits_sentences: whether lines were split into sentences.
     """
-    random_next = counts.get("random_next", 0) / max(1, counts.get("records", 0))
-    if random_next <= _RANDOM_NEXT:
+    records, random_next = counts.get("records", 0), counts.get("random_next", 0)
+    if random_next <= _RANDOM_NEXT * records + records**0.5:  # in a few examples, the fraction varies
         return
     single, documents = counts.get("documents_of_one_sentence", 0), counts.get("documents", 0)
     mean = counts.get("corpus_tokens", 0) / max(1, counts.get("sentences", 0))
@@ -81,5 +105,6 @@ def random_sentences(counts: Mapping[str, int], splits_sentences: bool) -> Itera
         )
     yield Finding(
         "random_next",
-        f"{random_next:.0%} of the examples have a random next sentence instead of about 50%. {cause}. {remedy}",
+        f"{random_next / records:.0%} of the examples have a random next sentence instead of about 50%. {cause}. "
+        f"{remedy}",
     )

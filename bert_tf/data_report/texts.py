@@ -5,11 +5,10 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from bert_tf.data_report.findings import Finding
 from bert_tf.text import Tokenizer
-from bert_tf.text.characters import CJK_BLOCKS, is_accent, strip_accents
+from bert_tf.text.characters import is_accent, strip_accents
 from bert_tf.text.vocabulary import CONTINUATION, UNK
 
 # The lines of a text are unusual if more than this fraction matches a pattern, and unusable from the second one on.
@@ -18,7 +17,7 @@ _UNUSUAL, _UNUSABLE, _FEW_LINES = 0.05, 0.2, 2
 _COUNTED, _TOKENIZED = 100_000, 30_000
 # Largest usual fraction of characters that lose a mark.
 _MARKS = 0.01
-_ASCII = re.compile("[\x00-\x7f]+")
+_ASCII, _IDEOGRAPHS = re.compile("[\x00-\x7f]+"), re.compile("[\u3400-\u9fff]")
 # Marks in the block of the Latin, Greek and Cyrillic accents that distinguish letters in Vietnamese: hook, horn, dot.
 _ACCENTS, _VIETNAMESE = range(0x300, 0x370), "\u0309\u031b\u0323"
 # Largest usual fraction of unknown tokens, and the number of tokens from which a larger fraction than half is an error.
@@ -28,64 +27,29 @@ _SENTENCE_END = re.compile(r"[.!?…:;。．！？।۔؟]\W*$")
 _WIDTHS, _WRAPPED, _FEW_WRAPPED, _CASED = range(30, 111), 0.4, 5, 0.2
 
 
-class Check(NamedTuple):
-    """A pattern that is unusual in plain text.
-
-    Attributes:
-      pattern: found in a line or, for the form of a file, at its start.
-      problem: what was found.
-      remedy: what to do.
-      parts: a line without one of these texts does not match. Counting them is faster.
-    """
-
-    pattern: re.Pattern[str]
-    problem: str
-    remedy: str
-    parts: tuple[str, ...] = ()
-
-
-_TO_TEXT = "Convert it to plain text first."
-# The forms of files that contain text. The start of the text shows the form.
-_FORMS = (
-    Check(re.compile(r"<doc\s[^>]*>"), "output of WikiExtractor with <doc> tags", "Run WikiExtractor with --json."),
-    Check(
-        re.compile(r"(<\?xml[^>]*>\s*)?<mediawiki"),
-        "a Wikipedia dump",
-        "Extract its text with WikiExtractor and --json.",
-    ),
-    Check(re.compile(r"(<\?xml[^>]*>\s*)?<(!doctype )?html", re.IGNORECASE), "HTML", _TO_TEXT),
-    Check(re.compile(r"<\?xml"), "XML", _TO_TEXT),
-    Check(re.compile(r"\{\\rtf"), "RTF", _TO_TEXT),
-    Check(re.compile(r"WEBVTT"), "subtitles", "Remove the numbers and timestamps first."),
-    Check(re.compile(r"%!PS|\\documentclass|\\input"), "PostScript or LaTeX", _TO_TEXT),
+_TO_TEXT, _EXTRACT = "Convert it to plain text first.", "Extract its text with WikiExtractor and --json."
+# Patterns of the start of a text that has another form, with the name of the form and the remedy.
+_FORMS = {
+    r"<doc\s[^>]*>": ("output of WikiExtractor with <doc> tags", "Run WikiExtractor with --json."),
+    r"(<\?xml[^>]*>\s*)?<mediawiki": ("a Wikipedia dump", _EXTRACT),
+    r"(?i)(<\?xml[^>]*>\s*)?<(!doctype )?html": ("HTML", _TO_TEXT),
+    r"<\?xml": ("XML", _TO_TEXT),
+    r"\{\\rtf": ("RTF", _TO_TEXT),
+    r"WEBVTT": ("subtitles", "Remove the numbers and timestamps first."),
+    r"%!PS|\\documentclass|\\input": ("PostScript or LaTeX", _TO_TEXT),
+}
+_TAG = (
+    r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
+    r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|#x?[\da-f]+);"
 )
-# Patterns in lines.
-_LINES = (
-    Check(
-        re.compile(
-            r"<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
-            r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|amp|lt|gt|quot|apos|#x?[\da-f]+);",
-            re.IGNORECASE,
-        ),
-        "HTML or XML",
-        "Remove the tags and entities.",
-        ("<", "&"),
-    ),
-    Check(
-        re.compile(r"\[\[[^\[\]]+\]\]|\{\{|'''"),
-        "wiki markup",
-        "Extract the text with WikiExtractor and --json.",
-        ("[[", "{{", "'''"),
-    ),
-    Check(re.compile(r"^\W*(\d{1,2}:)?\d{1,2}:\d\d[.,:]\d\d"), "timestamps", "Remove them from the lines.", (":",)),
-    Check(re.compile(r"\\[a-z]+\{|\\(pard?|fs\d+)\b"), "commands of LaTeX or RTF", _TO_TEXT, ("\\",)),
-    Check(
-        re.compile(r"(?<![#\w])##[^\W#]"),
-        "'##' before words",
-        "Remove the characters '##'. To mask words that are not separated by spaces, pass --word_segmenter.",
-        ("##",),
-    ),
-)
+# Patterns of markup in a line, with texts one of which is in such a line, the name of the markup and the remedy.
+_MARKUP = {
+    _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
+    r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
+    r"^\W*(\d{1,2}:)?\d{1,2}:\d\d[.,:]\d\d": ((":",), "timestamps", "Remove them from the lines."),
+    r"\\[a-z]+\{|\\(pard?|fs\d+)\b": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
+    r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove it. To mask whole words, pass --word_segmenter."),
+}
 
 
 def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Iterator[Finding]:
@@ -97,16 +61,17 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
       strips_accents: whether the tokenizer removes accents.
     """
     text = "\n".join(lines)
-    start = text[:1000].lstrip()
-    if form := next((form for form in _FORMS if form.pattern.match(start)), None):
-        yield Finding("form", f"{where} is {form.problem}. {form.remedy}", is_error=True)
-        return
+    for pattern, (form, remedy) in _FORMS.items():
+        if re.match(pattern, text[:1000].lstrip()):
+            yield Finding("form", f"{where} is {form}. {remedy}", is_error=True)
+            return
     usual = max(_FEW_LINES, _UNUSUAL * len(lines))
-    for pattern, problem, remedy, parts in _LINES:
-        if sum(map(text.count, parts)) > usual and (count := sum(map(bool, map(pattern.search, lines)))) > usual:
-            share = count / len(lines)
-            message = f"{where}: {share:.0%} of the lines have {problem}. {remedy}"
-            yield Finding(problem, message, share > _UNUSABLE)
+    for pattern, (parts, markup, remedy) in _MARKUP.items():
+        if sum(map(text.count, parts)) > usual:  # faster than the pattern
+            count = sum(map(bool, map(re.compile(pattern).search, lines)))
+            message = f"{where}: {count / len(lines):.0%} of the lines have {markup}. {remedy}"
+            if count > usual:
+                yield Finding(markup, message, count > _UNUSABLE * len(lines))
     if strips_accents and not text.isascii():
         yield from _removed_marks(text[:_COUNTED], where)
 
@@ -147,13 +112,6 @@ def unknown_tokens(unknown: int, tokens: int, where: str) -> Iterator[Finding]:
         )
 
 
-def rare_characters(unknown: int, words: int) -> Iterator[Finding]:
-    """Finds an alphabet that is too small: many words with characters that the vocabulary lacks."""
-    if unknown > _UNKNOWN * words:
-        problem = f"{unknown / words:.0%} of the words have characters that are not in the vocabulary"
-        yield Finding("alphabet", f"{problem}, so they become [UNK]. Raise --max_alphabet.")
-
-
 def sample_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Returns the ids of some of the texts, evenly distributed; empty if the vocabulary has no [UNK]."""
     step = 1 + sum(map(len, texts)) // _TOKENIZED
@@ -179,7 +137,7 @@ def words_of_one_token(texts: Sequence[str], ids: Sequence[int], tokenizer: Toke
       where: the location of the texts, for messages.
     """
     text = "".join(texts)[:_COUNTED]
-    ideographs = sum(n for char, n in collections.Counter(text).items() if _is_cjk(char))
+    ideographs = len(_IDEOGRAPHS.findall(text))
     continued = any(tokenizer.inv_vocab[number].startswith(CONTINUATION) for number in set(ids))
     if ids and (not continued or ideographs > len(text) / 2):
         yield Finding(
@@ -188,10 +146,6 @@ def words_of_one_token(texts: Sequence[str], ids: Sequence[int], tokenizer: Toke
             "between words, pass --word_segmenter, such as jieba:lcut; for words separated by spaces, "
             "--word_segmenter=spaces.",
         )
-
-
-def _is_cjk(char: str) -> bool:
-    return any(first <= ord(char) <= last for first, last in CJK_BLOCKS)
 
 
 def wrapped_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:

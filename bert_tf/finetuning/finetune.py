@@ -10,6 +10,8 @@ from keras.callbacks import Callback
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
+from bert_tf.data_report import findings
+from bert_tf.data_report.rows import shared_rows
 from bert_tf.distribution import devices
 from bert_tf.finetuning import reports, training_batches, trials
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
@@ -92,6 +94,7 @@ def prepare(run: FinetuningRun) -> None:
         splits += task.test_splits
     # All files are read first, so errors in any file are reported before tokenizing starts.
     examples = {split: run.task.split(split) for split in splits}
+    findings.report(shared_rows(examples))
     for split in task.train_splits if config.do_train else ():
         task.check_training_set(examples[split])
         smallest = min(trial.training.train_batch_size for trial in config.candidates())

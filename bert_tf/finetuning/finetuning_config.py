@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from bert_tf.config import BertConfig, BiLstmConfig, ModelFiles
+from bert_tf.data_report.findings import AllowUnusualData
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import warn_of_rate
@@ -108,6 +109,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     allow_changed_settings: Annotated[bool, about("Resume or evaluate a run even if its settings have changed.")] = (
         False
     )
+    allow_unusual_data: AllowUnusualData = False
     do_train: Annotated[bool, about("Train.", group="What to do"), PROGRAMS] = False
     do_eval: Annotated[bool, about("Evaluate on the dev set."), PROGRAMS, _NOT_IN_SQUAD] = False
     do_predict: Annotated[bool, about("Predict the test set."), PROGRAMS] = False
@@ -195,6 +197,11 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
             "--sweep and --num_restarts": self.trials.sweep or self.trials.num_restarts > 1,
         }
         return [flag for flag, is_used in uses.items() if is_used]
+
+    @property
+    def runs_steps(self) -> bool:
+        """Whether the run trains, evaluates or predicts the splits of its data."""
+        return self.do_train or self.do_eval or self.do_predict
 
     @property
     def evaluates_while_training(self) -> bool:

@@ -171,6 +171,11 @@ class FinetuningRun(Run):
         }
 
     @property
+    def data_counts(self) -> Mapping[str, Any]:
+        """See `Run`."""
+        return self.data.counts
+
+    @property
     def is_short(self) -> bool:
         """See `Run`. The value depends only on settings, so a resumed run uses the same graphs."""
         config = self.training_config

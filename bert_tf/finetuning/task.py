@@ -12,11 +12,13 @@ import numpy as np
 
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.config import BertConfig
+from bert_tf.data_report import splits
+from bert_tf.data_report.rows import inputs_of
 from bert_tf.finetuning import dev_split, reports
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import FinetuningModel
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments, TextPacker
 from bert_tf.text import Tokenizer
@@ -219,10 +221,13 @@ class TaskData:
 
     Attributes:
       packer: makes the input sequences of texts.
+      counts: maps splits to the numbers of examples, tokens and so on, for the record of a run.
     """
 
     def __init__(self, task: Task, config: BertConfig, tokenizer: Tokenizer, settings: FinetuningConfig) -> None:
         self._task, self._config, self._num_workers = task, config, settings.num_workers
+        self._settings = settings
+        self.counts: dict[str, dict[str, Any]] = {}
         self.packer: TextPacker = TextPacker(tokenizer, settings.max_seq_length, task.documents)
         self._features: dict[str, FeatureSet] = {}
 
@@ -240,8 +245,19 @@ class TaskData:
         """Returns the features of some examples, and reports under their name how many texts are truncated."""
         features = self._task.featurize(examples, self.packer, self._num_workers)
         self._config.check_segments(bool((features.first_lengths < features.lengths).any()))
-        reporting.report_truncation(features.num_truncated, len(examples), name, self.packer.max_seq_length)
+        splits.report_truncation(features.num_truncated, len(examples), name, self.packer.max_seq_length)
+        self._report(examples, features, name)
         return features
+
+    def _report(self, examples: Sequence[Any], features: FeatureSet, name: str) -> None:
+        tokenizer, settings, task = self.packer.tokenizer, self._settings, self._task
+        if not settings.runs_steps:  # the examples of a call of a Python class
+            lines = ("\n".join(inputs_of(example)) for example in examples)
+            splits.report_inputs(features.input_ids, lines, tokenizer, name, once=True)
+        else:
+            kinds = name not in task.test_splits or task.has_labels(examples), bool(getattr(task, "labels", None))
+            allows_errors = settings.allow_unusual_data or not settings.do_train or name not in task.train_splits
+            self.counts[name] = splits.report_split(name, examples, features, tokenizer, *kinds, allows_errors)
 
 
 class TrainedRun(Protocol):

@@ -1,5 +1,6 @@
 """Finds the examples of a run, and checks that they match the model and the vocabulary before training starts."""
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +9,11 @@ import numpy as np
 
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.data_report import examples as example_counts, findings
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.messages import say_once
 from bert_tf.sequences.example_format import Feature, Metadata, names
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
@@ -35,6 +36,20 @@ class ExampleSet:
     features: tuple[Feature, ...]
     masker: BatchMasker | None
     flag_name: str = "--input_file"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The summed counts in the metadata files; empty for files of the original code."""
+        counts: collections.Counter[str] = collections.Counter()
+        for shard in self.shards:
+            counts.update(shard.metadata.counts if shard.metadata else {})
+        return dict(counts)
+
+    def report(self, data: PretrainingData, allows_errors: bool) -> None:
+        """Reports unknown tokens and missing masks. See `findings.report`."""
+        share = (record_shards.masking_settings(self.shards[0]) or {}).get("masked_lm_prob", 0)
+        limit = data.predictions_flag, data.max_seq_length, data.max_predictions_per_seq
+        findings.report(example_counts.unusual_counts(self.counts, data.flag_name, *limit, share), allows_errors)
 
     @property
     def records(self) -> int:
@@ -136,12 +151,7 @@ class ExampleFinder:
             ) from None
         most = data.max_predictions_per_seq
         wanted = policy.prediction_counts(np.array(data.max_seq_length), data.max_seq_length)
-        if wanted > most:
-            flag = data.flag_name.replace("input_file", "max_predictions_per_seq")
-            say_once(
-                f"Warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens should be masked "
-                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}. "
-                f"Set {flag}={wanted} to mask them all."
-            )
+        limit = int(wanted), data.max_seq_length, most, data.predictions_flag, data.flag_name
+        findings.report(example_counts.limited_masks(*limit), once=True)
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.no_special_replacements)
         return BatchMasker(policy, vocabulary, most, self._seed)

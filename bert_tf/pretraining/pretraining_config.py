@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from bert_tf.config import ModelFiles
+from bert_tf.data_report.findings import AllowUnusualData
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import SecondSchedule
 from bert_tf.pretraining.recipes import Objective
@@ -40,6 +41,11 @@ class PretrainingData(Settings, frozen=True):
     max_seq_length: Annotated[int, about("Length of the sequences in tokens, as in the data.")] = 128
     max_predictions_per_seq: Annotated[int, about("Masked positions per sequence, as in the data.")] = 20
     flag_name: str = "--input_file"
+
+    @property
+    def predictions_flag(self) -> str:
+        """The flag of `max_predictions_per_seq`, for messages."""
+        return self.flag_name.replace("input_file", "max_predictions_per_seq")
 
 
 class SecondPhase(Settings, frozen=True):
@@ -135,6 +141,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
         MODEL,
     ] = "mlm_nsp"
     allow_changed_settings: Annotated[bool, about("Resume a run even if its settings have changed.")] = False
+    allow_unusual_data: AllowUnusualData = False
     do_train: Annotated[bool, about("Train.", group="What to do"), PROGRAMS] = False
     do_eval: Annotated[
         bool, about("After training, evaluate on --second_input_file if given, or else on --input_file."), PROGRAMS

@@ -173,11 +173,13 @@ def identities(shards: Sequence[Shard]) -> list[str]:
     A description consists of the file name, the number of records, and a fingerprint: the size, and the checksums of
     the first and last record. The fingerprint changes if the file is regenerated. Only a few bytes of a file are read.
     """
+    names_of_files = [os.path.basename(shard.path) for shard in shards]
+    return [f"{name}: {text}" for name, text in zip(names_of_files, contents(shards), strict=True)]
 
-    def identity(shard: Shard) -> str:
-        return f"{os.path.basename(shard.path)}: {shard.records} records, {_fingerprint(shard.path)}"
 
-    return _for_each_file(shards, identity)
+def contents(shards: Sequence[Shard]) -> list[str]:
+    """Returns a description that identifies the data of each file, independent of its name. See `identities`."""
+    return _for_each_file(shards, lambda shard: f"{shard.records} records, {_fingerprint(shard.path)}")
 
 
 def _for_each_file(files_or_paths: Sequence[File], function: Callable[[File], Result]) -> list[Result]:

@@ -1,5 +1,6 @@
 """A pre-training run: checks data, model and settings before training starts, then trains and evaluates."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +10,14 @@ from keras.callbacks import Callback
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.data_report import findings
+from bert_tf.data_report.examples import shared_files
 from bert_tf.distribution import devices, strategies
 from bert_tf.pretraining import evaluation
 from bert_tf.pretraining.example_sets import ExampleFinder
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
+from bert_tf.pretraining.record_shards import contents
 from bert_tf.pretraining.training_batches import Phase, phase_at, training_data
 from bert_tf.runtime import dry_run, files
 from bert_tf.runtime.messages import say
@@ -95,6 +99,11 @@ class PretrainingRun(Run):
             "phases": [{"steps": [phase.start, phase.end], **phase.examples.identity()} for phase in self.phases],
         }
 
+    @property
+    def data_counts(self) -> dict[str, Any]:
+        """See `Run`."""
+        return {phase.examples.flag_name: phase.examples.counts for phase in self.phases}
+
     def _report_jump(self) -> None:
         """Reports which examples are skipped or repeated if a run is resumed with another batch size."""
         checkpoint = saver.latest_checkpoint(self.training_config.output_dir)
@@ -159,9 +168,14 @@ def pretrain(
 
     results: dict[str, Any] = {}
     if config.do_train:
+        for phase, data in zip(run.phases, config.phases, strict=True):
+            phase.examples.report(data, config.allow_unusual_data)
         hooks: list[Hook] = []
         if data := config.held_out_data:
-            hooks.append(evaluation.while_training(run, run.finder.find(data)))
+            examples = run.finder.find(data)
+            training_files = itertools.chain.from_iterable(contents(phase.examples.shards) for phase in run.phases)
+            findings.report(shared_files(contents(examples.shards), training_files, data.flag_name))
+            hooks.append(evaluation.while_training(run, examples))
         if callbacks:
             hooks.append(Callbacks(callbacks, held_out.steps))
         with dry_run.step():

@@ -91,12 +91,3 @@ def report_results(results: Mapping[str, object], path: str, model: str = "") ->
             if "eval_loss" not in results or not line.startswith("loss = "):
                 say(f"  {line}")
         writer.writelines(f"{line}\n" for line in lines)
-
-
-def report_truncation(truncated: int, total: int, split: str, max_seq_length: int) -> None:
-    """Prints how many examples of a set were truncated, if any were."""
-    if truncated:
-        say(
-            f"{split}: {truncated} of {total} examples are longer than {max_seq_length} tokens and were truncated "
-            "(--max_seq_length)."
-        )

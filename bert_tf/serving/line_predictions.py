@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -10,12 +11,18 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
+from bert_tf.data_report import findings
+from bert_tf.data_report.texts import unusual_inputs
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import Predictor
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import VOCAB_FILE
 
 # Number of batches for which lines are sorted by length together.
 _SORTED_BATCHES = 16
+# Number of lines that `report_file` looks at.
+_REPORTED_LINES = 1000
 
 
 def answer_lines(
@@ -80,6 +87,27 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
         yield writer
     files.sync(unfinished)
     files.rename(unfinished, path)
+
+
+def report_file(model: Predictor, path: str, directory: str) -> None:
+    """Reports what is unusual in the texts of the first lines of a file, if the model has a vocabulary.
+
+    Args:
+      model: the model.
+      path: a file of JSON lines.
+      directory: the directory of the model.
+    """
+    vocab_file = os.path.join(directory, VOCAB_FILE)
+    if not files.exists(vocab_file):
+        return
+    texts: list[str] = []
+    with files.open_file(path, "rb") as reader:
+        for line in itertools.islice(reader, _REPORTED_LINES):
+            with contextlib.suppress(InputError):
+                for value in model.check(_parsed(line)).values():
+                    texts += filter(lambda text: isinstance(text, str), [value] if isinstance(value, str) else value)
+    with contextlib.suppress(InputError):  # the tokenizer of a model of another program may not be supported
+        findings.report(unusual_inputs(texts, Tokenizer.checked(vocab_file), "--input_file"), once=True)
 
 
 def _parsed(line: bytes) -> Any:

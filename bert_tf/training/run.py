@@ -33,6 +33,7 @@ class Run(abc.ABC):
       output_weights: the name of the weights that only a fine-tuned model has; "" for pre-training.
       is_short: see `TrainingData`.
       several_hosts: see `strategies.build_strategy`.
+      data_counts: numbers of examples, tokens and so on, to record. They are not compared.
     """
 
     settings: Any
@@ -44,6 +45,7 @@ class Run(abc.ABC):
     output_weights = ""
     is_short = False
     several_hosts = False
+    data_counts: Mapping[str, Any] = {}
 
     @functools.cached_property
     def strategy(self) -> tf.distribute.Strategy:
@@ -133,6 +135,7 @@ class Run(abc.ABC):
                 self._resume_settings,
                 rules=self.rules,
                 devices=strategies.devices(self.strategy),
+                data_counts=self.data_counts,
                 allow_changed_settings=self.settings.allow_changed_settings,
             )
 

@@ -66,7 +66,11 @@ class TokenizerOptions:
         return self.make().record, self.word_segmenter
 
     def make(self) -> Tokenizer:
-        """Returns the tokenizer."""
+        """Returns the tokenizer, which is made once in each process."""
+        return self._tokenizer
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
         return Tokenizer(
             self.vocab_file,
             self.do_lower_case,
@@ -84,7 +88,7 @@ class TokenizerOptions:
 
     def __getstate__(self) -> dict[str, object]:
         """Returns the state to pickle, without the vocabulary, which another process reads again."""
-        return {name: value for name, value in self.__dict__.items() if name != "vocab"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("vocab", "_tokenizer")}
 
 
 # A process keeps its tokenizer, which caches words.

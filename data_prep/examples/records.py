@@ -128,19 +128,21 @@ class ExampleMaker:
 
 def count_examples(values: Mapping[str, np.ndarray], unknown_id: int | None) -> dict[str, int]:
     """Returns the counts of a batch of records, for the metadata of its shard. `unknown_id` is the id of [UNK]."""
-    is_unknown = values["input_ids"] == unknown_id
+    ids = values["input_ids"]
     counts = {
-        "records": len(values["input_ids"]),
-        "tokens": int(values["input_mask"].sum()),
-        "random_next": int(values["next_sentence_labels"].sum()),
+        "records": len(ids),
+        "tokens": values["input_mask"].sum(),
+        "random_next": values["next_sentence_labels"].sum(),
+        "unknown": np.count_nonzero((ids == unknown_id) & (values["input_mask"] > 0)),
     }
     if "masked_lm_weights" in values:
-        counts["predictions"] = int(values["masked_lm_weights"].sum())
-        # A masked token is counted before it was masked. Unused entries of the lists have weight 0 and position 0.
-        rows, columns = np.nonzero(values["masked_lm_weights"])
-        labels = values["masked_lm_ids"][rows, columns]
-        is_unknown[rows, values["masked_lm_positions"][rows, columns]] = labels == unknown_id
-    return counts | {"unknown": int((is_unknown & (values["input_mask"] > 0)).sum())}
+        is_used = values["masked_lm_weights"] > 0
+        counts["predictions"] = np.count_nonzero(is_used)
+        # A masked token counts as it was before it was masked.
+        now, before = np.take_along_axis(ids, values["masked_lm_positions"], axis=1), values["masked_lm_ids"]
+        counts["unknown"] += np.count_nonzero(is_used & (before == unknown_id))
+        counts["unknown"] -= np.count_nonzero(is_used & (now == unknown_id))
+    return {name: int(number) for name, number in counts.items()}
 
 
 def digest_of_values(*values: Any) -> str:

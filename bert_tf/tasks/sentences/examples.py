@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data_report.rows import check_no_list, is_missing
 from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -18,9 +19,6 @@ from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Row, Source
 
 NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
-_MISSING = ("nan", "<na>", "nat")
-# A list as text: brackets around a comma, quotes, numbers or nothing, also inside of "array(...)" or "frozenset(...)".
-_LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,26 +237,10 @@ def with_classes(example: InputExample, where: str, problem: str, known: Sequenc
     return example
 
 
-def check_no_list(cell: str, where: str, brackets: str = "") -> None:
-    """Raises an InputError if the cell of a label is a list that was written as text.
-
-    Args:
-      cell: the cell.
-      where: file and line, for the message.
-      brackets: pairs of brackets that always show a list, such as "[]{}".
-    """
-    text = cell.strip()
-    if _LIST.fullmatch(text) or (len(text) > 1 and text[0] + text[-1] in brackets):
-        raise InputError(
-            f"{where}: the label {cell!r:.60} is a list in Python's notation. Remove the brackets and quotes, save the "
-            "table as JSON lines, or pass --labels if it is a class."
-        )
-
-
 def _check_new_class(label: str, where: str, problem: str) -> None:
     """Raises an InputError if the label of a new class is probably a missing value, a list or a number."""
     check_no_list(label, where)
-    if label.lower() in _MISSING:
+    if is_missing(label):
         raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
     if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
         raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")

@@ -1,5 +1,6 @@
 """Classification or regression of your own data, from files with named columns or from examples in memory."""
 
+import collections
 import functools
 import os
 import re
@@ -10,6 +11,9 @@ import numpy as np
 
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.config import BertConfig
+from bert_tf.data_report import findings
+from bert_tf.data_report.rows import unusual_classes
+from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
@@ -151,6 +155,9 @@ class TextTask(SentenceTask):
         if self.config.distillation_temperature != 1:
             advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
             raise InputError(f"--distillation_temperature: there are no probabilities in {source}. {advice}")
+        if self.labels is not None:
+            counts = collections.Counter(label for example in examples for label in as_tuple(example.label))
+            findings.report(unusual_classes(counts, source, self.config.columns.label))
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:

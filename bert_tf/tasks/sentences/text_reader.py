@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from bert_tf.data_report.rows import check_no_list
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.tasks import tables
@@ -12,7 +13,6 @@ from bert_tf.tasks.sentences.examples import (
     ExampleReader,
     InputExample,
     WeightedExample,
-    check_no_list,
     check_texts,
     is_number,
     with_classes,

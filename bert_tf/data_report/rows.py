@@ -1,0 +1,77 @@
+"""Finds what is unusual in the rows of data sets: labels that are no classes, and rows in two splits."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_tf.data_report.findings import Finding
+from bert_tf.runtime.errors import InputError
+
+# How programs write missing values: never a class, and perhaps a class.
+_MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-")
+# A list as text: brackets around a comma, quotes, numbers or nothing, also inside of "array(...)" or "frozenset(...)".
+_LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
+# Names of label columns. A class with such a name and few rows is a header line.
+_COLUMNS, _HEADERS = ("label", "labels", "class", "category", "target", "gold_label", "tag", "tags"), 3
+# The attributes of examples that are inputs of the model.
+_INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
+# Largest usual fraction of the rows of a split that occur in a second split.
+_SHARED = 0.01
+
+
+def is_missing(label: str) -> bool:
+    """Returns True if a label is a missing value, as programs write it."""
+    return label.lower() in _MISSING
+
+
+def check_no_list(cell: str, where: str, brackets: str = "") -> None:
+    """Raises an InputError if the cell of a label is a list that was written as text.
+
+    Args:
+      cell: the cell.
+      where: file and line, for the message.
+      brackets: pairs of brackets that always show a list, such as "[]{}".
+    """
+    text = cell.strip()
+    if _LIST.fullmatch(text) or (len(text) > 1 and text[0] + text[-1] in brackets):
+        raise InputError(
+            f"{where}: the label {cell!r:.60} is a list in Python's notation. Remove the brackets and quotes, save the "
+            "table as JSON lines, or pass --labels if it is a class."
+        )
+
+
+def unusual_classes(counts: Mapping[str, int], where: str, column: str = "") -> Iterator[Finding]:
+    """Finds classes that are probably no classes: missing values and header lines.
+
+    Args:
+      counts: the number of rows of each class.
+      where: the file, for messages.
+      column: the name of the label column, if known.
+    """
+    for label, count in counts.items():
+        if label in _MAYBE_MISSING or is_missing(label):
+            advice = "If it is a missing value, remove these rows."
+            yield Finding("missing", f"{where}: {count} rows have the class {label!r}. {advice}")
+        elif label.lower() in (*_COLUMNS, column) and count <= _HEADERS:
+            advice = "If it is a header line, remove it."
+            yield Finding("header", f"{where}: the class {label!r} is the name of a column. {advice}")
+
+
+def inputs_of(example: Any) -> tuple[str, ...]:
+    """Returns the texts of an example, without its label; empty for examples of other types."""
+    parts = (getattr(example, name, None) for name in _INPUTS)
+    return tuple(part if isinstance(part, str) else "\n".join(part) for part in parts if part)
+
+
+def shared_rows(splits: Mapping[str, Sequence[Any]]) -> Iterator[Finding]:
+    """Finds rows with the same texts in two splits. `splits` maps names to the examples."""
+    rows = {name: {hash(texts) for texts in map(inputs_of, examples) if texts} for name, examples in splits.items()}
+    for (first, a), (second, b) in itertools.combinations(rows.items(), 2):
+        shared, smallest = len(a & b), min(len(a), len(b))
+        if shared > _SHARED * smallest:
+            yield Finding(
+                f"shared {first} {second}",
+                f"{second}: {shared} of {len(b)} different rows are also in {first}, so scores are too high. Remove "
+                "them from one file.",
+            )

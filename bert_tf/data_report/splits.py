@@ -1,0 +1,105 @@
+"""Reports the tokenized examples of a split: their number, classes and lengths, and what is unusual."""
+
+import collections
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data_report import findings, texts
+from bert_tf.data_report.rows import inputs_of
+from bert_tf.runtime.messages import say
+from bert_tf.text import Tokenizer
+from bert_tf.text.vocabulary import CLS, SEP, UNK
+
+# The first examples whose texts are looked at, and the largest number of classes and of characters to print.
+_EXAMPLES, _CLASSES, _SHOWN = 2_000, 10, 300
+# The attributes of examples with the right answer.
+_ANSWERS = ("label", "tags", "orig_answer_text")
+
+
+def report_truncation(truncated: int, total: int, split: str, max_seq_length: int) -> None:
+    """Prints how many examples of a set were truncated, if any were."""
+    if truncated:
+        say(
+            f"{split}: {truncated} of {total} examples are longer than {max_seq_length} tokens and were truncated "
+            "(--max_seq_length)."
+        )
+
+
+def report_inputs(
+    ids: np.ndarray, lines: Iterable[str], tokenizer: Tokenizer, where: str, **options: bool
+) -> dict[str, int]:
+    """Reports what is unusual in texts and their tokens.
+
+    Args:
+      ids: the ids of the sequences, with [CLS] and [SEP].
+      lines: the texts.
+      tokenizer: the tokenizer.
+      where: the location of the texts, for messages.
+      **options: see `findings.report`.
+
+    Returns:
+      The numbers of tokens of the texts, and of [UNK].
+    """
+    special = [tokenizer.vocab.get(token) for token in (CLS, SEP)]
+    tokens, unknown = (int(np.count_nonzero(x)) for x in (~np.isin(ids, special), ids == tokenizer.vocab.get(UNK)))
+    findings.report(texts.unknown_tokens(unknown, tokens, where), **options)
+    report_texts(lines, tokenizer, where)
+    return {"tokens": tokens, "unknown": unknown}
+
+
+def report_texts(lines: Iterable[str], tokenizer: Tokenizer, where: str) -> None:
+    """Prints what is unusual in texts, but not in their tokens, once for each process. See `report_inputs`."""
+    sample = list(itertools.islice(lines, _EXAMPLES))
+    findings.report(texts.unusual_texts(sample, where, tokenizer.basic_tokenizer.strip_accents), once=True)
+
+
+def report_split(
+    name: str,
+    examples: Sequence[Any],
+    features: Any,
+    tokenizer: Tokenizer,
+    has_labels: bool,
+    has_classes: bool,
+    allows_errors: bool,
+) -> dict[str, Any]:
+    """Prints a description of a split and its first example, and reports what is unusual.
+
+    Args:
+      name: the name of the split.
+      examples: the examples.
+      features: their `FeatureSet`.
+      tokenizer: the tokenizer.
+      has_labels: whether the labels are right. A test set may have other values.
+      has_classes: whether the labels are classes.
+      allows_errors: if True, errors are printed as warnings.
+
+    Returns:
+      The counts, for the record of the run.
+
+    Raises:
+      InputError: if a finding is an error, and errors are not allowed.
+    """
+    answers = list(map(_answer, examples)) if has_labels else [None]
+    classes: collections.Counter[str] = collections.Counter()
+    for answer in answers if has_classes else ():
+        labels = answer if isinstance(answer, tuple | list) else [answer]
+        classes.update(str(label) for label in labels if label is not None)
+    shown = ", ".join(f"{label} {count}" for label, count in classes.most_common(_CLASSES))
+    more = f" and {len(classes) - _CLASSES} more" * (len(classes) > _CLASSES)
+    lengths = f"{features.lengths.mean():.1f} tokens on average, {features.max_length} at most"
+    say(f"{name}: {len(examples)} examples, {lengths}{f'; classes: {shown}{more}' if classes else ''}.")
+    tokens = " ".join(tokenizer.convert_ids_to_tokens(features.input_ids[: features.lengths[0]].tolist()))
+    answer = "" if answers[0] is None else f" -> {answers[0]!r:.{_SHOWN}}"
+    say(f"{name}, first example: {tokens[:_SHOWN]}{' ...' * (len(tokens) > _SHOWN)}{answer}")
+    lines = ("\n".join(inputs_of(example)) for example in examples)
+    counts = report_inputs(features.input_ids, lines, tokenizer, name, allows_errors=allows_errors)
+    return {"examples": len(examples), "classes": dict(classes), **counts, "truncated": features.num_truncated}
+
+
+def _answer(example: Any) -> Any:
+    """Returns the right answer of an example; None if it has none."""
+    answers = (getattr(example, name, None) for name in _ANSWERS)
+    return next((answer for answer in answers if answer is not None), None)
