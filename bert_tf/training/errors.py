@@ -95,11 +95,9 @@ def _fault_of_data(error: tf.errors.OpError) -> str:
     unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
     if unknown_id:
         return f"contains the id {unknown_id.group(1)}, which the model doesn't have. Regenerate the file."
-    reason = re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE)
-    if not reason:
-        return ""
-    detail = _without_nodes(reason.group()).rstrip(".:") or "a record has other features or lengths"
-    return f"is damaged: {detail}. Regenerate the file."
+    # "Key:" begins the name of a feature and its problem, such as another length.
+    reason = re.search(r"Key: .*|^.*(?:record|Example).*$", error.message, re.MULTILINE)
+    return f"is damaged: {_without_nodes(reason.group()).rstrip('.')}. Regenerate the file." if reason else ""
 
 
 def _without_nodes(line: str) -> str:

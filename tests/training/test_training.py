@@ -25,7 +25,7 @@ from bert_tf.runtime import signals
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.training import log, loop, resume
-from bert_tf.training.errors import explain_errors
+from bert_tf.training.errors import explain_data, explain_errors
 from bert_tf.training.hooks import PeriodicEvaluation
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import Compilation, TrainingConfig
@@ -423,6 +423,15 @@ def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, st
         run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
         found = [(line["step"], line["kind"]) for line in log.read_metrics(str(tmp_path))]
         assert found == [(step, kind) for step in (2, 4, 6) for kind in ("train", "eval")]
+
+
+def test_the_feature_of_another_length_is_named():
+    record = tf.train.Example(
+        features=tf.train.Features(feature={"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))})
+    ).SerializeToString()
+    message = r"a.tfrecord is damaged: .*Key: x, .*Values size: 1 but output shape: \[2\]\. Regenerate"
+    with pytest.raises(InputError, match=message), explain_data(lambda: "a.tfrecord"):
+        tf.io.parse_example([record], {"x": tf.io.FixedLenFeature([2], tf.int64)})
 
 
 def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
