@@ -69,7 +69,9 @@ class Loggers:
                 self._loggers[name] = _BEGIN[name](os.path.basename(directory.rstrip("/")), settings, ids.get(name))
             except Exception as error:
                 if not start:
-                    raise InputError(f"--report_to={name}: {error}. Correct the settings of {name}.") from error
+                    raise InputError(
+                        f"--report_to={name}: {str(error).rstrip('.')}. Correct the settings of {name}."
+                    ) from error
                 say(f"Warning: {name} can't continue the run, so nothing is logged there ({error}).")
         files.write_json(path, ids | {name: logger.id for name, logger in self._loggers.items()})
 

@@ -27,7 +27,7 @@ def call(function: str, path: str, *arguments: str, **options: Any) -> Any:
     try:
         return getattr(tf.io.gfile, function)(path, *arguments, **options)
     except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
-        reason = error.message.splitlines()[0]
+        reason = error.message.splitlines()[0].rstrip(".")
         raise InputError(f"{reason}. Check the URL, the network and the login.", path) from None
 
 
@@ -54,7 +54,7 @@ def check_directory(directory: str, flag_name: str) -> None:
         tf.io.gfile.remove(name)
     except tf.errors.OpError as error:
         if not isinstance(error, tf.errors.NotFoundError) or not is_remote(parent):
-            reason = error.message.splitlines()[0].replace(name, directory)
+            reason = error.message.splitlines()[0].rstrip(".").replace(name, directory)
             message = f"{directory}: {reason}. Check the URL, the network and the login."
             raise InputError(message, flag_name) from None
         check_directory(parent, flag_name)
