@@ -66,6 +66,7 @@ class Estimator(RecordedRun, abc.ABC):
     _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # label columns of tables
     _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # prefixes of probability columns, in training tables
     _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
+    _DEV: ClassVar[str] = "dev"  # the split of examples to evaluate
     _TEST: ClassVar[str] = "test"  # the split of examples to predict
     _model: FinetuningRun | Answerer | None = None  # the model that predicts, once loaded
     _loaded_for: Any = None  # the settings, the classes and the directory of `_model`
@@ -284,8 +285,27 @@ class Estimator(RecordedRun, abc.ABC):
           InputError: if there is no trained model, or an example or a label can't be used.
         """
         examples = self._examples(*self._labelled(x, y, "x")[:2])
-        task, _, features, outputs = self._outputs("dev", examples, batch_size)
+        task, _, features, outputs = self._outputs(self._DEV, examples, batch_size)
         return task.scores(outputs, features)
+
+    def errors(self, x: Any, y: Any = None, *, batch_size: int = 8) -> list[dict[str, Any]]:
+        """Returns a row for each wrong prediction, the most confident first, as in `dev_predictions.tsv`.
+
+        For numbers, there is a row for each example, and the largest error is first. For tags, there is a row for each
+        wrong entity, and for questions a row for each answer with an F1 below 100.
+
+        Args:
+          x: see `evaluate`.
+          y: see `evaluate`.
+          batch_size: see `evaluate`.
+
+        Raises:
+          InputError: see `evaluate`.
+        """
+        examples = self._examples(*self._labelled(x, y, "x")[:2])
+        task, *predicted = self._outputs(self._DEV, examples, batch_size)
+        rows = task.compared(*predicted)
+        return [{name: row[name] for name in row if name != "correct"} for row in rows if not row.get("correct")]
 
     def score(self, x: Any, y: Any = None) -> float:
         """Returns the score of `evaluate` that selects models.

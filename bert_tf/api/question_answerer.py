@@ -50,7 +50,7 @@ class QuestionAnswerer(Estimator):
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _OPTIONS = SquadConfig
     _LABEL_COLUMNS = ("answers",)
-    _TEST = PREDICT_SPLIT
+    _DEV = _TEST = PREDICT_SPLIT
 
     if TYPE_CHECKING:
 

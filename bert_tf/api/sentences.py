@@ -1,6 +1,7 @@
 """Estimators for classification, regression and multiple choice."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
@@ -204,6 +205,16 @@ class Classifier(Estimator):
           InputError: if there is no trained model, or an example can't be used.
         """
         return self._predicted(x, batch_size)[-1]["probabilities"]
+
+    def errors(self, x: Any, y: Any = None, *, batch_size: int = 8) -> list[dict[str, Any]]:
+        """See `Estimator.errors`. Labels and predictions are as they were given."""
+        rows = super().errors(x, y, batch_size=batch_size)
+        classes = dict(zip(self._labels_now(), self.labels, strict=True))
+        for row, column in itertools.product(rows, ("label", "prediction")):
+            names = row[column] if self._options.multi_label else [row[column]]
+            labels = [classes.get(name, name) for name in names]  # the abstain label is no class
+            row[column] = labels if self._options.multi_label else labels[0]
+        return rows
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any] | np.ndarray:
         """Returns the class of each example; with `multi_label`, the list of classes above the threshold.

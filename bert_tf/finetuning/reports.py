@@ -93,6 +93,15 @@ def report_evaluation(
         plot_confusion_matrix(*confusion, path("confusion_matrix", "png"))
 
 
+def write_compared(output_dir: str, split: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes SPLIT_predictions.tsv, unless there are no rows. See `Task.compared`."""
+    path = os.path.join(output_dir, f"{split}_predictions.tsv")
+    if rows:
+        with files.replacing(path) as writer:
+            reporting.write_tsv(writer, rows)
+        say(f"Wrote {path}.")
+
+
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
     """Draws counts [C, C] with true classes as rows and predicted classes as columns, shaded by the row's fractions.
 

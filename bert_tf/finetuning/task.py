@@ -114,6 +114,10 @@ class Task(abc.ABC):
         """Returns the outputs from which answers and scores are computed. By default, these are the model's outputs."""
         return outputs
 
+    def compared(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> list[dict[str, Any]]:
+        """Returns rows that compare predictions with labels, the wrong and most confident first; by default none."""
+        return []
+
     @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and "loss"."""
@@ -196,6 +200,8 @@ class Task(abc.ABC):
                 say(f"Tuned on {split}: {tuned}.")
                 task = self.replace(**tuned)
             values = task.calibrated(values, run.data.features(split))
+            rows = task.compared(self.split(split), run.data.features(split), values)
+            reports.write_compared(output_dir, split, rows)
             report(split, "" if split == self.dev_splits[0] else f"_{split}", values, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = self.split(split), run.data.features(split)

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -53,6 +53,19 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Formats lines of cells as a table in Markdown; the first line is the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write_tsv(writer: IO[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes rows with the same keys as TSV, which has no quoting. Tabs and line ends in cells become spaces.
+
+    Args:
+      writer: the file.
+      rows: the rows, at least one. Values that are lists are joined by commas.
+    """
+    spaces = str.maketrans("\t\r\n", "   ")
+    for cells in (rows[0], *(row.values() for row in rows)):
+        texts = (", ".join(cell) if isinstance(cell, list) else str(cell) for cell in cells)
+        writer.write("\t".join(text.translate(spaces) for text in texts) + "\n")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bert_tf.runtime import files, json_files, lazy_imports
+from bert_tf.runtime import files, json_files, lazy_imports, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes
@@ -411,9 +411,7 @@ def format_of(path: str) -> str:
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Writes rows with the same keys. The suffix of the file determines the format.
 
-    The file appears only when it is complete.
-
-    TSV has no quoting, so tabs and line ends in cells are replaced by spaces.
+    The file appears only when it is complete. For TSV, see `reporting.write_tsv`.
     """
     with files.replacing(path) as writer:
         if path.endswith(".jsonl"):
@@ -423,9 +421,7 @@ def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
             table.writerow(rows[0])
             table.writerows(row.values() for row in rows)
         else:
-            spaces = str.maketrans("\t\r\n", "   ")
-            for cells in (rows[0], *(row.values() for row in rows)):
-                writer.write("\t".join(str(cell).translate(spaces) for cell in cells) + "\n")
+            reporting.write_tsv(writer, rows)
 
 
 def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -> dict[str, int]:

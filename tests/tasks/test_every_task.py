@@ -153,6 +153,26 @@ def check_answers(answers, directory):
         assert set(answers["null_threshold"]) == {np.float32(tuned)}
 
 
+def check_compared(run, split, directory):
+    """Checks the file that compares predictions with labels. The wrong and most confident predictions are first."""
+    split = run.task.test_splits[0] if isinstance(run.task, SquadTask) else split
+    examples, features = run.task.split(split), run.data.features(split)
+    rows = run.task.compared(examples, features, run.predict(features, 3))
+    with open(f"{directory}/{split}_predictions.tsv") as lines:
+        header, *cells = (line.strip("\n").split("\t") for line in lines)
+    assert (header, len(cells)) == (list(rows[0]), len(rows))
+    if "correct" in rows[0]:
+        names = [name for name in rows[0] if name.startswith("probability_")]
+        assert len(rows) == len(examples)
+        assert [row["correct"] for row in rows] == [row["label"] == row["prediction"] for row in rows]
+        orders = [(row["correct"], -min(max(row[x], 1 - row[x]) for x in names)) for row in rows]
+        if len(names) == 2 or run.task.problem == "multi_label":
+            assert orders == sorted(orders)
+    else:
+        order = [row.get("probability", row.get("error")) for row in rows]
+        assert order == sorted(order, reverse=True)
+
+
 def test_every_exportable_task_is_compared_with_its_exported_model():
     names = {"squad" if isinstance(config, SquadConfig) else config.task_name for config, *_ in TASKS.values()}
     assert {CLASSES[name] for name in names} == export.exportables().keys()
@@ -168,6 +188,7 @@ def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, caps
     assert run.restore() == 2
 
     task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
+    check_compared(run, task.dev_splits[0], directory)
     features = run.data.features(split)
     assert len(task.split(split)) == len(rows)
     outputs = outputs_for_any_padding(run, features)

@@ -199,6 +199,11 @@ class MultipleChoiceTask(SentenceTask):
         packed = [packer.pack(example.prompt, ending) for ending in example.endings]
         return packed + [Packed([], [], is_truncated=False)] * (self.choices - len(packed))
 
+    def texts(self, example: ChoiceExample) -> dict[str, Any]:
+        """See `SentenceTask.texts`."""
+        endings = (*example.endings, *[""] * (self.choices - len(example.endings)))
+        return {"prompt": example.prompt} | {f"ending{number}": ending for number, ending in enumerate(endings)}
+
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
 

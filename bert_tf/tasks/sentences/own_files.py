@@ -271,14 +271,14 @@ class TextTask(SentenceTask):
             cells = dict(example.cells)
             # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.
             own_id = None if self.config.columns.id else cells.pop("id", None)
-            row: dict[str, object] = {"id": own_id or example.guid, "text": example.text_a}
-            if example.text_b is not None:
-                row["text_b"] = example.text_b
+            row: dict[str, object] = {"id": own_id or example.guid, **self.texts(example)}
             if self.labels is None:
                 predicted: dict[str, object] = {"score": round(float(prediction), 6)}
             else:
                 probabilities = zip(self.labels, split.outputs["probabilities"][i], strict=True)
-                predicted = {"label": self._name(prediction, path.endswith(".jsonl"))}
+                label = self.name_of(prediction)
+                is_joined = isinstance(label, list) and not path.endswith(".jsonl")
+                predicted = {"label": self.config.columns.label_separator.join(label) if is_joined else label}
                 predicted |= {f"{soft_labels.PREFIX}{label}": round(float(value), 6) for label, value in probabilities}
             taken = {*row, *predicted}
             for column, cell in cells.items():
@@ -287,12 +287,12 @@ class TextTask(SentenceTask):
         tables.write_table(path, rows)
         return [*written, path]
 
-    def _name(self, prediction: np.ndarray, as_list: bool) -> str | list[str]:
-        is_sure = np.min(prediction) >= 0  # see `decode`
+    def name_of(self, prediction: np.ndarray) -> str | list[str]:
+        """See `SentenceTask.name_of`."""
+        is_sure = np.min(prediction) >= 0
         if self.problem == "multi_label":
             labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
-            labels = labels if is_sure else [self.confidence.abstain_label]
-            return labels if as_list else self.config.columns.label_separator.join(labels)
+            return labels if is_sure else [self.confidence.abstain_label]
         return self.labels[prediction] if is_sure else self.confidence.abstain_label
 
 

@@ -22,6 +22,7 @@ from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics
 from bert_tf.tasks.sentences import calibration
 from bert_tf.tasks.sentences.examples import InputExample
+from bert_tf.tasks.sentences.soft_labels import PREFIX
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
@@ -188,6 +189,38 @@ class SentenceTask(Task):
         labels, count = features.document_values("label_ids"), len(self.labels)
         counts = metrics.confusion(labels, self.predictions(outputs), count)
         return None if counts is None else (counts, self.labels)
+
+    def compared(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> list[dict[str, Any]]:
+        """Returns a row for each example: texts, label, prediction, and probabilities or error. See `Task.compared`.
+
+        An answer below `min_probability` is not correct. The rows of a regression begin with the largest error.
+        """
+        labels, predictions = features.document_values("label_ids"), self.decode(examples, features, outputs)
+        rows, order = [], []
+        for number, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
+            row = self.texts(examples[number])
+            if self.labels is None:
+                order.append(-abs(float(prediction) - float(label)))
+                row |= {"label": float(label), "prediction": float(prediction), "error": -order[-1]}
+            else:
+                values = outputs["probabilities"][number]
+                row |= {"label": self.name_of(label), "prediction": self.name_of(prediction)}
+                row |= {f"{PREFIX}{name}": round(float(x), 6) for name, x in zip(self.labels, values, strict=True)}
+                row["correct"] = bool(np.all(prediction == label))
+            rows.append(row)
+        if self.labels is not None:
+            confidences = self.confidences(outputs)
+            order = [(row["correct"], -confidence) for row, confidence in zip(rows, confidences, strict=True)]
+        return [rows[number] for number in sorted(range(len(rows)), key=order.__getitem__)]
+
+    def texts(self, example: Any) -> dict[str, Any]:
+        """Returns the texts of an example by column."""
+        second = {} if example.text_b is None else {"text_b": example.text_b}
+        return {"text": example.text_a, **second}
+
+    def name_of(self, prediction: np.ndarray) -> str | list[str]:
+        """Returns the name of a predicted class or, for several labels, the names; see `decode`."""
+        return self.labels[prediction]
 
     def write_predictions(self, output_dir: str, split: SplitOutputs, original_format: bool = False) -> list[str]:
         """Writes test_results.tsv: for each example, the probabilities of the classes or the score.

@@ -102,6 +102,24 @@ def evaluate_v2(
     return {name.replace("final_", "best_"): value for name, value in results.items()} | counted
 
 
+def wrong_answers(
+    examples: Sequence[SquadExample], predictions: SquadPredictions, version_2_with_negative: bool
+) -> list[dict[str, Any]]:
+    """Returns a row for each answer with an F1 below 100, the most probable first; see `Task.compared`."""
+    rows = []
+    for example in examples:
+        if not has_answers([example], version_2_with_negative):
+            continue
+        answer = predictions.answers[example.qas_id]
+        judge = evaluate_v2 if version_2_with_negative else evaluate_v1
+        f1 = judge([example], {example.qas_id: answer})["f1"]
+        entries = (entry["probability"] for entry in predictions.n_best[example.qas_id] if entry["text"] == answer)
+        row = {"id": example.qas_id, "question": example.question_text, "context": " ".join(example.doc_tokens)}
+        row |= {"label": list(dict.fromkeys(right["text"] for right in example.answers or ())), "prediction": answer}
+        rows += [row | {"probability": next(entries, 0.0), "f1": f1}] if f1 < 100 else []
+    return sorted(rows, key=lambda row: -row["probability"])
+
+
 def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, int]:
     """Counts the questions without an entry in `answers`, and warns about them.
 

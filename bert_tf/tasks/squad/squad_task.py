@@ -20,7 +20,14 @@ from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks.squad.answerer import THRESHOLD_KEY, Answerer, find_null_threshold
 from bert_tf.tasks.squad.decoding import decode
-from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
+from bert_tf.tasks.squad.evaluation import (
+    evaluate,
+    evaluate_v1,
+    evaluate_v2,
+    has_answers,
+    official_evaluator,
+    wrong_answers,
+)
 from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read_answers, read_n_best
 from bert_tf.tasks.squad.questions import SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
@@ -116,6 +123,13 @@ class SquadTask(Task):
         logits = outputs["start_logits"], outputs["end_logits"]
         return decode(examples, features, *logits, self.config, self.null_score_diff_threshold)
 
+    def compared(
+        self, examples: Sequence[SquadExample], features: SquadWindows, outputs: ModelOutputs
+    ) -> list[dict[str, Any]]:
+        """See `evaluation.wrong_answers`."""
+        predictions = self.decode(examples, features, outputs)
+        return wrong_answers(examples, predictions, self.config.version_2_with_negative)
+
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """Returns the scores of the best answers. SQuAD 2.0: scores with threshold 0, and with the best threshold."""
         examples = self.split(PREDICT_SPLIT)
@@ -161,6 +175,7 @@ def answer_file(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> di
         say("The file has no right answers, so the answers are not evaluated.")
         return {}
     results = evaluate(examples, predictions, is_version_2)
+    reports.write_compared(output_dir, PREDICT_SPLIT, wrong_answers(examples, predictions, is_version_2))
     shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {})
     reports.report_evaluation(output_dir, "", shown, None, model)
     if is_version_2:

@@ -286,6 +286,23 @@ class TaggingTask(Task):
         rows = ([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))
         return metrics.entity_scores(*rows) | scores
 
+    def compared(
+        self, examples: Sequence[Sentence], features: TaggingFeatures, outputs: ModelOutputs
+    ) -> list[dict[str, Any]]:
+        """Returns a row for each wrong entity, the most confident first: words, types, and the lowest probability.
+
+        Entities at the same words are in one row. The type is "" if there is no entity. `start` and `end` count words.
+        """
+        rows = []
+        for sentence, (tags, probabilities) in zip(examples, self.decode(examples, features, outputs), strict=True):
+            best, pairs = probabilities.max(axis=-1), (sentence.entities(), schemes.entities_of(tags, self.is_plain))
+            for first, last in sorted({tuple(span) for _, *span in set(pairs[0]) ^ set(pairs[1])}):
+                kinds = [next((kind for kind, *span in found if span == [first, last]), "") for found in pairs]
+                row = {"text": " ".join(sentence.words), "entity": " ".join(sentence.words[first : last + 1])}
+                row |= {"start": first, "end": last + 1, "label": kinds[0], "prediction": kinds[1]}
+                rows.append(row | {"probability": round(float(best[first : last + 1].min()), 6)})
+        return sorted(rows, key=lambda row: -row["probability"])
+
     def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
         """Returns the scores with names as in the original eval_results.txt, such as `eval_accuracy` and `loss`."""
         scores = self.scores(outputs, features)

@@ -74,6 +74,18 @@ def test_the_threshold_is_tuned_on_answers_that_it_may_replace():
     assert tuned["f1"] == pytest.approx(results["best_f1"])
 
 
+def test_wrong_answers_have_their_f1_and_the_most_probable_is_first():
+    examples = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
+    predictions = predictions_of({"a": -4.0, "b": -1.0, "c": -3.0, "d": -5.0}, {"a": "x", "b": "u", "c": "z", "d": "v"})
+    probabilities = {"a": 0.9, "b": 0.2, "c": 0.8, "d": 0.5}
+    for qas_id, text in predictions.answers.items():
+        predictions.n_best[qas_id] = [{"text": text, "probability": probabilities[qas_id]}]
+    rows = squad.wrong_answers(examples, predictions, version_2_with_negative=True)
+    found = [(row["id"], row["label"], row["prediction"], row["probability"]) for row in rows]
+    assert found == [("c", ["z w"], "z", 0.8), ("d", [], "v", 0.5), ("b", ["y"], "u", 0.2)]
+    assert [row["f1"] for row in rows] == pytest.approx([200 / 3, 0, 0])
+
+
 def test_the_threshold_may_be_to_give_no_answer():
     examples = many_questions({"a": "", "b": "y", "c": ""})
     predictions = predictions_of({"a": -4.0, "b": -3.0, "c": -2.0}, {"a": "x", "b": "wrong", "c": "v"})

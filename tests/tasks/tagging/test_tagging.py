@@ -109,6 +109,17 @@ def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
     assert counts.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 2]]
 
 
+def test_wrong_entities_are_listed_once(write, tokenizer):
+    task = task_of(write, "a B-X\nb I-X\nc O\nd B-Y\n\na B-X\n")
+    sentences = task.split("train")
+    features = task.featurize(sentences, TextPacker(tokenizer, 16))
+    predicted = [task.tags.index(tag) for tag in ("B-X", "O", "O", "B-X", "B-X")]
+    rows = task.compared(sentences, features, outputs_for(features, predicted))
+    spans = {(row["entity"], row["start"], row["end"], row["label"], row["prediction"]) for row in rows}
+    assert spans == {("a", 0, 1, "", "X"), ("a b", 0, 2, "X", ""), ("d", 3, 4, "Y", "X")}
+    assert {row["text"] for row in rows} == {"a b c d"}
+
+
 def test_predictions_are_written_in_the_scheme_of_training(write, tokenizer, tmp_path):
     task = task_of(write, test="a\nbcd\n\ne\n")
     examples = task.examples("test")
