@@ -2,7 +2,8 @@
 
 - `arguments`: converts keyword arguments to settings.
 - `recorded_run`: the base of all classes that train: run directories, `history`, `save` and `export`.
-- `base`: the base of all estimators: `from_pretrained`, `load`, `fit`, `evaluate`, `score`.
+- `predicting_run`: the base of all classes that predict: `evaluate`, `score`, `errors`, `explain`.
+- `base`: the base of all estimators: `from_pretrained`, `load`, `fit`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
 - `question_answerer`: `QuestionAnswerer`.

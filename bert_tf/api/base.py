@@ -1,6 +1,5 @@
 """The base of all estimators: construction, loading and training."""
 
-import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, Unpack
@@ -12,30 +11,25 @@ from sklearn.utils import InputTags, Tags, TargetTags
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
 from bert_tf.api.arguments import Labels, PathLike, applied, applied_to_both
-from bert_tf.api.recorded_run import RecordedRun, finished_run
+from bert_tf.api.predicting_run import PredictingRun
+from bert_tf.api.recorded_run import finished_run
 from bert_tf.api.setting_types import EstimatorSettings, FitSettings
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, ModelFiles
-from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import ModelOutputs, Task
-from bert_tf.runtime import messages
+from bert_tf.finetuning.task import Task
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.settings import FIT, Settings
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, MetricName
 from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.sentences.examples import WeightedExample
-from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.text import Tokenizer
 
-# The model's task, the examples, their features, and the model's outputs.
-Outputs = tuple[Task, list[Any], FeatureSet, ModelOutputs]
 
-
-class Estimator(RecordedRun, abc.ABC):
+class Estimator(PredictingRun):
     """A pre-trained model with an output layer for a task. Use `from_pretrained` or `load` to create one.
 
     Args:
@@ -58,18 +52,11 @@ class Estimator(RecordedRun, abc.ABC):
     config: BertConfig
     tokenizer: Tokenizer
     _ARCHITECTURE: ClassVar[str]
-    _problem: str | None = None  # "classification", "multi_label" or "regression"; None for other tasks
     _sklearn_type: str | None = None  # the type of the estimator in scikit-learn
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Settings
-    _LABEL_COLUMNS: ClassVar[tuple[str, ...]] = in_memory.LABEL_COLUMNS  # label columns of tables
     _SOFT_COLUMNS: ClassVar[tuple[str, ...]] = ()  # prefixes of probability columns, in training tables
-    _RANK: ClassVar[int] = 0  # nesting depth of an example; see `in_memory.as_list`
-    _DEV: ClassVar[str] = "dev"  # the split of examples to evaluate
-    _TEST: ClassVar[str] = "test"  # the split of examples to predict
-    _model: FinetuningRun | Answerer | None = None  # the model that predicts, once loaded
-    _loaded_for: Any = None  # the settings, the classes and the directory of `_model`
 
     def __init__(
         self,
@@ -273,63 +260,6 @@ class Estimator(RecordedRun, abc.ABC):
             results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
-    def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
-        """Returns the task's scores and the mean loss on labelled examples.
-
-        Args:
-          x: the examples; see `fit`.
-          y: their labels.
-          batch_size: number of examples per batch, across all devices.
-
-        Raises:
-          InputError: if there is no trained model, or an example or a label can't be used.
-        """
-        examples = self._examples(*self._labelled(x, y, "x")[:2])
-        task, _, features, outputs = self._outputs(self._DEV, examples, batch_size)
-        return task.scores(outputs, features)
-
-    def errors(self, x: Any, y: Any = None, *, batch_size: int = 8) -> list[dict[str, Any]]:
-        """Returns a row for each wrong prediction, the most confident first, as in `dev_predictions.tsv`.
-
-        For numbers, there is a row for each example, and the largest error is first. For tags, there is a row for each
-        wrong entity, and for questions a row for each answer with an F1 below 100.
-
-        Args:
-          x: see `evaluate`.
-          y: see `evaluate`.
-          batch_size: see `evaluate`.
-
-        Raises:
-          InputError: see `evaluate`.
-        """
-        examples = self._examples(*self._labelled(x, y, "x")[:2])
-        task, *predicted = self._outputs(self._DEV, examples, batch_size)
-        rows = task.compared(*predicted)
-        return [{name: row[name] for name in row if name != "correct"} for row in rows if not row.get("correct")]
-
-    def score(self, x: Any, y: Any = None) -> float:
-        """Returns the score of `evaluate` that selects models.
-
-        The score is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks
-        and entities.
-
-        Args:
-          x: see `evaluate`.
-          y: see `evaluate`.
-        """
-        scores = self.evaluate(x, y)
-        return scores[self._model.task.metric_that_selects]
-
-    def _labelled(
-        self, x: Any, y: Any, name: str, columns: Sequence[str] = (), sample_weight: Any = None
-    ) -> tuple[list[Any], list[Any], list[float] | None]:
-        """Returns examples, labels and weights. See `in_memory.labelled`."""
-        return in_memory.labelled(x, y, name, self._RANK, columns or self._LABEL_COLUMNS, sample_weight)
-
-    @abc.abstractmethod
-    def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[Any]:
-        """Returns the examples of the task."""
-
     def _data_config(self, examples: Mapping[str, Sequence[Any]]) -> DataConfig:
         """Returns the settings of a task of `run_classifier.py`. `examples` maps splits to examples."""
         raise NotImplementedError
@@ -363,37 +293,6 @@ class Estimator(RecordedRun, abc.ABC):
         self._check_usable()
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._directory) or self._labels) if trained else self._labels_before()
-
-    def _outputs(self, split: str, examples: Sequence[Any], batch_size: int) -> Outputs:
-        """Predicts examples, which become a split of a new task: the task checks them."""
-        self._check_usable()
-        if not examples:
-            raise InputError("x has no examples. Pass at least one example.", "x")
-        task = self._task({split: examples}, does_train=False)
-        model, examples = self._loaded(task), task.split(split)
-        features = model.data.featurize(examples, "x")
-        outputs = model.task.calibrated(model.predict(features, batch_size, shown=False), features)
-        return model.task, examples, features, outputs
-
-    def _predicted(self, x: Any, batch_size: int) -> Outputs:
-        return self._outputs(self._TEST, self._examples(in_memory.as_list(x, "x", self._RANK), None), batch_size)
-
-    def _decoded(self, x: Any, batch_size: int) -> Any:
-        task, *predicted = self._predicted(x, batch_size)
-        return task.decode(*predicted)
-
-    def _loaded(self, task: Task) -> FinetuningRun | Answerer:
-        """Returns the model. It is loaded again only if settings, classes or the directory have changed."""
-        loaded_for = self._settings, self._options, task.labels, self._directory
-        if self._loaded_for != loaded_for:
-            self._model, self._loaded_for = self._load(task), loaded_for
-        return self._model
-
-    def _load(self, task: Task) -> FinetuningRun | Answerer:
-        run = self._run(task)
-        with messages.verbosity(self._verbosity):
-            run.restore()
-        return run
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:

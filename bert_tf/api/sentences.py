@@ -1,7 +1,6 @@
 """Estimators for classification, regression and multiple choice."""
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
@@ -182,6 +181,9 @@ class Classifier(Estimator):
         names = self._labels_now()
         return as_given(names, {"given_labels": self._classes.by_name} if self._labels else self._recorded_flags)
 
+    def _given_labels(self) -> dict[str, Any]:
+        return dict(zip(self._labels_now(), self.labels, strict=True))
+
     @property
     def classes_(self) -> np.ndarray:
         """The classes, under scikit-learn's name."""
@@ -205,16 +207,6 @@ class Classifier(Estimator):
           InputError: if there is no trained model, or an example can't be used.
         """
         return self._predicted(x, batch_size)[-1]["probabilities"]
-
-    def errors(self, x: Any, y: Any = None, *, batch_size: int = 8) -> list[dict[str, Any]]:
-        """See `Estimator.errors`. Labels and predictions are as they were given."""
-        rows = super().errors(x, y, batch_size=batch_size)
-        classes = dict(zip(self._labels_now(), self.labels, strict=True))
-        for row, column in itertools.product(rows, ("label", "prediction")):
-            names = row[column] if self._options.multi_label else [row[column]]
-            labels = [classes.get(name, name) for name in names]  # the abstain label is no class
-            row[column] = labels if self._options.multi_label else labels[0]
-        return rows
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any] | np.ndarray:
         """Returns the class of each example; with `multi_label`, the list of classes above the threshold.

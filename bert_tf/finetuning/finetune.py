@@ -84,6 +84,8 @@ def prepare(run: FinetuningRun) -> None:
     if task.tunes and config.do_train and not config.do_eval:
         flags = "--label_threshold is 'tune', or --calibrate is given"
         raise InputError(f"{flags}, but there is no dev set. Pass --do_eval to use one.")
+    if config.explain and not task.explains:
+        raise InputError(f"--explain: predictions of {task.name} have no explanations. Omit it.")
     if config.do_train:
         splits += task.train_splits
     if config.do_eval:

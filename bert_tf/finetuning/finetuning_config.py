@@ -122,6 +122,14 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     original_format: Annotated[
         bool, about("Write test_results.tsv without a header."), _NOT_TAGGING, PROGRAMS, _NOT_IN_SQUAD
     ] = False
+    explain: Annotated[
+        bool,
+        about("Write which words caused each prediction of --do_predict."),
+        only_with("do_predict"),
+        _HAS_LAYERS,
+        PROGRAMS,
+        _NOT_IN_SQUAD,
+    ] = False
     num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0), PROGRAMS] = 1
     num_train_epochs: Annotated[
         FiniteAboveZero, about("Number of passes over the training set or over each training file.", group="Training")

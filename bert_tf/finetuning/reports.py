@@ -1,11 +1,13 @@
 """The output of a fine-tuning run: tables, learning curves, results and confusion matrices."""
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf.finetuning.explanations import Explanation
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.messages import say
 from bert_tf.training import log
@@ -100,6 +102,15 @@ def write_compared(output_dir: str, split: str, rows: Sequence[Mapping[str, obje
         with files.replacing(path) as writer:
             reporting.write_tsv(writer, rows)
         say(f"Wrote {path}.")
+
+
+def write_explanations(path: str, explanations: Iterable[Sequence[Explanation]]) -> None:
+    """Writes a line of JSON for each explanation, with the number of the example, from 0."""
+    with files.replacing(path) as writer:
+        for number, explanation in ((i, one) for i, several in enumerate(explanations) for one in several):
+            line = {"example": number, **explanation._asdict(), "words": [word._asdict() for word in explanation.words]}
+            writer.write(json.dumps(line, ensure_ascii=False) + "\n")
+    say(f"Wrote {path}.")
 
 
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:

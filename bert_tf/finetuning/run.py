@@ -197,6 +197,16 @@ class FinetuningRun(Run):
         longest = max(self.settings.max_seq_length, features.max_length)
         return [longest] if self._has_one_length else feature_sets.bucket_lengths(longest, shapes)
 
+    def explainer(self) -> "FinetuningRun":
+        """Returns a run with the same weights that computes in float32, and whose gradients reach the embeddings."""
+        run = self
+        if self.training_config.dtype != "float32":
+            training = self.training_config.replace(dtype="float32")
+            run = self.with_settings(self.settings.replace(training=training))
+            run.restore()
+        run.model.encoder.trainable = True
+        return run
+
     def announce(self) -> None:
         """Prints the size of the training set, and a warning if the encoder starts from random weights."""
         if not self._starting_point and isinstance(self.model, EncoderModel):

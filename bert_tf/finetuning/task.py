@@ -5,7 +5,7 @@ import copy
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data_report import splits
 from bert_tf.data_report.rows import inputs_of
 from bert_tf.finetuning import dev_split, reports
+from bert_tf.finetuning.explanations import Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import FinetuningModel
@@ -49,6 +50,7 @@ class Task(abc.ABC):
       test_splits: the splits for prediction.
       documents: how texts are read that are longer than a sequence.
       tunes: whether prediction settings are tuned on the dev set; see `tune`.
+      explains: whether the task has explanations; see `explained`.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Task(abc.ABC):
     test_splits: Sequence[str] = ("test",)
     documents: LongDocuments = TRUNCATED
     tunes = False
+    explains = False
 
     @classmethod
     def build(cls, setup: Any) -> Self:
@@ -114,7 +117,16 @@ class Task(abc.ABC):
         """Returns the outputs from which answers and scores are computed. By default, these are the model's outputs."""
         return outputs
 
-    def compared(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> list[dict[str, Any]]:
+    def explained(self, run: "TrainedRun", split: "SplitOutputs") -> Iterator[list[Explanation]]:
+        """Yields the explanations of the predictions of each example. Called only if `explains` is True.
+
+        Args:
+          run: a run whose model computes in float32.
+          split: the examples and the outputs of the model.
+        """
+        yield from ()
+
+    def compared(self, split: "SplitOutputs") -> list[dict[str, Any]]:
         """Returns rows that compare predictions with labels, the wrong and most confident first; by default none."""
         return []
 
@@ -200,8 +212,8 @@ class Task(abc.ABC):
                 say(f"Tuned on {split}: {tuned}.")
                 task = self.replace(**tuned)
             values = task.calibrated(values, run.data.features(split))
-            rows = task.compared(self.split(split), run.data.features(split), values)
-            reports.write_compared(output_dir, split, rows)
+            evaluated = SplitOutputs(split, self.split(split), values, run.data.features(split))
+            reports.write_compared(output_dir, split, task.compared(evaluated))
             report(split, "" if split == self.dev_splits[0] else f"_{split}", values, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = self.split(split), run.data.features(split)
@@ -210,6 +222,10 @@ class Task(abc.ABC):
             predicted = SplitOutputs(split, examples, outputs[split], features)
             for path in task.write_predictions(output_dir, predicted, settings.original_format):
                 say(f"Wrote {path}.")
+            if settings.explain:
+                name = f"{self.output_names.get(split, split)}_explanations.jsonl"
+                explained = task.explained(run.explainer(), predicted)
+                reports.write_explanations(os.path.join(output_dir, name), explained)
             if self.has_labels(examples):
                 name = self.output_names.get(split, split)
                 report(split, f"_{name}", outputs[split], settings.predict_batch_size)
@@ -271,9 +287,13 @@ class TrainedRun(Protocol):
 
     settings: FinetuningConfig
     data: TaskData
+    model: FinetuningModel
 
     def restore(self) -> int:
         """Loads the weights to use into the model, and returns their global step."""
+
+    def explainer(self) -> "TrainedRun":
+        """Returns a run whose model computes in float32, for `Task.explained`."""
 
     def evaluate(self, split: str, step: int) -> ModelOutputs:
         """Returns the model's outputs for a dev split; `step` is the global step of the model's weights."""

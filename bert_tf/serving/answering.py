@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 
@@ -137,6 +137,10 @@ class Predictor(abc.ABC):
             if isinstance(answer, InputError):
                 raise InputError(f"example {number}: {answer}")
         return answers
+
+    def explain(self, examples: Sequence[Any]) -> NoReturn:
+        """Raises an InputError, because an exported model has no gradients."""
+        raise InputError("explain(): an exported model has no gradients. Load the run: bert_tf.Classifier.load(...).")
 
     def answer(self, examples: Iterable[Any], batch_size: int) -> list[dict[str, Any] | InputError]:
         """Answers examples like `predict`. If an example can't be used, the answer is the InputError."""

@@ -63,7 +63,7 @@ class LossConfig(Settings, frozen=True):
     )
 
     label_smoothing: Annotated[
-        float, about("Share of each training label that is spread evenly over all classes.", ge=0, lt=1)
+        float, about("Share of each training label that is spread evenly over all classes.", ge=0, lt=1, group="Data")
     ] = 0.0
     focal_gamma: Annotated[FiniteFromZero, about("Exponent of the focal loss; 0 for the cross entropy.")] = 0.0
 
@@ -84,7 +84,9 @@ class ConfidenceConfig(Settings, frozen=True):
     needs: ClassVar[tuple[Condition, ...]] = (_TEXT, only_with("problem", values=("classification", "multi_label")))
 
     calibrate: Annotated[
-        bool, about("Fit a temperature of the probabilities on the dev set, and use it."), only_with("do_eval")
+        bool,
+        about("Fit a temperature of the probabilities on the dev set, and use it.", group="Data"),
+        only_with("do_eval"),
     ] = False
     min_probability: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,

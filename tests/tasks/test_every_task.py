@@ -15,6 +15,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import json_files
 from bert_tf.serving.export_config import ExportConfig
@@ -155,9 +156,8 @@ def check_answers(answers, directory):
 
 def check_compared(run, split, directory):
     """Checks the file that compares predictions with labels. The wrong and most confident predictions are first."""
-    split = run.task.test_splits[0] if isinstance(run.task, SquadTask) else split
     examples, features = run.task.split(split), run.data.features(split)
-    rows = run.task.compared(examples, features, run.predict(features, 3))
+    rows = run.task.compared(SplitOutputs(split, examples, run.predict(features, 3), features))
     with open(f"{directory}/{split}_predictions.tsv") as lines:
         header, *cells = (line.strip("\n").split("\t") for line in lines)
     assert (header, len(cells)) == (list(rows[0]), len(rows))
@@ -182,13 +182,19 @@ def test_every_exportable_task_is_compared_with_its_exported_model():
 def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, capsys, name):
     config, rows, inputs = TASKS[name]
     for steps in ({"do_eval": True}, {}):
-        run = run_of(config, rows, do_train=True, do_predict=True, **steps)
+        explains = not isinstance(config, SquadConfig) and config.task_name != "multiple_choice"
+        run = run_of(config, rows, do_train=True, do_predict=True, explain=explains and bool(steps), **steps)
         finetune(run.task, run.settings, run=run)
     assert "is already complete (step 2 of 2)" in capsys.readouterr().err
     assert run.restore() == 2
 
     task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
     check_compared(run, task.dev_splits[0], directory)
+    if explains:
+        with open(f"{directory}/{split}_explanations.jsonl", encoding="utf-8") as lines:
+            explained = list(map(json.loads, lines))
+        assert all(line.keys() == {"example", "label", "difference", "words", "index"} for line in explained)
+        assert explained or "tokens" in inputs  # all tags may be O
     features = run.data.features(split)
     assert len(task.split(split)) == len(rows)
     outputs = outputs_for_any_padding(run, features)

@@ -159,6 +159,7 @@ class MultipleChoiceTask(SentenceTask):
     """
 
     architecture = class_names.CHOICE
+    explains = False
 
     def __init__(self, name: str, config: DataConfig, sources: Mapping[str, Source]) -> None:
         self._reader = ChoiceReader(name, sources, config.on_bad_row, config.delimiter)

@@ -18,6 +18,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import LongDocuments, TextPacker
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.data_config import Columns, ConfidenceConfig, DataConfig
@@ -203,7 +204,8 @@ class TextTask(SentenceTask):
         if self.config.confidence.calibrate:
             temperature = calibration.best_temperature(outputs["logits"], labels)
         tuned = {} if temperature == 1 else {"temperature": temperature}
-        if self.config.label_threshold == TUNE or "label_threshold" in self._tuned:
+        threshold = self.config.label_threshold or ("label_threshold" in self._tuned and TUNE)
+        if threshold == TUNE:
             probabilities = self.replace(**tuned).calibrated(outputs, features)["probabilities"]
             tuned["label_threshold"] = metrics.best_threshold(probabilities, labels)
         return tuned
@@ -267,6 +269,9 @@ class TextTask(SentenceTask):
         path = os.path.join(output_dir, f"{name}_predictions{suffix if suffix in ('.tsv', '.csv') else '.jsonl'}")
         rows = []
         predictions = self.decode(split.examples, split.features, split.outputs)
+        if self.min_probability:
+            count = np.sum(predictions.reshape(len(predictions), -1)[:, 0] < 0)
+            say(f"{name}: {count} of {len(predictions)} answers are {self.confidence.abstain_label!r}.")
         for i, (example, prediction) in enumerate(zip(split.examples, predictions, strict=True)):
             cells = dict(example.cells)
             # A column "id" is kept even if no flag selects it. Its values may be missing or duplicate.

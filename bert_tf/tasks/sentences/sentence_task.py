@@ -4,15 +4,16 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.explanations import ExplainedText, Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task, TrainedRun
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say_once
@@ -38,6 +39,7 @@ class SentenceTask(Task):
       selection_metric: the score that selects models; higher is better.
     """
 
+    explains = True
     choices = 1  # the number of sequences in an example
     temperature = 1.0  # divides the logits; see `calibration`
     min_probability = 0.0  # the lowest confidence of an answer; see `confidences`
@@ -190,28 +192,38 @@ class SentenceTask(Task):
         counts = metrics.confusion(labels, self.predictions(outputs), count)
         return None if counts is None else (counts, self.labels)
 
-    def compared(self, examples: Sequence[Any], features: FeatureSet, outputs: ModelOutputs) -> list[dict[str, Any]]:
+    def explained(self, run: TrainedRun, split: SplitOutputs) -> Iterator[list[Explanation]]:
+        """Yields an explanation of the score, of the predicted class, or of each predicted label of each example."""
+        scale, labels = run.model.target_scale[1] / self.temperature, self.labels or ("score",)
+        for example, prediction in zip(split.examples, self.predictions(split.outputs), strict=True):
+            columns = np.flatnonzero(prediction) if self.problem == "multi_label" else [int(prediction)]
+            text = ExplainedText(run.data.packer, example.text_a, example.text_b)
+            yield [
+                text.explained(run.model, labels[column], lambda logits, column=column: scale * logits[:, column])
+                for column in (columns if self.labels else (0,))
+            ]
+
+    def compared(self, split: SplitOutputs) -> list[dict[str, Any]]:
         """Returns a row for each example: texts, label, prediction, and probabilities or error. See `Task.compared`.
 
         An answer below `min_probability` is not correct. The rows of a regression begin with the largest error.
         """
-        labels, predictions = features.document_values("label_ids"), self.decode(examples, features, outputs)
-        rows, order = [], []
-        for number, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
-            row = self.texts(examples[number])
+        features, outputs = split.features, split.outputs
+        labels, predictions = features.document_values("label_ids"), self.decode(split.examples, features, outputs)
+        is_right = (predictions == labels).reshape(len(labels), -1).all(axis=-1)
+        errors, rows = np.abs(predictions - labels), []
+        keys = (-errors,) if self.labels is None else (-self.confidences(outputs), is_right)
+        for number in np.lexsort(keys):  # the last key is the first criterion
+            label, prediction, row = labels[number], predictions[number], self.texts(split.examples[number])
             if self.labels is None:
-                order.append(-abs(float(prediction) - float(label)))
-                row |= {"label": float(label), "prediction": float(prediction), "error": -order[-1]}
+                row |= {"label": float(label), "prediction": float(prediction), "error": float(errors[number])}
             else:
-                values = outputs["probabilities"][number]
+                values = zip(self.labels, outputs["probabilities"][number], strict=True)
                 row |= {"label": self.name_of(label), "prediction": self.name_of(prediction)}
-                row |= {f"{PREFIX}{name}": round(float(x), 6) for name, x in zip(self.labels, values, strict=True)}
-                row["correct"] = bool(np.all(prediction == label))
+                row |= {f"{PREFIX}{name}": round(float(value), 6) for name, value in values}
+                row["correct"] = bool(is_right[number])
             rows.append(row)
-        if self.labels is not None:
-            confidences = self.confidences(outputs)
-            order = [(row["correct"], -confidence) for row, confidence in zip(rows, confidences, strict=True)]
-        return [rows[number] for number in sorted(range(len(rows)), key=order.__getitem__)]
+        return rows
 
     def texts(self, example: Any) -> dict[str, Any]:
         """Returns the texts of an example by column."""

@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import ModelOutputs, Task
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
@@ -123,12 +123,10 @@ class SquadTask(Task):
         logits = outputs["start_logits"], outputs["end_logits"]
         return decode(examples, features, *logits, self.config, self.null_score_diff_threshold)
 
-    def compared(
-        self, examples: Sequence[SquadExample], features: SquadWindows, outputs: ModelOutputs
-    ) -> list[dict[str, Any]]:
+    def compared(self, split: SplitOutputs) -> list[dict[str, Any]]:
         """See `evaluation.wrong_answers`."""
-        predictions = self.decode(examples, features, outputs)
-        return wrong_answers(examples, predictions, self.config.version_2_with_negative)
+        predictions = self.decode(split.examples, split.features, split.outputs)
+        return wrong_answers(split.examples, predictions, self.config.version_2_with_negative)
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """Returns the scores of the best answers. SQuAD 2.0: scores with threshold 0, and with the best threshold."""

@@ -15,9 +15,10 @@ import numpy as np
 
 from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.explanations import ExplainedText, Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
-from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
+from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task, TrainedRun
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -54,6 +55,7 @@ class TaggingTask(Task):
 
     name = class_names.TAGGING
     architecture = class_names.TOKENS
+    explains = True
 
     def __init__(
         self,
@@ -286,15 +288,31 @@ class TaggingTask(Task):
         rows = ([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))
         return metrics.entity_scores(*rows) | scores
 
-    def compared(
-        self, examples: Sequence[Sentence], features: TaggingFeatures, outputs: ModelOutputs
-    ) -> list[dict[str, Any]]:
+    def explained(self, run: TrainedRun, split: SplitOutputs) -> Iterator[list[Explanation]]:
+        """Yields an explanation of the tag of each word of each sentence, except O.
+
+        The sentence is explained alone, without other sentences of its document, and truncated if it is too long.
+        """
+        decoded = self.decode(split.examples, split.features, split.outputs)
+        for sentence, (tags, _) in zip(split.examples, decoded, strict=True):
+            text = ExplainedText(run.data.packer, sentence.words)
+            first_tokens = {int(word): place for place, word in reversed(list(enumerate(text.sequences[0][-1])))}
+            yield [
+                text.explained(
+                    run.model, tag, lambda logits, at=(first_tokens[i], self._numbers[tag]): logits[:, at[0], at[1]], i
+                )
+                for i, tag in enumerate(tags)
+                if tag != "O" and i in first_tokens
+            ]
+
+    def compared(self, split: SplitOutputs) -> list[dict[str, Any]]:
         """Returns a row for each wrong entity, the most confident first: words, types, and the lowest probability.
 
         Entities at the same words are in one row. The type is "" if there is no entity. `start` and `end` count words.
         """
         rows = []
-        for sentence, (tags, probabilities) in zip(examples, self.decode(examples, features, outputs), strict=True):
+        decoded = self.decode(split.examples, split.features, split.outputs)
+        for sentence, (tags, probabilities) in zip(split.examples, decoded, strict=True):
             best, pairs = probabilities.max(axis=-1), (sentence.entities(), schemes.entities_of(tags, self.is_plain))
             for first, last in sorted({tuple(span) for _, *span in set(pairs[0]) ^ set(pairs[1])}):
                 kinds = [next((kind for kind, *span in found if span == [first, last]), "") for found in pairs]

@@ -6,6 +6,7 @@ import pytest
 from bert_tf.checkpoints import run_directory
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import evaluation
+from bert_tf.tasks.squad.evaluation import wrong_answers
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
 from tests.conftest import assert_refused, golden_json, golden_path
 
@@ -80,7 +81,7 @@ def test_wrong_answers_have_their_f1_and_the_most_probable_is_first():
     probabilities = {"a": 0.9, "b": 0.2, "c": 0.8, "d": 0.5}
     for qas_id, text in predictions.answers.items():
         predictions.n_best[qas_id] = [{"text": text, "probability": probabilities[qas_id]}]
-    rows = squad.wrong_answers(examples, predictions, version_2_with_negative=True)
+    rows = wrong_answers(examples, predictions, version_2_with_negative=True)
     found = [(row["id"], row["label"], row["prediction"], row["probability"]) for row in rows]
     assert found == [("c", ["z w"], "z", 0.8), ("d", [], "v", 0.5), ("b", ["y"], "u", 0.2)]
     assert [row["f1"] for row in rows] == pytest.approx([200 / 3, 0, 0])

@@ -114,7 +114,7 @@ def test_wrong_entities_are_listed_once(write, tokenizer):
     sentences = task.split("train")
     features = task.featurize(sentences, TextPacker(tokenizer, 16))
     predicted = [task.tags.index(tag) for tag in ("B-X", "O", "O", "B-X", "B-X")]
-    rows = task.compared(sentences, features, outputs_for(features, predicted))
+    rows = task.compared(SplitOutputs("dev", sentences, outputs_for(features, predicted), features))
     spans = {(row["entity"], row["start"], row["end"], row["label"], row["prediction"]) for row in rows}
     assert spans == {("a", 0, 1, "", "X"), ("a b", 0, 2, "X", ""), ("d", 3, 4, "Y", "X")}
     assert {row["text"] for row in rows} == {"a b c d"}
