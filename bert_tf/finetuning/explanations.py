@@ -46,7 +46,7 @@ class WordScore(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The scores of the words of an example. Words of which no token is in the sequence have the score 0.
+    """The scores of the words of an example. A word without tokens in the sequence has the score 0.
 
     Attributes:
       label: the class, label or tag whose logit is explained; "score" for a number.

@@ -114,7 +114,7 @@ def test_every_prediction_and_export_has_the_temperature_and_the_lowest_probabil
     assert {"eval_calibration_error", "eval_uncalibrated_error", "eval_abstained"} <= scores.keys()
     tuned = tmp_path / "run" / "tuned.json"
     assert json.loads(tuned.read_text()).keys() == {"temperature"}
-    wrong = [[[], ["pos", "neg"], ["pos"]][len(answer) % 2] if is_binary else "pos" for answer in model.predict(TEXTS)]
+    wrong = [[[], ["neg", "pos"], ["pos"]][len(answer) % 2] if is_binary else "pos" for answer in model.predict(TEXTS)]
     pairs = dict(zip(TEXTS, zip(wrong, model.predict(TEXTS), strict=True), strict=True))
     rows = {row["text"]: (row["label"], row["prediction"]) for row in model.errors(TEXTS, wrong)}
     assert rows == {text: pair for text, pair in pairs.items() if pair[0] != pair[1]}

@@ -8,7 +8,7 @@ import bert_tf
 from bert_tf import export
 from bert_tf.finetuning import explanations
 from tests.api.tiny import LABELS, TEXTS
-from tests.conftest import assert_close, assert_refused, with_large_head
+from tests.conftest import assert_close, assert_refused
 
 pytestmark = [pytest.mark.plain, pytest.mark.eager]
 TEXT, OTHER = "fine words, a  POOR day", "here a"
@@ -44,7 +44,11 @@ def by_table(model, sequence, baseline, segments, column, steps=64):
 def test_scores_are_integrated_gradients_of_the_predicted_class(pretrained):
     classifier = fitted(bert_tf.Classifier, pretrained, LABELS)
     run = classifier._loaded(classifier._predicted([(TEXT)], 8)[0])
-    with_large_head(run.model)
+    for variable in run.model.variables:  # so that the logits are no linear functions of the embeddings
+        if variable.path.endswith(("kernel", "word_embeddings")):
+            variable.assign(10 * variable)
+    factor = 5 / abs(classifier.explain([TEXT])[0].difference)
+    run.model.head.output_weights.assign(factor * run.model.head.output_weights)
     (found,) = classifier.explain([TEXT])
     assert [(word.word, word.start, word.end) for word in found.words] == [
         (word, start, start + len(word)) for word, start in zip(TEXT.split(), STARTS, strict=True)
@@ -65,7 +69,7 @@ def test_scores_are_integrated_gradients_of_the_predicted_class(pretrained):
     # "words," has two tokens.
     expected = [tokens[1], tokens[2] + tokens[3], *tokens[4:-1]]
     assert_close([word.score for word in found.words], expected, 2 * limit)
-    assert np.abs(expected).max() > 4 * limit
+    assert np.abs(expected).max() > 10 * limit
     assert found._repr_html_().count("<td ") == 5
 
 

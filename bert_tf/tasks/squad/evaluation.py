@@ -108,7 +108,7 @@ def wrong_answers(
     """Returns a row for each answer with an F1 below 100, the most probable first; see `Task.compared`."""
     rows = []
     for example in examples:
-        if not has_answers([example], version_2_with_negative):
+        if not (example.answers or (version_2_with_negative and (example.is_impossible or example.answers == []))):
             continue
         answer = predictions.answers[example.qas_id]
         judge = evaluate_v2 if version_2_with_negative else evaluate_v1
