@@ -194,7 +194,8 @@ def test_a_task_is_trained_resumed_predicted_and_exported(run_of, tmp_path, caps
     task, split, directory = run.task, run.task.test_splits[0], str(tmp_path / "run")
     check_compared(run, task.dev_splits[0], directory)
     if explains:
-        with open(f"{directory}/{split}_explanations.jsonl", encoding="utf-8") as lines:
+        name = task.output_names.get(split, split)
+        with open(f"{directory}/{name}_explanations.jsonl", encoding="utf-8") as lines:
             explained = list(map(json.loads, lines))
         assert all(line.keys() == {"example", "label", "difference", "words", "index"} for line in explained)
         assert explained or "tokens" in inputs  # all tags may be O

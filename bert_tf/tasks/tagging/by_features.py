@@ -150,4 +150,4 @@ class FeatureTaggingTask(TaggingTask):
         """Returns the tagger without the encoder. The options are ignored, because they apply to the encoder."""
         layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
         sizes = layers, len(self.tags), bilstm
-        return FeatureTagger(config, *sizes, self.config.loss.record, self.feature_based.combination)
+        return FeatureTagger(config, *sizes, self.feature_based.combination, self.config.loss.record)

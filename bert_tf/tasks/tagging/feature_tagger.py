@@ -25,8 +25,8 @@ class FeatureTagger(TokenClassificationModel):
       num_layers: F.
       outputs: C.
       bilstm: the sizes of the BiLSTM.
-      training_loss: options of `class_losses` in training.
       combination: "concat" or "weighted_sum", which learns one weight for each layer.
+      training_loss: options of `class_losses` in training.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class FeatureTagger(TokenClassificationModel):
         num_layers: int,
         outputs: int,
         bilstm: BiLstmConfig,
-        training_loss: Mapping[str, Any],
         combination: str = "concat",
+        training_loss: Mapping[str, Any] = {},
     ) -> None:
         self.training_loss = training_loss
         self.width: int = config.hidden_size * (num_layers if combination == "concat" else 1)
