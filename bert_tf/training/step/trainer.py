@@ -70,9 +70,9 @@ class Trainer:
             tf.function(method, autograph=False) for method in (self.one_step, self.many_steps)
         )
         is_compiled = compilation is Compilation.STEP and not hardware.is_tpu(strategy)
-        self._replica_gradients, self._update = (
+        self._collected, self._replica_gradients, self._update = (
             tf.function(method, autograph=False, jit_compile=True) if is_compiled else method
-            for method in (self.replica_gradients, self.update)
+            for method in (self.collected, self.replica_gradients, self.update)
         )
 
     @property
@@ -278,13 +278,22 @@ class Trainer:
         model, is_reduced = self.model, self.strategy.num_replicas_in_sync > 1 and not self._clips_per_replica
         if not isinstance(model, WholeBatchModel) or not (num_micro_batches > 1 or has_spills or is_reduced):
             return {}
-
-        def collect(micro_batch: Batch, number: int | tf.Tensor | None) -> dict[str, tf.Tensor]:
-            return model.collect(micro_batch, self.config.train_batch_size, _seed_of(number, seed))
-
-        values = micro_batches.sums(collect, batch, num_micro_batches, has_spills)
+        values = self._collected(batch, seed, num_micro_batches, has_spills)
         replica = tf.distribute.get_replica_context()
         return model.loss_of_all(replica.all_reduce(tf.distribute.ReduceOp.SUM, values) if is_reduced else values)
+
+    def collected(
+        self, batch: Batch, seed: tf.Tensor, num_micro_batches: int, has_spills: bool
+    ) -> dict[str, tf.Tensor]:
+        """Returns `WholeBatchModel.collect`, summed over the micro-batches. For the arguments, see `replica_gradients`.
+
+        XLA compiles this function if it compiles the gradients, because both must draw the same dropout.
+        """
+
+        def collect(micro_batch: Batch, number: int | tf.Tensor | None) -> dict[str, tf.Tensor]:
+            return self.model.collect(micro_batch, self.config.train_batch_size, _seed_of(number, seed))
+
+        return micro_batches.sums(collect, batch, num_micro_batches, has_spills)
 
     @property
     def _clips_per_replica(self) -> bool:
