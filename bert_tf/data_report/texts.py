@@ -47,7 +47,7 @@ _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
     r"^\W*(\d{1,2}:)?\d{1,2}:\d\d[.,:]\d\d": ((":",), "timestamps", "Remove them from the lines."),
-    r"\\[a-z]+\{|\\(pard?|fs\d+)\b": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
+    r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
     r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove it. To mask whole words, pass --word_segmenter."),
 }
 
