@@ -13,6 +13,7 @@ from bert_tf.optimization.settings import OptimizerConfig, SecondSchedule
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import METRICS, DataConfig
 from bert_tf.tasks.sentences.glue import DEFINITIONS
+from bert_tf.tasks.sentences.similarity import SimilarityExample
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests import command_server, finished_runs, programs
@@ -141,6 +142,7 @@ def test_every_score_of_a_task_can_select_models():
         *(registry.build_task(DataConfig("text", ".", problem=p), "", True) for p in ("regression", "multi_label")),
         registry.build_task(DataConfig("text", "."), "", True),
         TaggingTask(DataConfig("ner"), {}, ["PER", "O"]),
+        registry.build_task(DataConfig("similarity"), "", True, examples={"train": [SimilarityExample("0", "a", "b")]}),
     ]
     assert {name for task in tasks for name in task.metric_names} == set(METRICS)
 

@@ -122,7 +122,8 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     assert [run_directory.recorded_labels(str(directory)) for directory in (out, *trials)] == [["no", "yes"]] * 3
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
-    assert list(results) == ["eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"]
+    names = ["accuracy", "calibration_error", "loss", "macro_f1"]
+    assert list(results) == [*(f"eval_{name}" for name in names), "global_step", "loss"]
     written = json.loads((out / "eval_results.json").read_text())
     assert written["confusion_matrix"]["labels"] == ["no", "yes"]
     assert np.sum(written["confusion_matrix"]["counts"]) == 12

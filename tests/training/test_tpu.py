@@ -72,7 +72,7 @@ def write_files(directory):
     programs.run(
         *("-m", "data_prep.create_pretraining_data", f"--input_file={directory}/examples/heldout.txt"),
         *(f"--vocab_file={directory}/vocab.txt", f"--output_file={directory}/unmasked.tfrecord", "--masking=dynamic"),
-        *("--max_seq_length=12", "--num_workers=1"),
+        *("--max_seq_length=12", "--num_workers=1", "--allow_unusual_data"),
     )
     asked = json.loads((directory / "squad" / "dev-v2.0.json").read_text())
     for question in asked["data"][0]["paragraphs"][0]["qas"]:
