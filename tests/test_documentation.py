@@ -106,6 +106,7 @@ OTHER_PROGRAMS_FLAGS = {
     "enable_batching",  # TensorFlow Serving
     *("location", "spot", "version", "zone"),  # gcloud
     *("include", "json", "processes"),  # hf, WikiExtractor
+    "long",  # zstd
     "install",  # wsl
 }
 # Flags of programs that aren't installed, as defined in the sources.
