@@ -110,7 +110,8 @@ def say_summary(counts: Mapping[str, Any], config: PreparationConfig) -> None:
     found = example_counts.unusual_counts(
         counts, "--input_file", "--max_predictions_per_seq", *limit, examples.policy.masked_lm_prob
     )
-    findings.report([*found, *example_counts.random_sentences(counts, config.corpus.split_sentences)], once=True)
+    random_next = example_counts.random_sentences(counts, examples.max_seq_length, config.corpus.split_sentences)
+    findings.report([*found, *random_next], once=True)
 
 
 def cli() -> None:

@@ -81,13 +81,18 @@ def text_tokens(counts: Mapping[str, int]) -> int:
     return counts.get("tokens", 0) - _SPECIAL * counts.get("records", 0)
 
 
-def random_sentences(counts: Mapping[str, int], splits_sentences: bool) -> Iterator[Finding]:
+def random_sentences(counts: Mapping[str, int], max_seq_length: int, splits_sentences: bool) -> Iterator[Finding]:
     """Finds too many random next sentences, and names the cause.
+
+    Sequences that are too short for two sentences, as in the first steps of a tiny model, are usual.
 
     Args:
       counts: the counts of records, documents, and documents of one sentence.
+      max_seq_length: the largest number of tokens in a sequence.
       splits_sentences: whether lines were split into sentences.
     """
+    if max_seq_length <= _SENTENCE_TOKENS:
+        return
     records, random_next = counts.get("records", 0), counts.get("random_next", 0)
     if random_next <= _RANDOM_NEXT * records + records**0.5:  # in a few examples, the fraction varies
         return

@@ -200,9 +200,10 @@ def test_too_many_random_next_sentences_are_reported(tmp_path):
     write_vocab(tmp_path)
     document = json.dumps({"text": "ba co di fu. " * 12 + "\n" + "ga hi. " * 20})
     (tmp_path / "text.txt").write_text(f"{document}\n" * 9)
-    printed = run_program(tmp_path, "paragraphs")
+    flags = ["--max_seq_length=48", "--max_predictions_per_seq=8"]
+    printed = run_program(tmp_path, "paragraphs", *flags)
     assert "Warning: 100% of the examples have a random next sentence" in printed and "--split_sentences" in printed
-    assert "Warning" not in run_program(tmp_path, "sentences", "--split_sentences")
+    assert "Warning" not in run_program(tmp_path, "sentences", "--split_sentences", *flags)
 
 
 def test_a_directory_of_text_may_hold_the_outputs(tmp_path):

@@ -190,11 +190,13 @@ def test_fewer_masks_than_asked_are_reported(length, most, share):
         ({}, "Set a larger --max_seq_length"),
         ({"random_next": 60}, ""),
         ({"records": 3, "random_next": 3}, ""),
+        ({"length": 40}, ""),
     ],
 )
 def test_random_next_sentences_have_a_cause(counts, expected):
     counts = {"records": 100, "random_next": 90, "documents": 10, "sentences": 10, "corpus_tokens": 90} | counts
-    messages = [found.message for found in examples.random_sentences(counts, splits_sentences=False)]
+    found = examples.random_sentences(counts, counts.get("length", 128), splits_sentences=False)
+    messages = [finding.message for finding in found]
     assert expected in messages[0] if expected else not messages
 
 
