@@ -113,7 +113,7 @@ class QuestionAnswerer(Estimator):
         Raises:
           InputError: if there is no trained model, or an example or an answer can't be used.
         """
-        examples = self._examples(*in_memory.labelled(x, y, "x", columns=self._LABEL_COLUMNS)[:2])
+        examples = self._examples(*self._labelled(x, y, "x")[:2])
         task, *predicted = self._outputs(self._TEST, examples, self._settings.predict_batch_size)
         return evaluate(examples, task.decode(*predicted), self._options.version_2_with_negative)
 
