@@ -40,7 +40,7 @@ CORES = flags.DEFINE_integer("cores", 1, "Devices that share the sequences of a 
 DUMP = flags.DEFINE_string(
     "dump", None, "File to write: the step as StableHLO, before it is compiled. Several programs add their names."
 )
-PROGRAMS = flags.DEFINE_list("programs", [], "StableHLO files to compile, such as those of --dump of other versions.")
+PROGRAMS = flags.DEFINE_list("programs", [], "StableHLO files to compile, such as files that other versions wrote with --dump.")
 TOP = flags.DEFINE_integer("top", 10, "Number of the most expensive operations to print.", lower_bound=1)
 PYTHON = flags.DEFINE_string("python", None, "Interpreter of the compiler's environment, if it is not in build/.")
 
@@ -326,7 +326,7 @@ def run(target_of: Callable[[], Target], print_time: Callable[[list, float], Non
     Args:
       target_of: returns the device; raises `InputError` if it is unknown.
       print_time: prints the time of a step, given the instructions and their milliseconds.
-      note: what the estimates do not include.
+      note: a sentence that names the parts of a step without an estimate.
     """
     milliseconds = None
     try:

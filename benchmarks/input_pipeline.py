@@ -11,7 +11,7 @@ records. The workers are simulated: an `InputContext` selects a part of each bat
 headers of all records, are not counted; a line shows their cost. The program takes about two minutes.
 
 The last line is for fine-tuning on a TPU with 8 cores: the sequences that a core of the host packs per second. A batch
-has 256 sequences, with lengths like those of QNLI.
+has 256 sequences, which are as long as the sequences of QNLI.
 """
 
 import dataclasses

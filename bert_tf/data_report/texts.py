@@ -42,7 +42,7 @@ _TAG = (
     r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
     r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|#x?[\da-f]+);"
 )
-# Patterns of markup in a line, with texts one of which is in such a line, the name of the markup and the remedy.
+# Patterns of markup in a line. Each has texts (a matching line contains at least one), the markup's name and the remedy.
 _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),

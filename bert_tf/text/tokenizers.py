@@ -193,7 +193,7 @@ class Tokenizer:
         return self.vocab[CLS], self.vocab[SEP]
 
     def pack(self, text_a: str, text_b: str | None, max_seq_length: int, keeps_ends: bool = False) -> packing.Packed:
-        """Returns [CLS] A [SEP] B [SEP], not padded. See `packing.fitting_lengths` and `packing.pack`."""
+        """Returns [CLS] A [SEP] B [SEP] without padding. See `packing.fitting_lengths` and `packing.pack`."""
         segments = self.encode(text_a), self.encode(text_b) if text_b else []
         lengths = packing.fitting_lengths(*map(len, segments), max_seq_length)
         return packing.pack(segments, lengths, self.ends, keeps_ends)
