@@ -32,7 +32,7 @@ _HF_LEAVES_BY_MODULE = {
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 # Hugging Face tensors that are not weights or are copies of other tensors (the decoder shares embeddings and bias).
-HF_COPIES = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
+HF_COPIES = r"(.*embeddings\.position_ids|(.*\.)?cls\.predictions\.decoder\.(weight|bias))"
 
 
 def released_to_hf(name: str) -> str:
@@ -47,10 +47,11 @@ def released_to_hf(name: str) -> str:
 def hf_to_released(name: str) -> str | None:
     """Translates a name of Hugging Face; returns None for an unknown name. The inverse of `released_to_hf`.
 
-    Names without the leading "bert." (models saved without heads) are also accepted, and "gamma" and "beta" in layer
-    normalisation (the first converted models).
+    Names without the leading "bert." (models saved without heads) are also accepted, names with the prefixes of models
+    inside of other PyTorch modules, and "gamma" and "beta" in layer normalisation (the first converted models).
     """
     heads = {hf: released for released, hf in _HF_HEADS.items()}
+    name = re.sub(r"^((module|model|_orig_mod)\.)+", "", name)
     if name in heads:
         return heads[name]
     name = re.sub(r"^(?=(embeddings|encoder|pooler)\.)", "bert.", name)

@@ -69,7 +69,7 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     state = optimization.build_optimizer(OptimizerConfig(1.0, 1, optimizer=name), model.trained_variables).state()
     assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
     assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
-    others = ("Adam", "Adam_1", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1", "ExponentialMovingAverage")
+    others = ("Adam", "Adam_1", "AdamWeightDecayOptimizer_1", "ExponentialMovingAverage", "LAMB_1", "Adafactor", "vr")
     state |= {f"bert/pooler/dense/kernel/{name}": np.zeros((12, 12), np.float32) for name in others}
     state |= dict.fromkeys(("beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps"), np.float32(1))
     source = checkpoints.open_checkpoint(save_tf1(tmp_path, model, state))
@@ -91,7 +91,8 @@ def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     np.testing.assert_equal(weights(deeper), before)
 
 
-def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.model.bert."])
+def test_hf_checkpoints_with_old_names_and_half_precision_are_read(prefix, tmp_path):
     model = BertEncoder(tiny_config())
     stored = {}
     for name, value in weights(model).items():
@@ -99,11 +100,11 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
         hf = variable_names.released_to_hf(name).removeprefix("bert.")
         if "LayerNorm" in hf:
             hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
-        stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
-    stored["embeddings.position_ids"] = np.arange(32)
+        stored[prefix + hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
+    stored[f"{prefix}embeddings.position_ids"] = np.arange(32)
     safetensors.numpy.save_file(stored, tmp_path / "model.safetensors")
     source = checkpoints.open_checkpoint(str(tmp_path))
-    assert source.ignored == ("embeddings.position_ids",)
+    assert source.ignored == (f"{prefix}embeddings.position_ids",)
     for name, value in weights(model).items():
         assert_close(source.read(name), value.astype(ml_dtypes.bfloat16).astype(np.float32), 0, name)
 

@@ -18,7 +18,7 @@ from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, tiny_config
 
 torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+transformers = pytest.importorskip("transformers", minversion="5", reason="needs the extra 'transformers'")
 
 PIECES = [*SPECIAL_TOKENS, *"abcéeüu中文i!σ", *(f"##{char}" for char in "ébeu中文"), "i\u0307", "a\u0300"]
 CONFIG = tiny_config(vocab_size=len(PIECES), hidden_act="gelu_erf")
