@@ -1,5 +1,6 @@
 """The batches of fine-tuning: the examples of each step, packed into rows or padded."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,9 +27,9 @@ def training_data(run: FinetuningRun) -> TrainingData:
         width = run.config.hidden_size if shapes is Shapes.ANY else None
         steps, longest = lambda count: map(sampler.sizes, range(count)), int(sampler.buckets[-1])
         packer = packer_for(run, config, steps, longest, hidden_size=width)
-    end, has_positions = config.num_train_steps, isinstance(run.model, WholeBatchModel)
+    has_positions = isinstance(run.model, WholeBatchModel)
     return TrainingData(
-        lambda step, context: batches(sampler, packer, step, end, shapes, context, has_positions),
+        lambda step, context: batches(sampler, packer, step, shapes, context, has_positions),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         size=lambda step: (len(features), features.choices * run.settings.max_seq_length),
         shapes=shapes,
@@ -53,18 +54,16 @@ def batches(
     sampler: BatchSampler,
     packer: Packer | None,
     start_step: int,
-    end_step: int,
     shapes: Shapes,
     context: tf.distribute.InputContext,
     has_positions: bool = False,
 ) -> tf.data.Dataset:
-    """Returns the batches of one input pipeline, split evenly among its replicas.
+    """Returns the batches of one input pipeline without an end, split evenly among its replicas.
 
     Args:
       sampler: chooses the examples of each step. For `Shapes.ONE`, it must have a single bucket length.
       packer: packs the sequences into rows; None to pad each of them.
       start_step: the first step.
-      end_step: the step after the last one.
       shapes: the shapes of the batches. For `Shapes.ONE`, the graph contains the shape, as a TPU requires.
       context: defines which part of each batch this pipeline provides.
       has_positions: whether the batches have `batch_positions`; see `WholeBatchModel`.
@@ -86,7 +85,7 @@ def batches(
                 yield micro_batches.join(list(zip(layouts, packed, strict=True)))
 
     def arrays() -> Iterator[dict[str, Any]]:
-        for step in range(start_step, end_step):
+        for step in itertools.count(start_step):
             examples = sampler.examples(step)
             yield from arrays_of(examples[of_pipeline], sampler.bucket(examples))
 
@@ -102,4 +101,6 @@ def batches(
 
     # TensorFlow never releases the function passed to `from_generator`, so it must not refer to the examples.
     once = [arrays()]
-    return tf.data.Dataset.from_generator(once.pop, output_signature=spec("", sample)).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(once.pop, output_signature=spec("", sample))
+    # If the cardinality were unknown, all workers would synchronise before each step.
+    return dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)).prefetch(2)

@@ -80,9 +80,7 @@ def losses_and_weights(
         width = 12 if varies else None
         packer = Packer(replicas // pipelines, parts, shape, hidden_size=width, shares=clips == "all")
     shapes = Shapes.ONE if narrow else Shapes.ANY
-    pipeline = functools.partial(
-        training_batches.batches, sampler, packer, 0, STEPS, shapes, has_positions=bool(pooling)
-    )
+    pipeline = functools.partial(training_batches.batches, sampler, packer, 0, shapes, has_positions=bool(pooling))
     batches = strategies.batches(strategy, pipeline)
     means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
     for step, each in enumerate(means):  # tokens without padding
