@@ -6,6 +6,10 @@ Axis letters: B batch, T tokens, H hidden, N heads.
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf.runtime import lazy_imports
+
+lazy_imports.require_backend()
+
 import keras
 import numpy as np
 import tensorflow as tf

@@ -169,12 +169,15 @@ def test_layers_and_settings_do_not_change_the_process(tmp_path):
     subprocess.run([sys.executable, "-c", AS_A_GUEST], env=variables, check=True)
 
 
-@pytest.mark.parametrize("module", ["bert_tf.api", "bert_tf.model.layers", "bert_tf.runtime.program"])
-def test_another_backend_of_keras_is_an_error_except_in_programs(module):
+@pytest.mark.parametrize("module", ["bert_tf.api", "bert_tf.encoder", "bert_tf.model.heads", "bert_tf.runtime.program"])
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_another_backend_of_keras_is_an_error_except_in_programs(module, is_in_file, tmp_path):
     command = [sys.executable, "-c", f"import {module}, os; print(os.environ['KERAS_BACKEND'])"]
-    variables = os.environ | {"KERAS_BACKEND": "torch"}
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    others = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    variables = others | ({"KERAS_HOME": str(tmp_path)} if is_in_file else {"KERAS_BACKEND": "torch"})
     done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=ROOT)
-    if "program" in module:
+    if "program" in module or ("api" in module and is_in_file):  # they set the variable
         assert done.stdout == "tensorflow\n"
     else:
         assert "InputError: Keras has the backend 'torch'" in done.stderr

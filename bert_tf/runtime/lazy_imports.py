@@ -5,6 +5,7 @@ import contextlib
 import glob
 import importlib.util
 import inspect
+import json
 import logging
 import os
 import platform
@@ -40,8 +41,8 @@ def prepare_tensorflow() -> None:
     # Hide TensorFlow's log output, so that this project's messages stay readable. Show TensorFlow errors on machines
     # with a GPU. On other machines, the first "error" only states that no GPU was found.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
-    require_backend()
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    require_backend()
     # By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (for example with AVX2
     # only). On such CPUs, training and inference are also faster with oneDNN; see docs/results/speed.md.
     if platform.machine() == "x86_64":
@@ -53,13 +54,23 @@ def prepare_tensorflow() -> None:
 
 
 def require_backend() -> None:
-    """Raises an InputError if Keras uses another backend than TensorFlow."""
+    """Raises an InputError if Keras uses another backend than TensorFlow, or would use one when it is imported."""
     keras = sys.modules.get("keras")
-    backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    backend = keras.config.backend() if keras else os.environ.get("KERAS_BACKEND") or _backend_in_file()
     if backend != "tensorflow":
         raise InputError(
             f"Keras has the backend {backend!r}, but this project needs TensorFlow. Set KERAS_BACKEND=tensorflow."
         )
+
+
+def _backend_in_file() -> str:
+    """Returns the backend in Keras's settings file; "tensorflow" if there is none."""
+    path = os.path.join(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"), "keras.json")
+    try:
+        with open(path, encoding="utf-8") as reader:
+            return json.load(reader)["backend"]
+    except (OSError, ValueError, LookupError, TypeError):  # Keras ignores such a file
+        return "tensorflow"
 
 
 @contextlib.contextmanager
