@@ -14,6 +14,7 @@ from bert_tf.runtime import files, messages
 from bert_tf.runtime.errors import InputError, check
 
 _HALF_OF_PAIR = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse(text: str, *, only_finite: bool = True) -> Any:
@@ -58,7 +59,7 @@ def check_surrogates(text: str, value: Any) -> None:
       text: the JSON.
       value: the parsed JSON.
     """
-    if "\\u" in text and _HALF_OF_PAIR.search(json.dumps(value, ensure_ascii=False)):
+    if _ESCAPED_HALF.search(text) and _HALF_OF_PAIR.search(json.dumps(value, ensure_ascii=False)):
         raise InputError(r"a text has half of a surrogate pair (\ud800 to \udfff), an invalid character. Remove it.")
 
 

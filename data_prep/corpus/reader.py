@@ -271,6 +271,8 @@ class CorpusReader:
         except ValueError:
             record = None
         text = record.get(name) if isinstance(record, dict) else None
+        if isinstance(record, dict) and name in record:
+            reason = f'"{name}" is {"null" if text is None else "not a string"}'
         if not isinstance(text, str):
             self._bad(reason)
             return None

@@ -190,6 +190,7 @@ BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n
         ("a.txt", b"fine\nal\0so\n", "line 2: a NUL character.*--on_bad_line=clean"),
         ("a.txt", b"fine\nbell\a\n", r"line 2: a control character \(U\+0007\)"),
         ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', 'line 2: not a JSON object with a "text"'),
+        ("a.jsonl", '{"text": null}\n', 'line 1: "text" is null'),
         ("a.jsonl", '{"text": "a\\u0000"}\n', "line 1: a NUL character"),
         ("a.txt", "", "is empty"),
     ],
@@ -242,8 +243,9 @@ def test_dirty_records_are_cleaned_or_left_out(write):
     assert documents(write("a.jsonl", "\n".join(records)), "jsonl", bad=bad) == [["abc"], ["raw  one"], ["good"]]
     assert bad == [
         "cleaned 2 lines (a control character): a.jsonl line 1, a.jsonl line 2",
-        'skipped 3 lines (not a JSON object with a "text"): a.jsonl line 3, a.jsonl line 5, a.jsonl line 6',
+        'skipped 2 lines (not a JSON object with a "text"): a.jsonl line 3, a.jsonl line 6',
         "skipped 1 line (JSON that is nested too deeply): a.jsonl line 4",
+        'skipped 1 line ("text" is not a string): a.jsonl line 5',
     ]
     assert documents(write("b.jsonl", '{"body": "b"}\n'), text_column="body") == [["b"]]
 
