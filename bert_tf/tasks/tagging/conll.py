@@ -17,11 +17,15 @@ DOCUMENT_START = "-DOCSTART-"
 # Column separators. str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 _NUMBER = re.compile(r"-?\d+")
-# From this number of rows on, there are more different words than tags.
+# From this number of rows on, there are more different words than tags, and words that are not numbers.
 _ENOUGH_ROWS = 50
+# Sentences have fewer words.
+_LONG = 200
 _SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # The number of a CoNLL-U line that is not a word of the text: 1-2 for several words, 8.1 for an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
+# Cells that are not words: missing values; if other columns may have the words, also numbers and ranges of numbers.
+_MISSING, _NUMBERS = re.compile("_"), re.compile(r"_|\d+([-.:]\d+)?")
 _GLOBAL_COLUMNS = "# global.columns"
 # The columns of words and of tags; "" to detect them.
 DETECTED = ("", "")
@@ -84,6 +88,8 @@ def _read_columns(
     layout = _layout(path, lines, groups, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
     report(f"{path}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
+    if len(groups) == 1 and len(groups[0][1]) > _LONG:
+        report(f"Warning: {path}: all {len(groups[0][1])} words are one sentence. Separate sentences by blank lines.")
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
             rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
@@ -221,8 +227,10 @@ def _layout(
     elif not columns[1]:
         word, tag = _checked(path, rows, has_tags)
     word = index(columns[0], "--word_column", word)
-    if 2 * sum(row[word] == "_" for row in rows) > len(rows):
-        raise InputError(f"{path}: most words are '_'. Add the text of the treebank, or pass --word_column.")
+    is_detected = not columns[0] and width > 1 + has_tags and len(rows) >= _ENOUGH_ROWS
+    bad_words = list(filter((_NUMBERS if is_detected else _MISSING).fullmatch, (row[word] for row in rows)))
+    if 2 * len(bad_words) > len(rows):
+        raise InputError(f"{path}: most words are {bad_words[0]!r} or similar. Add the text, or pass --word_column.")
     tag = index(columns[1], "--tag_column", tag) if has_tags else -1
     needs_value = has_tags and tag < len(names) and names[tag] in _NEED_VALUE
     return _Layout(width, word, tag, is_counted, has_header, needs_value)

@@ -32,6 +32,7 @@ _LETTERS = {"iob2": "BIIB", "iob1": "IIII", "bioes": "BIES", "bilou": "BILU", "b
 TAG = re.compile(r"O|[BIESLUMW]-.+")
 # Tags of CoNLL-2012, such as "(PER*" and "*)".
 _BRACKETS = re.compile(r"(\([^()*]+)+\*?\)*|\*\)+")
+_SEVERAL = re.compile(r".*[|,;+][BI]-.*")
 _TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
 _OTHER_SPELLINGS = (
     re.compile("(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)", re.IGNORECASE),
@@ -101,6 +102,8 @@ class Sentence:
                 problem = "the word is empty. Add it."
             elif tags and _BRACKETS.fullmatch(tag):
                 problem = f"the tag {tag!r} has the brackets of CoNLL-2012. Convert the tags to IOB2."
+            elif tags and _SEVERAL.fullmatch(tag):
+                problem = f"the tag {tag!r} has several entities. Keep one of them."
             elif tags and not is_tag(tag):
                 problem = (
                     f"the tag is {tag!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "

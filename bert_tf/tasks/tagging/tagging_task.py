@@ -4,6 +4,7 @@ As in the paper, only the first token of a word has a tag. The input contains a 
 document as fits. A sentence that is too long for the model is split into several windows, so every word has a tag.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -15,6 +16,8 @@ import numpy as np
 
 from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
+from bert_tf.data_report import findings
+from bert_tf.data_report.rows import unusual_classes
 from bert_tf.finetuning.explanations import ExplainedText, Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
@@ -189,10 +192,13 @@ class TaggingTask(Task):
         return self.input_settings() | self.config.loss.record
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
-        """Raises an InputError if there are no entities, or all plain tags are equal."""
+        """Raises an InputError if there are no entities, or all plain tags are equal. Reports unusual plain tags."""
+        source = tables.name_of(self.sources["train"])
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
-            tag = examples[0].tags[0]
-            raise InputError(f"{tables.name_of(self.sources['train'])}: every tag is {tag}. Add words with other tags.")
+            raise InputError(f"{source}: every tag is {examples[0].tags[0]}. Add words with other tags.")
+        if self.is_plain:
+            counts = collections.Counter(tag for sentence in examples for tag in sentence.tags)
+            findings.report(unusual_classes(counts, source))
 
     def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
