@@ -6,7 +6,7 @@ from bert_tf import program_flags
 from bert_tf.config import POOLINGS, WORD_POOLINGS, ModelFiles
 from bert_tf.data_report import findings, texts
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.runtime import files, messages, program
+from bert_tf.runtime import messages, path_checks, program
 from bert_tf.runtime.settings import Settings, about, not_with, only_with
 
 
@@ -54,7 +54,7 @@ def main() -> None:
         program.set_defaults({"layers": "-1"})
     config, model_files, devices = _CONFIG.config(), _MODEL.config(), _DEVICES.config()
     program.require_files("input_file", "vocab_file", "bert_config_file")
-    files.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
+    path_checks.check_output_files([config.output_file], "--output_file", {"--input_file": [config.input_file]})
     from bert_tf import features, sentence_vectors
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution.strategies import build_strategy

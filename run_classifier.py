@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.runtime import files, program
+from bert_tf.runtime import path_checks, program
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.data_config import DataConfig, FeatureConfig, parse
 from bert_tf.tasks.task_names import SIMILARITY
@@ -64,9 +64,9 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig, Export
     program.check_needs()
     config = _CONFIG.config(flags=program.flag_values())
     config.distribution.check_tf_config()
-    files.check_output_directory(config.training.output_dir, "--output_dir")
+    path_checks.check_output_directory(config.training.output_dir, "--output_dir")
     if features.directory:
-        files.check_output_directory(features.directory, "--features_dir")
+        path_checks.check_output_directory(features.directory, "--features_dir")
     program.require_files("train_file", "dev_file", "test_file", "vocab_file", "bert_config_file")
     program.require_one("do_train", "do_eval", "do_predict", "do_export")
     data = _DATA.config()

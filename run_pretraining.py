@@ -8,7 +8,7 @@ from absl import flags
 from bert_tf import program_flags
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.runtime import files, program
+from bert_tf.runtime import path_checks, program
 from bert_tf.runtime.errors import InputError
 from bert_tf.serving.export_config import ExportConfig
 
@@ -48,11 +48,11 @@ def read_settings() -> tuple[PretrainingConfig, ExportConfig | None]:
     program.check_needs()
     program.require_one("do_train", "do_eval", "do_export")
     config = _CONFIG.config(flags=program.flag_values())
-    files.check_output_directory(config.training.output_dir, "--output_dir")
+    path_checks.check_output_directory(config.training.output_dir, "--output_dir")
     program.require_files("vocab_file", "bert_config_file")
     if config.distribution.distribution_strategy != "multi_worker":  # other workers must see the error
         for data in filter(None, [*config.phases, config.held_out_data]):
-            files.expand_patterns(data.input_file, data.flag_name)
+            path_checks.expand_patterns(data.input_file, data.flag_name)
     export_config = _EXPORT.config() if _EXPORT.do_export else None
     config.distribution.check_tf_config()
     return config, export_config

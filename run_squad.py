@@ -24,7 +24,7 @@ from absl import logging
 
 from bert_tf import program_flags
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
-from bert_tf.runtime import files, program
+from bert_tf.runtime import path_checks, program
 from bert_tf.runtime.settings import only_with
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig, SquadSteps
@@ -79,7 +79,7 @@ def read_settings() -> tuple[FinetuningConfig, SquadConfig, AnswerConfig, SquadS
     config.distribution.check_tf_config()
     if steps.interactive:
         config.distribution.check_one_worker("--interactive")
-    files.check_output_directory(config.training.output_dir, "--output_dir")
+    path_checks.check_output_directory(config.training.output_dir, "--output_dir")
     data_files = [_FILES[name] for name in _FILES if program.flag_values()[name]]
     program.require_files(*data_files, "vocab_file", "bert_config_file", "evaluate_file")
     squad.check_lengths()

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
+from bert_tf import hf_config
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import MODEL, PROGRAMS, AbsentFrom, Field, FiniteFromZero, Settings, about
-from bert_tf.text.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
 # No machine can store more weights. If a config has more, a size is wrong.
@@ -27,90 +27,6 @@ Pooling = Literal["mean", "max", "cls", "pooled"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 # The vector of a word: the mean of the hidden states of the tokens, or the hidden state of the first token.
 WORD_POOLINGS = ("mean", "first")
-
-_ACTIVATION_FROM_HF = {
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_fast": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-_ACTIVATION_TO_HF = {
-    "gelu": "gelu_pytorch_tanh",
-    "gelu_erf": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-
-# Keys in some released bert_config.json files (Chinese, multilingual cased) that the original code does not read.
-_UNREAD_RELEASED_KEYS = frozenset(
-    {
-        "directionality",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
-    }
-)
-
-# Hugging Face keys that do not change the computation of an encoder.
-_UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "architectures",
-    "attn_implementation",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "cls_token_id",
-    "dtype",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "problem_type",
-    "return_dict",
-    "sep_token_id",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "use_bfloat16",
-    "use_cache",
-}
-
-# Hugging Face keys that change the computation, and their values in BERT models.
-_REQUIRED_HF_VALUES: dict[str, tuple] = {
-    "model_type": ("bert",),
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "cross_attention_hidden_size": (None,),
-    "tie_word_embeddings": (True,),
-    "pad_token_id": (0, None),
-    "pruned_heads": ({},),
-    "auto_map": (None,),
-    "tokenizer_class": (*TOKENIZER_CLASSES, None),
-}
-
-# The sizes in configs of 2019 of DistilBERT, XLM, XLNet and GPT-2.
-_OTHER_SIZES = frozenset({"dim", "emb_dim", "d_model", "n_embd"})
-# Keys that occur only in Hugging Face configs. Configs of 2018 and 2019 have no `model_type`.
-_HF_ONLY_KEYS = (_UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys()) - _UNREAD_RELEASED_KEYS | _OTHER_SIZES
-# In a config without `model_type`, these keys distinguish BERT from other models.
-_BERT_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-
 
 _Size = Annotated[int, Meta(ge=1, le=10**9)]
 _Probability = Annotated[float, Meta(ge=0, lt=1)]
@@ -217,28 +133,13 @@ class BertConfig(Settings, frozen=True):
             message names the key.
         """
         check(values, dict, source)
-        from_hf = not _HF_ONLY_KEYS.isdisjoint(values)
-        unread = _UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys() if from_hf else _UNREAD_RELEASED_KEYS
-        fields = {key: value for key, value in values.items() if key not in unread}
-        act = values.get("hidden_act", "gelu")
-        if from_hf:
-            for key, allowed in _REQUIRED_HF_VALUES.items():
-                if key in values and values[key] not in allowed:
-                    raise InputError(
-                        f"{key} is {values[key]!r}. This is not a BERT model. Use one with {allowed[0]!r}.",
-                        source,
-                    )
-            if "model_type" not in values and (missing := [key for key in _BERT_KEYS if key not in values]):
-                raise InputError(f"no model_type and no {missing[0]}. This is not a BERT model.", source)
-            act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
-            fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
-            # Ignore other keys, like transformers. Old versions and other tools write settings that BERT does not have.
-            if others := sorted(fields.keys() - set(cls.__struct_fields__)):
-                say_once(f"{source}: ignoring {', '.join(others)}, which BERT does not have.")
-                fields = {key: value for key, value in fields.items() if key not in others}
-        elif isinstance(act, str | None):  # in the original code, None is the identity, and case does not matter
-            act = (act or "linear").lower()
-        return check(fields | {"hidden_act": act}, cls, source)
+        if hf_config.is_hf(values):
+            return check(hf_config.to_released(values, cls.__struct_fields__, source), cls, source)
+        fields = {key: value for key, value in values.items() if key not in hf_config.UNREAD_RELEASED_KEYS}
+        act = fields.get("hidden_act", "gelu")
+        if isinstance(act, str | None):  # in the original code, None is the identity, and case does not matter
+            fields["hidden_act"] = (act or "linear").lower()
+        return check(fields, cls, source)
 
     @classmethod
     def from_json_file(cls, path: str, flag_name: str = "--bert_config_file") -> "BertConfig":
@@ -287,7 +188,7 @@ class BertConfig(Settings, frozen=True):
         return self.to_dict() | {
             "architectures": [architecture],
             "model_type": "bert",
-            "hidden_act": _ACTIVATION_TO_HF[self.hidden_act],
+            "hidden_act": hf_config.ACTIVATION_TO_HF[self.hidden_act],
             "layer_norm_eps": self.layer_norm_eps,
             "pad_token_id": 0,
             "position_embedding_type": "absolute",

@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
-from bert_tf.runtime import files, messages, program
+from bert_tf.runtime import files, messages, path_checks, program
 from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.text.tokenizer_config import copy_tokenizer
 from bert_tf.text.vocabulary import token_list
@@ -78,7 +78,7 @@ def convert(
     require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     added_tokens = token_list(added_tokens, "--added_tokens")
     target_directory = os.fspath(target_directory)
-    files.check_new_directory(target_directory, "--output")
+    path_checks.check_new_directory(target_directory, "--output")
     from bert_tf import checkpoints, sentence_vectors, verification
     from bert_tf.checkpoints import class_names, new_tokens, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of

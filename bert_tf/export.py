@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import dry_run, files, lazy_imports, program
+from bert_tf.runtime import dry_run, files, lazy_imports, path_checks, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
@@ -90,7 +90,7 @@ def export_run(
     """
     config = config or ExportConfig()
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
-    files.check_new_directory(export_dir, "--export_dir")
+    path_checks.check_new_directory(export_dir, "--export_dir")
     model = build(model_dir, config)
     with files.replacing_directory(export_dir) as directory:
         signatures = model.write(directory, config)

@@ -13,7 +13,7 @@ import sys
 from absl import flags
 
 from bert_tf import export
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, path_checks, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.serving import line_predictions
@@ -41,7 +41,7 @@ def main() -> None:
     program.require_files("input_file")
     if _OUTPUT_FILE.value:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
-        files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
+        path_checks.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
     if _INPUT_FILE.value:
         with files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb") as reader:
             found = first_bytes.format_of(reader.read(first_bytes.SEEN))

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 from absl import flags
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.runtime import files, program, settings
+from bert_tf.runtime import path_checks, program, settings
 from bert_tf.runtime.errors import InputError, check
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.text.vocabulary import load_vocab
@@ -150,5 +150,5 @@ class ExportFlags:
         Raises:
           InputError: if the directory is not given, or exists and is not empty.
         """
-        files.check_new_directory(self.export_dir, "--export_dir")
+        path_checks.check_new_directory(self.export_dir, "--export_dir")
         return self._settings.config(**more)

@@ -18,7 +18,7 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, check, require_whole
 from bert_tf.runtime.settings import Settings
 from bert_tf.text import Tokenizer
-from bert_tf.text.tokenizer_config import SENTENCE_CONFIG_FILE
+from bert_tf.text.hf_tokenizer import SENTENCE_CONFIG_FILE
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
 
 _MODULES_FILE = "modules.json"

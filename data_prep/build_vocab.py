@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 from bert_tf import program_flags
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, path_checks, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
@@ -70,7 +70,8 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     )
     if corpus.text_column != CorpusOptions().text_column:
         require_columns(inputs)
-    files.check_output_files([options.output_file], "--output_file", {"--input_file": [file.path for file in inputs]})
+    paths = [file.path for file in inputs]
+    path_checks.check_output_files([options.output_file], "--output_file", {"--input_file": paths})
     report_sample(inputs, corpus, options.rules["strip_accents"], options.allow_unusual_data)
     # The processes share files on the local disk.
     work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"

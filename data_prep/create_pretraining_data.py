@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf import program_flags
 from bert_tf.data_report import examples as example_counts, findings
-from bert_tf.runtime import files, program, reporting
+from bert_tf.runtime import files, path_checks, program, reporting
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
@@ -55,7 +55,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
         work_dir = local.work_dir or f"{config.shards.paths[0]}.work"
         if files.is_remote(work_dir):
             raise InputError(f"--work_dir: {work_dir} is not a local directory. Use a local or mounted directory.")
-        files.check_output_directory(work_dir, "--work_dir")
+        path_checks.check_output_directory(work_dir, "--work_dir")
         num_workers = local.num_workers or available_cores()
         memory_mb = local.memory_budget_mb or _DEFAULT_WORKER_MB * num_workers
         counts = prepare(config, work_dir, num_workers, memory_mb, keeps_tokens=bool(local.work_dir))

@@ -7,14 +7,14 @@ from msgspec import Meta
 
 from bert_tf.data_report import examples as example_counts, findings
 from bert_tf.data_report.findings import AllowUnusualData
-from bert_tf.runtime import files
+from bert_tf.runtime import path_checks
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_with
 from bert_tf.sequences.example_format import Metadata
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text import BasicTokenizer
-from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE, find_rules
-from bert_tf.text.vocabulary import check_vocab_file, token_list, vocabulary_hash
+from bert_tf.text.tokenizer_config import find_rules
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, check_vocab_file, token_list, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, InputFormat, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
@@ -233,6 +233,6 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
     }
     paths = options.output_paths()
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [options.vocab_file]}
-    files.check_output_files([*paths, *map(Metadata.path_of, paths)], "--output_file", read)
+    path_checks.check_output_files([*paths, *map(Metadata.path_of, paths)], "--output_file", read)
     shards = ShardSet(paths, examples.features, vocabulary_hash(options.vocab_file), settings)
     return PreparationConfig(inputs, corpus, tokenizer, rules, examples, shards)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from bert_tf.runtime import files, messages, program
+from bert_tf.runtime import files, messages, path_checks, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.text import BasicTokenizer
@@ -152,7 +152,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
       InputError: if the questions do not have TriviaQA's layout, a document is missing or not UTF-8, or no document
         answers a question.
     """
-    files.check_output_files([output_file], "--output_file", {"--triviaqa_file": [triviaqa_file]})
+    path_checks.check_output_files([output_file], "--output_file", {"--triviaqa_file": [triviaqa_file]})
     questions, questions_of = read_triviaqa(triviaqa_file)
     articles, answered = 0, collections.Counter[str]()
     with files.replacing(output_file) as writer, progress_bar(len(questions_of), "converting", unit="document") as bar:

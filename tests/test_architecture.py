@@ -14,9 +14,9 @@ from tests.conftest import ROOT
 # Directories and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower
 # ones.
 ORDER = (
-    "runtime < distribution < text sequences data_report < config < model < encoder optimization < checkpoints < "
-    "features sentence_vectors training < pretraining finetuning < serving < tasks < graphs < program_flags < "
-    "export predict fill_mask convert_checkpoint verification < api"
+    "runtime < distribution < text sequences data_report < hf_config < config < model < encoder optimization < "
+    "checkpoints < features sentence_vectors training < pretraining finetuning < serving < tasks < graphs < "
+    "program_flags < export predict fill_mask convert_checkpoint verification < api"
 )
 LAYERS = [names.split() for names in ORDER.split(" < ")]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -24,9 +24,11 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # The modules that data preparation may import. It runs in many processes, and TensorFlow would take 0.5 GB in each
 # process.
 USED_BY_DATA_PREPARATION = {
-    "runtime": "settings errors files json_files lazy_imports messages program signals parallel reporting dry_run",
+    "runtime": (
+        "settings errors files json_files path_checks lazy_imports messages program signals parallel reporting dry_run"
+    ),
     "runtime.storage": "locks first_bytes output_checks",
-    "text": "characters memo splitting tokenizer_config tokenizers traced_text vocabulary",
+    "text": "characters hf_tokenizer memo splitting tokenizer_config tokenizers traced_text vocabulary",
     "data_report": "examples findings rows splits texts",
     "sequences": "packing masking random_streams example_format",
 }
@@ -49,7 +51,7 @@ def text_modules(directory):
     """Returns the modules of bert_tf that may be imported in a directory that needs no TensorFlow."""
     tables = [USED_BY_DATA_PREPARATION, *([WITHOUT_TENSORFLOW] if directory != "data_prep" else [])]
     inside = {f"{package}.{name}" for table in tables for package in table for name in table[package].split()}
-    return {"config", "text", "program_flags", *inside}
+    return {"config", "hf_config", "text", "program_flags", *inside}
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.sequences.example_format import Metadata
-from bert_tf.text.tokenizer_config import read_tokenizer_config
+from bert_tf.text.hf_tokenizer import read_tokenizer_config
 from bert_tf.text.vocabulary import vocabulary_text
 from bert_tf.training import log
 from tests.conftest import assert_refused

@@ -15,7 +15,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.model import estimates
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import dry_run as dry_run_mode, files as runtime_files
+from bert_tf.runtime import dry_run as dry_run_mode, path_checks
 from bert_tf.runtime.storage import remote
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
@@ -294,7 +294,7 @@ def test_rows_are_those_of_the_real_run(files, tmp_path, monkeypatch, capsys):
 
 def test_the_directory_at_a_url_is_checked_and_left_as_it_is():
     remote.call("makedirs", "ram://checked/runs")
-    runtime_files.check_output_directory("ram://checked/runs/new/run", "--output_dir")
+    path_checks.check_output_directory("ram://checked/runs/new/run", "--output_dir")
     assert remote.call("listdir", "ram://checked/runs") == []
 
 

@@ -17,11 +17,11 @@ from bert_tf.api.setting_types import ExportSettings
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime import files, messages
+from bert_tf.runtime import files, messages, path_checks
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import hf_names
-from bert_tf.text.tokenizer_config import TOKENIZER_CONFIG_FILE
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
@@ -77,7 +77,7 @@ class RecordedRun(NamesArguments):
         self._verbosity: int = check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
         checked = checked_callbacks(callbacks, verbose)
         directory = run_directory.fit_directory(self.output_dir, self._fits + 1)
-        files.check_output_files([os.path.join(directory, run_directory.RUN_FILE)], "output_dir")
+        path_checks.check_output_files([os.path.join(directory, run_directory.RUN_FILE)], "output_dir")
         try:
             with messages.verbosity(verbose):
                 yield directory, checked
@@ -103,7 +103,7 @@ class RecordedRun(NamesArguments):
           InputError: if nothing has been trained yet, or the directory is not new.
         """
         trained, directory = self._check_trained(), require_path("save()", directory)
-        files.check_new_directory(directory, "save()")
+        path_checks.check_new_directory(directory, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
         with files.replacing_directory(directory) as new:

@@ -20,7 +20,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.runtime.messages import say_once
 from bert_tf.text import Tokenizer
-from bert_tf.text.tokenizer_config import read_tokenizer_config
+from bert_tf.text.hf_tokenizer import read_tokenizer_config
 from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
 
 # The files of a checkpoint may be smaller than the weights of a config by this number of bytes. If the difference is

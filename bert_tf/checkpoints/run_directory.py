@@ -17,7 +17,8 @@ from bert_tf.runtime import __version__, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import locks
-from bert_tf.text.tokenizer_config import RULES, copy_tokenizer, tokenizer_record
+from bert_tf.text.hf_tokenizer import RULES
+from bert_tf.text.tokenizer_config import copy_tokenizer, tokenizer_record
 from bert_tf.text.vocabulary import VOCAB_FILE, vocabulary_hash
 
 CONFIG_FILE = "bert_config.json"

@@ -18,7 +18,7 @@ from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import document_means
 from bert_tf.text import Tokenizer
-from bert_tf.text.tokenizer_config import RULES
+from bert_tf.text.hf_tokenizer import RULES
 from bert_tf.training import resume
 from bert_tf.training.run import Run
 from bert_tf.training.settings import Shapes

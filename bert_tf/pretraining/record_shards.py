@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf.pretraining import record_reader
-from bert_tf.runtime import files
+from bert_tf.runtime import files, path_checks
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.example_format import (
@@ -90,7 +90,7 @@ def find_shards(
     Raises:
       InputError: if a file is missing or incomplete or was made with other lengths, or if all files are empty.
     """
-    paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
+    paths = [path for path in path_checks.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(
             f"{flag_name}: {patterns!r} matches only metadata files ({METADATA_SUFFIX}). Pass TFRecord files."

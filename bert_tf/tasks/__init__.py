@@ -12,6 +12,7 @@
     hf_names             the architecture of a fine-tuned model in Hugging Face's `config.json`
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files
+    arrow_files          rows of Parquet and Arrow files
 
 `graphs`, `export`, `api` and the programs import this package. It imports `serving` and lower layers. The directories
 `sentences`, `squad` and `tagging` do not import one another.

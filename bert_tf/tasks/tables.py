@@ -10,13 +10,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
-from bert_tf.runtime import files, json_files, lazy_imports, reporting
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.runtime.storage.first_bytes import DELIMITERS
+from bert_tf.tasks import arrow_files
 
 T = TypeVar("T")
 # A cell is a text. In JSON, Parquet and Arrow files, it may also be a list of texts, an object, or None (missing).
@@ -283,83 +282,6 @@ def read_json(path: str) -> Iterator[Row]:
             yield Row(path, number, (), {}, "the line is not a JSON object. Use {...}.")
 
 
-def read_arrow(path: str, format_name: str) -> Iterator[Row]:
-    """Yields the rows of a Parquet or Arrow file. If the file has names for integer classes, cells contain the names.
-
-    An integer without a name, such as -1 in the datasets library, is a missing label.
-
-    Raises:
-      InputError: if PyArrow is not installed, the file is damaged, or columns have the same name.
-    """
-    purpose = f"{path}: {format_name} data"
-    arrow, parquet, ipc = (lazy_imports.require(f"pyarrow{part}", purpose) for part in ("", ".parquet", ".ipc"))
-    data = arrow.BufferReader(files.read_bytes(path, "--data_dir"))
-    read = {"Parquet": parquet.read_table, "Arrow": lambda data: ipc.open_file(data).read_all()}
-    try:
-        table = read.get(format_name, lambda data: ipc.open_stream(data).read_all())(data)
-        rows = table.to_pylist()
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        problem = str(error).partition("\n")[0]
-        raise InputError(f"{path} can't be read as {format_name} ({problem}). Download it again.") from None
-    if len(set(table.column_names)) < len(table.column_names):
-        raise InputError(f"{path}: several columns have the same name. Rename or remove them.")
-    if "binary" in str(table.schema):
-        rows = _decoded(rows)
-    names_of = _class_names((table.schema.metadata or {}).get(b"huggingface", b""))
-    for number, values in enumerate(rows, start=1):
-        for column in names_of.keys() & values.keys():
-            values[column] = _named(values[column], names_of[column])
-        yield _row(path, number, values)
-
-
-class _Features(msgspec.Struct):
-    """The descriptions of the columns. Other fields are ignored."""
-
-    features: dict[str, Any] | None = None
-
-
-class _Description(msgspec.Struct):
-    """The metadata that the datasets library writes. Other fields, such as `fingerprint`, are ignored."""
-
-    info: _Features | None = None
-
-
-def _class_names(description: bytes) -> dict[str, dict[int, str]]:
-    """Returns the names of integer classes by column. Descriptions of other columns are ignored."""
-    try:
-        info = msgspec.json.decode(description, type=_Description).info
-    except msgspec.DecodeError:
-        return {}
-    names_of: dict[str, dict[int, str]] = {}
-    for column, kind in ((info and info.features) or {}).items():
-        # A list is described as [entry] or {"feature": entry}.
-        entry = kind[0] if isinstance(kind, list) and kind else kind
-        entry = entry.get("feature", entry) if isinstance(entry, dict) else None
-        names = entry.get("names") if isinstance(entry, dict) else None
-        if names and isinstance(names, list) and all(isinstance(name, str) for name in names):
-            names_of[column] = dict(enumerate(names))
-    return names_of
-
-
-def _decoded(value: Any) -> Any:
-    """Returns a value with all bytes in it decoded from UTF-8. Other bytes, such as images, are unchanged."""
-    if isinstance(value, list):
-        return list(map(_decoded, value))
-    if isinstance(value, dict):
-        return {name: _decoded(part) for name, part in value.items()}
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return value
-
-
-def _named(cell: Any, names: Mapping[float, str]) -> Any:
-    """Returns the names of integers in a cell; None for an integer without a name. Other values are unchanged."""
-    if isinstance(cell, list):
-        return [_named(entry, names) for entry in cell]
-    return names.get(cell) if isinstance(cell, int | float) else cell
-
-
 def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
     return Row(path, number, list(values.values()), {name: i for i, name in enumerate(values)})
 
@@ -370,7 +292,7 @@ def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Itera
     If a delimiter is given, `read_csv` reads the file, with any suffix.
 
     Raises:
-      InputError: see `read_tsv`, `read_csv`, `read_json` and `read_arrow`; also if the format is unknown.
+      InputError: see `read_tsv`, `read_csv`, `read_json` and `arrow_files.read`; also if the format is unknown.
     """
     found = format_of(path)
     if delimiter != AUTO and found not in (".tsv", ".csv", ""):
@@ -382,7 +304,7 @@ def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Itera
     if found in _JSON:
         return read_json(path)
     if found:
-        return read_arrow(path, found)
+        return (_row(path, number, values) for number, values in enumerate(arrow_files.read(path, found), start=1))
     raise InputError(f"{path}: unknown file format. Use a name that ends with {', '.join(SUFFIXES)}.")
 
 

@@ -7,75 +7,15 @@ metadata files of records. Rules that BERT's tokenizer does not have are errors.
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
-from msgspec import Meta
-
-from bert_tf.runtime import files, json_files
-from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime import files
+from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
+from bert_tf.text import vocabulary
 from bert_tf.text.characters import strip_accents as without_accents
-from bert_tf.text.vocabulary import (
-    CLS,
-    CONTINUATION,
-    MASK,
-    PAD,
-    SEP,
-    SPECIAL_TOKENS_MAP,
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_JSON,
-    UNK,
-    VOCAB_FILE,
-    AddedToken,
-    TokenizerJson,
-    added_tokens,
-    added_tokens_decoder,
-    base_text,
-    check_same_ids,
-    fits_record,
-    load_vocab,
-    vocabulary_record,
-)
+from bert_tf.text.hf_tokenizer import NAMED_TOKENS, RULES, TOKENIZER_CLASSES, read_tokenizer_config
 
-SENTENCE_CONFIG_FILE = "sentence_bert_config.json"
-CONFIG_FILE = "config.json"
-TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-# Generic classes. The type of their tokenizer is in `tokenizer.json`.
-_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_CLASS = ("tokenizer_class",)
-
-_SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
-RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_input_chars_per_word")
-# Settings that would change the ids of a text or a pair, and the values that do not.
-_REQUIRED = {
-    "tokenizer_class": (*TOKENIZER_CLASSES, None),
-    "do_basic_tokenize": (True, None),
-    "never_split": (None, []),
-    "clean_text": (True, None),
-    "wordpieces_prefix": (CONTINUATION, None),
-    "split_special_tokens": (False, None),
-    "padding_side": ("right", None),
-    "truncation_side": ("right", None),
-    "model_type": ("bert", None),
-    **{name: (token, None) for name, token in _SPECIAL_TOKENS.items()},
-}
-# Settings that change no ids, or only the length of sequences, which the caller sets.
-_WITHOUT_EFFECT = frozenset(
-    {
-        *("backend", "chat_template", "clean_up_tokenization_spaces", "fast_tokenizer_files", "files_loaded"),
-        *("full_tokenizer_file", "init_inputs", "is_local", "local_files_only", "max_len", "max_length"),
-        *("name_or_path", "pad_to_multiple_of", "pad_token_type_id", "processor_class", "special_tokens_map_file"),
-        *("stride", "tokenizer_file", "transformers_version", "truncation_strategy", "use_fast", "vocab_size"),
-        *("bos_token", "eos_token"),
-    }
-)
-# The parts of `tokenizer.json` and their supported types.
-_PARTS = {"normalizer": ("BertNormalizer",), "pre_tokenizer": ("BertPreTokenizer",)}
-# The rules in the normalizer of `tokenizer.json`.
-_NORMALIZER = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": RULES[2]}
-# The sequences of the post-processor in `tokenizer.json`: tokens and texts with their segment ids.
-_SINGLE = (("SpecialToken", CLS, 0), ("Sequence", "A", 0), ("SpecialToken", SEP, 0))
-_PAIR = (*_SINGLE, ("Sequence", "B", 1), ("SpecialToken", SEP, 1))
 # A model is taken as uncased if at most this fraction of its tokens have capitals or accents. Users of an uncased model
 # may have replaced some unused tokens by words with capitals.
 _FEW = 0.02
@@ -88,113 +28,6 @@ _LOWER_MODELS = (
 )
 _CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 _RELEASED_NAME = re.compile(r"(?:.*_)?(uncased|multilingual|chinese|cased)_L-\d+_H-\d+_A-\d+")
-
-
-class _Settings(TypedDict, total=False):
-    do_lower_case: bool
-    strip_accents: bool | None
-    tokenize_chinese_chars: bool
-    max_input_chars_per_word: Annotated[int, Meta(ge=1)]
-    model_input_names: list[str] | None
-    added_tokens_decoder: dict[str, Any]
-    additional_special_tokens: list[Any] | None
-    extra_special_tokens: list[Any] | dict[str, Any] | None
-    model_max_length: float
-    vocab_sha256: str
-    vocab_unused: list[tuple[int, int]]
-    vocab_used_sha256: str
-
-
-def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
-    """Reads and checks Hugging Face's settings next to a vocabulary. Without such files, returns an empty dict.
-
-    `tokenizer_config.json` takes precedence over `tokenizer.json`.
-
-    Raises:
-      InputError: if a BERT tokenizer does not support a setting; the message names the setting.
-    """
-    directory = os.path.dirname(vocab_file)
-    path, tokens_map, config, tokenizer_json, sentence_config = (
-        os.path.join(directory, name)
-        for name in (TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_MAP, CONFIG_FILE, TOKENIZER_JSON, SENTENCE_CONFIG_FILE)
-    )
-    values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
-    has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
-    is_generic = has_json and values.get("tokenizer_class") in _GENERIC_CLASSES
-    _check_settings(path, {name: value for name, value in values.items() if not (is_generic and name in _CLASS)})
-    if files.exists(tokens_map):
-        _check_settings(tokens_map, json_files.read(tokens_map, "--vocab_file", _Settings))
-    if files.exists(config) and "tokenizer_class" not in values:
-        model = json_files.read(config, "--vocab_file", dict[str, Any])
-        _check_settings(config, {name: model[name] for name in _CLASS if name in model})
-    recorded = _rules_of_tokenizer_json(tokenizer_json) if has_json else {}
-    if has_json and os.path.basename(vocab_file) != TOKENIZER_JSON:
-        check_same_ids(vocab_file, tokenizer_json)
-    rules = values | recorded if is_generic else recorded | values
-    if rules.get("do_lower_case") is False and files.exists(sentence_config):
-        # sentence-transformers converts texts to lower case before it calls this tokenizer, and keeps accents.
-        lowers = json_files.read(sentence_config, "--vocab_file", _Settings).get("do_lower_case", False)
-        rules |= {"do_lower_case": lowers, "strip_accents": bool(rules.get("strip_accents"))}
-    return rules
-
-
-def _check_settings(path: str, values: Mapping[str, Any]) -> None:
-    """Checks the settings in a file of Hugging Face. Settings of unknown effect must be empty."""
-    for name, value in values.items():
-        value = value.get("content") if isinstance(value, dict) and name in _SPECIAL_TOKENS else value
-        if name in _REQUIRED:
-            _require(path, name, value, _REQUIRED[name])
-        elif name not in _WITHOUT_EFFECT | _Settings.__annotations__.keys() and value not in (None, False, "", [], {}):
-            raise _other_tokens(path, f"{name} {str(value)[:60]!r}, which may change the tokens")
-    names = values.get("model_input_names")
-    if names is not None and "token_type_ids" not in names:
-        raise _other_tokens(path, f"model_input_names {names!r} without 'token_type_ids', so all segments are 0")
-
-
-def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
-    values = json_files.read(path, "--vocab_file", TokenizerJson)
-    for part, allowed in _PARTS.items():
-        _require(path, f"{part} of type", (values.get(part) or {}).get("type"), allowed)
-    for part in ("truncation", "padding"):
-        _require(path, f"{part} at the side", (values.get(part) or {}).get("direction", "Right"), ("Right",))
-    model = values.get("model", {})
-    post_processor = values.get("post_processor") or {}
-    if post_processor not in _post_processors(model.get("vocab", {})):
-        kind = post_processor.get("type")
-        raise _other_tokens(
-            path, f"post_processor of type {kind!r} that does not make {CLS} A {SEP} B {SEP} with segments 0 and 1"
-        )
-    normalizer = values.get("normalizer") or {}
-    _require(path, "clean_text", normalizer.get("clean_text", True), (True,))
-    rules = {rule: normalizer[name] for name, rule in _NORMALIZER.items() if name in normalizer}
-    rules |= {name: model[name] for name in RULES if name in model}
-    check(rules, _Settings, f"--vocab_file: {path}")
-    return rules
-
-
-def _post_processors(vocab: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Returns the two forms of BERT's post-processor in `tokenizer.json`."""
-    single, pair = (
-        [{kind: {"id": name, "type_id": segment}} for kind, name, segment in parts] for parts in (_SINGLE, _PAIR)
-    )
-    ids = {token: vocab.get(token) for token in (CLS, SEP)}
-    special = {token: {"id": token, "ids": [number], "tokens": [token]} for token, number in ids.items()}
-    return [
-        {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special},
-        {"type": "BertProcessing", "sep": [SEP, ids[SEP]], "cls": [CLS, ids[CLS]]},
-    ]
-
-
-def _require(path: str, name: str, value: Any, allowed: tuple) -> None:
-    if value not in allowed:
-        raise _other_tokens(path, f"{name} {value!r} instead of {allowed[0]!r}")
-
-
-def _other_tokens(path: str, setting: str) -> InputError:
-    return InputError(
-        f"--vocab_file: {path} has {setting}. Such a tokenizer is not supported, because it would produce other "
-        "tokens. Use the tokenizer of a BERT model."
-    )
 
 
 def find_rules(
@@ -229,7 +62,7 @@ def find_rules(
     rules: dict[str, bool] = {}
     places: dict[str, str] = {}
     for place, record in records:
-        if not fits_record(record, vocab_file):
+        if not vocabulary.fits_record(record, vocab_file):
             raise InputError(
                 f"--vocab_file: {vocab_file} does not match the digest recorded in {place}. Use the vocabulary of the "
                 "model."
@@ -277,7 +110,9 @@ def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool 
             raise _casing_error(asked, f"{directory} has the name of a released model")
         if released:
             return named, named
-    tokens = [token for token in load_vocab(vocab_file) if not (token.startswith("[") and token.endswith("]"))]
+    tokens = [
+        token for token in vocabulary.load_vocab(vocab_file) if not (token.startswith("[") and token.endswith("]"))
+    ]
     capitals = [token for token in tokens if token.lower() != token]
     accents = [token for token in tokens if without_accents(token) != token]
     guess = len(capitals) <= _FEW * len(tokens)
@@ -321,17 +156,17 @@ def _casing_error(do_lower_case: bool, found: str) -> InputError:
 
 def tokenizer_record(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
     """Returns the rules, the added tokens and the digest of a vocabulary, for the records of runs and data."""
-    added = {token: token_added.normalized for token, token_added in added_tokens(vocab_file).items()}
-    return {**rules, **({"added_tokens": added} if added else {}), **vocabulary_record(vocab_file)}
+    added = {token: token_added.normalized for token, token_added in vocabulary.added_tokens(vocab_file).items()}
+    return {**rules, **({"added_tokens": added} if added else {}), **vocabulary.vocabulary_record(vocab_file)}
 
 
 def settings_of(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
     """Returns the content of `tokenizer_config.json` for a vocabulary. Other known settings are kept."""
-    decoder = added_tokens_decoder(added_tokens(vocab_file))
+    decoder = vocabulary.added_tokens_decoder(vocabulary.added_tokens(vocab_file))
     known = read_tokenizer_config(vocab_file)
     if decoder:
         known["added_tokens_decoder"] = known.get("added_tokens_decoder", {}) | decoder
-    return known | dict(rules) | vocabulary_record(vocab_file)
+    return known | dict(rules) | vocabulary.vocabulary_record(vocab_file)
 
 
 def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_positions: int) -> dict[str, Any]:
@@ -345,7 +180,7 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
     known = settings_of(vocab_file, rules)
     # If no length was set, transformers writes a very large number.
     length = min(known.get("model_max_length", max_positions), max_positions)
-    return _SPECIAL_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}
+    return NAMED_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}
 
 
 def copy_tokenizer(
@@ -364,20 +199,22 @@ def copy_tokenizer(
       max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
       added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
     """
-    target = os.path.join(directory, VOCAB_FILE)
+    target = os.path.join(directory, vocabulary.VOCAB_FILE)
     if files.resolved(vocab_file) == files.resolved(target):
         return
     settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
-    if os.path.basename(vocab_file) == TOKENIZER_JSON:
+    if os.path.basename(vocab_file) == vocabulary.TOKENIZER_JSON:
         with files.replacing(target) as writer:
-            writer.write(base_text(vocab_file))
+            writer.write(vocabulary.base_text(vocab_file))
     else:
         files.copy(vocab_file, target)
-    settings_file = os.path.join(directory, TOKENIZER_CONFIG_FILE)
+    settings_file = os.path.join(directory, vocabulary.TOKENIZER_CONFIG_FILE)
     if added:
-        ids = dict(load_vocab(vocab_file))
-        decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})
+        ids = dict(vocabulary.load_vocab(vocab_file))
+        decoder = vocabulary.added_tokens_decoder(
+            {token: vocabulary.AddedToken(ids.setdefault(token, len(ids))) for token in added}
+        )
         settings["added_tokens_decoder"] = settings.get("added_tokens_decoder", {}) | decoder
         files.write_json(settings_file, settings)
-        settings |= vocabulary_record(target)
+        settings |= vocabulary.vocabulary_record(target)
     files.write_json(settings_file, settings)

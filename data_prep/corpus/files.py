@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, path_checks
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes, output_checks
@@ -128,7 +128,7 @@ def find_input_files(
     """
     paths: list[str] = []
     ignored = {files.resolved(path) for path in no_text}
-    for match in files.expand_patterns(patterns, INPUT_FLAG):
+    for match in path_checks.expand_patterns(patterns, INPUT_FLAG):
         paths += _text_below(match, ignored) if files.is_directory(match) else [match]
     if not as_original:
         _refuse_repeated(paths)

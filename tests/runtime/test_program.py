@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import errors, files, signals
+from bert_tf.runtime import errors, path_checks, signals
 from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
 
@@ -88,7 +88,7 @@ def test_names_that_are_not_utf8_are_refused(tmp_path):
     assert ended.stderr.startswith("error: the argument '--input_file=caf\\udce9' contains bytes that are not UTF-8")
     open(os.fsencode(tmp_path) + b"/caf\xe9", "w").close()
     with pytest.raises(InputError, match=r"--input_file: the file '.*caf.udce9' contains bytes"):
-        files.expand_patterns(f"{tmp_path}/*", "--input_file")
+        path_checks.expand_patterns(f"{tmp_path}/*", "--input_file")
 
 
 def test_a_reader_that_ends_early_is_named():

@@ -20,7 +20,7 @@ from bert_tf.runtime import errors
 from bert_tf.sequences.example_format import Metadata
 from bert_tf.tasks import squad, tables
 from bert_tf.tasks.tagging import conll
-from bert_tf.text.tokenizer_config import read_tokenizer_config
+from bert_tf.text.hf_tokenizer import read_tokenizer_config
 from bert_tf.text.vocabulary import check_vocab_file
 from bert_tf.training.log import read_metrics
 from tests.conftest import tiny_config

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import errors, files
+from bert_tf.runtime import errors, files, path_checks
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.storage import output_checks
 from tests.conftest import assert_refused
@@ -56,17 +56,17 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path, make, kind):
     (tmp_path / "source").write_text("source")
     for name in ("x", "link"):
         path = str(tmp_path / name)
-        assert_refused(f"--output_file: {path} is .*{kind}", files.check_output_files, [path], "--output_file")
+        assert_refused(f"--output_file: {path} is .*{kind}", path_checks.check_output_files, [path], "--output_file")
         for replace in (write, lambda path: files.move(str(tmp_path / "source"), path)):
             assert_refused(f"{path} is .*{kind}", replace, path)
     assert os.lstat(tmp_path / "x").st_mode == before
-    assert_refused("/dev/null is a device", files.check_output_files, ["/dev/null"], "--output_file")
+    assert_refused("/dev/null is a device", path_checks.check_output_files, ["/dev/null"], "--output_file")
 
 
 def test_a_home_directory_that_no_shell_expanded_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.chdir(tmp_path)
-    for make in (write, files.make_directory, lambda path: files.check_output_files([path], "--output_file")):
+    for make in (write, files.make_directory, lambda path: path_checks.check_output_files([path], "--output_file")):
         assert_refused(
             "~/runs/x: ~ is not replaced by the home directory here. Write /home/ada/runs/x", make, "~/runs/x"
         )
@@ -81,28 +81,29 @@ def test_an_input_is_not_replaced(tmp_path):
     read = {"--vocab_file": [], "--input_file": [str(tmp_path / "other"), str(source)]}
     for name in ("source", "hard", "soft"):
         with pytest.raises(InputError, match=f"{name} is also the input {source} of --input_file, which would be lost"):
-            files.check_output_files([str(tmp_path / "new"), str(tmp_path / name)], "--output_file", read)
-    files.check_output_files([str(tmp_path / "new")], "--output_file", read)
+            path_checks.check_output_files([str(tmp_path / "new"), str(tmp_path / name)], "--output_file", read)
+    path_checks.check_output_files([str(tmp_path / "new")], "--output_file", read)
 
 
 def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file is not a directory"):
-        files.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
+        path_checks.check_output_files([str(tmp_path / "file" / "x" / "y")], "--output_file")
     path = str(tmp_path / "not" / "yet" / "x")
-    files.check_output_files([path], "--output_file")
+    path_checks.check_output_files([path], "--output_file")
     output_checks._check_directory.cache_clear()
     with pytest.raises(InputError, match=r"^--output_file: /proc: no files can be created \(No such file"):
-        files.check_output_files(["/proc/x"], "--output_file")
+        path_checks.check_output_files(["/proc/x"], "--output_file")
     denied = PermissionError(errno.EACCES, "Permission denied")
     monkeypatch.setattr(output_checks.tempfile, "mkdtemp", mock.Mock(side_effect=denied))
-    assert_refused(r"no files can be created \(Permission denied\)", files.check_output_files, [path], "--output_file")
+    check = path_checks.check_output_files
+    assert_refused(r"no files can be created \(Permission denied\)", check, [path], "--output_file")
 
 
 @pytest.mark.parametrize("name", ["x.keras", "x.h5", "x.onnx", "x.safetensors", "bert_model.ckpt"])
 def test_a_directory_has_no_name_of_a_file(tmp_path, name):
     with pytest.raises(InputError, match=rf"save\(\): a directory is written, but .*{name} is .* Omit [.]"):
-        files.check_new_directory(str(tmp_path / name), "save()")
+        path_checks.check_new_directory(str(tmp_path / name), "save()")
 
 
 def test_errors_while_a_directory_is_written_are_explained(tmp_path):
@@ -161,7 +162,7 @@ def test_an_error_leaves_the_old_content_and_says_what_was_written(tmp_path):
 
 
 def test_urls_that_cannot_be_opened_are_named(monkeypatch):
-    for look in (files.exists, files.make_directory, lambda path: files.expand_patterns(path, "--input_file")):
+    for look in (files.exists, files.make_directory, lambda path: path_checks.expand_patterns(path, "--input_file")):
         assert_refused(r"^kaggle://a\S*: .*scheme 'kaggle' not implemented", look, "kaggle://a/b")
 
     def unreachable(path):
