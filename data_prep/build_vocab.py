@@ -4,6 +4,7 @@ The text is split into words like in the tokenizer, so the vocabulary fits the w
 file has the special tokens, the reserved and unused tokens, the alphabet, and all other tokens by descending frequency.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -73,24 +74,24 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     paths = [file.path for file in inputs]
     path_checks.check_output_files([options.output_file], "--output_file", {"--input_file": paths})
     report_sample(inputs, corpus, options.rules["strip_accents"], options.allow_unusual_data)
-    # The processes share files on the local disk.
-    work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"
-    directory = os.path.join(work_dir, "counts")
     splits = cut_into_splits(inputs, "record")
     rules = {**options.rules, "kept_tokens": options.kept_tokens}
     jobs = [(pieces, corpus, rules, options.max_words) for pieces in splits]
+    local = contextlib.nullcontext(f"{options.output_file}.work")
     with (
+        # The processes share files on the local disk.
+        tempfile.TemporaryDirectory() if files.is_remote(options.output_file) else local as work_dir,
         claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
-        Workers(options.num_workers or available_cores()) as workers,
+        contextlib.ExitStack() as stack,
     ):
-        shutil.rmtree(directory, ignore_errors=True)  # after a crash, it may contain counts of other text
-        try:
-            parts = list(workers.map("words", count_words, directory, jobs, corpus_bytes(inputs), "B"))
-            for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
-                say(message)
-            counter = add_up(parts, options.max_words)
-        finally:
-            shutil.rmtree(work_dir)
+        stack.callback(shutil.rmtree, work_dir, ignore_errors=True)
+        workers = stack.enter_context(Workers(options.num_workers or available_cores()))
+        counts_dir = os.path.join(work_dir, "counts")
+        shutil.rmtree(counts_dir, ignore_errors=True)  # after a crash, it may contain counts of other text
+        parts = list(workers.map("words", count_words, counts_dir, jobs, corpus_bytes(inputs), "B"))
+        for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
+            say(message)
+        counter = add_up(parts, options.max_words)
     is_exact = "exact" if counter.error == 0 else f"too low by at most {counter.error}; rarer words may be missing"
     say(f"{len(counter.counts)} distinct words, {sum(counter.counts.values())} in total; counts are {is_exact}.")
     return counter

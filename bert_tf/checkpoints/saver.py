@@ -67,7 +67,7 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
     """
     directory, name = os.path.split(prefix)
     try:
-        reader = tf.compat.v1.train.NewCheckpointReader(os.path.join(files.plain_name(directory), name))
+        reader = files.load_by_plain_name(tf.compat.v1.train.NewCheckpointReader, directory, name)
     except _READ_ERRORS as error:
         raise InputError(f"{where}{prefix} can't be read ({error}). Restore it from a copy.") from None
 

@@ -12,7 +12,6 @@ names are random. After a kill, remove these files yourself.
 import bz2
 import contextlib
 import errno
-import functools
 import glob
 import gzip
 import itertools
@@ -23,9 +22,10 @@ import re
 import secrets
 import shutil
 import tempfile
+import weakref
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TypeVar
 
 from bert_tf.runtime import dry_run
 from bert_tf.runtime.errors import InputError as InputError, explanation
@@ -38,6 +38,7 @@ from bert_tf.runtime.storage.output_checks import (
 )
 from bert_tf.runtime.storage.remote import is_remote as is_remote
 
+T = TypeVar("T")
 _DECOMPRESS = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}
 
 
@@ -108,17 +109,23 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-@functools.cache
-def _linked(directory: str) -> tuple[str, tempfile.TemporaryDirectory]:
+def load_by_plain_name(load: Callable[[str], T], directory: str, name: str = "") -> T:
+    r"""Returns `load(PATH)` for a directory, or for a name in it. The object may read the files as long as it exists.
+
+    The path has no `[`, `]` or `\`, which TensorFlow's readers interpret as a pattern. A symbolic link replaces them.
+    """
+    if is_remote(directory) or not re.search(r"[][\\]", directory):
+        return load(os.path.join(directory, name) if name else directory)
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
-    link = os.path.join(temporary.name, "directory")
-    os.symlink(os.path.abspath(directory), link)
-    return link, temporary  # removed when the process ends
-
-
-def plain_name(directory: str) -> str:
-    r"""Returns a name of the directory without `[`, `]` or `\`, which TensorFlow's readers interpret as a pattern."""
-    return _linked(directory)[0] if not is_remote(directory) and re.search(r"[][\\]", directory) else directory
+    try:
+        link = os.path.join(temporary.name, "directory")
+        os.symlink(os.path.abspath(directory), link)
+        loaded = load(os.path.join(link, name))
+    except BaseException:
+        temporary.cleanup()
+        raise
+    weakref.finalize(loaded, temporary.cleanup)
+    return loaded
 
 
 def list_directory(path: str) -> list[str]:

@@ -57,7 +57,7 @@ class ExportedModel(Predictor):
                 f"with `python -m bert_tf.export --model_dir={directory} --export_dir=NEW_DIRECTORY`."
             )
         try:
-            self._model = tf.saved_model.load(files.plain_name(directory))
+            self._model = files.load_by_plain_name(tf.saved_model.load, directory)
             self.signatures: list[str] = sorted(self._model.signatures)
         except Exception as error:  # TensorFlow's loader raises many types of errors
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
