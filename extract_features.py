@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from bert_tf import program_flags
 from bert_tf.config import POOLINGS, WORD_POOLINGS, ModelFiles
-from bert_tf.data_report import findings, texts
+from bert_tf.data_report.splits import report_inputs
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import messages, path_checks, program
 from bert_tf.runtime.settings import Settings, about, not_with, only_with
@@ -70,7 +70,7 @@ def main() -> None:
     layers = features.layer_numbers(config.layers, bert_config.num_hidden_layers)
     examples = features.read_examples(config.input_file, vectors.prompt if vectors else "")
     lines = (" ".join(filter(None, pair)) for pair in examples)
-    findings.report(texts.unusual_inputs(lines, tokenizer, "--input_file"), once=True)
+    report_inputs(lines, tokenizer, "--input_file", once=True)
     encoder = features.FrozenEncoder(
         bert_config,
         model_files.init_checkpoint,

@@ -16,7 +16,7 @@ from bert_tf.api.vector_trainer import VectorTrainer, checked_examples, with_sco
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.config import WORD_POOLINGS, Pooling
-from bert_tf.data_report.splits import report_inputs, report_texts, report_truncation
+from bert_tf.data_report.splits import report_inputs, report_truncation
 from bert_tf.features import Word
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -277,9 +277,8 @@ class SentenceEncoder(NamesArguments):
         # Without texts, an empty text is encoded to get the size of the vectors.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
-        report_texts((text_a for text_a, _ in texts), bert.tokenizer, "x")
         found = None
-        for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size):
+        for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size, [a for a, _ in texts]):
             found = np.zeros((len(packed), vectors.shape[1]), np.float32) if found is None else found
             found[numbers] = vectors
         return found[0] if isinstance(x, str) else found[: len(texts)]
@@ -324,11 +323,19 @@ class SentenceEncoder(NamesArguments):
         return found
 
     def _outputs(
-        self, function: Callable[..., tf.Tensor], config: VectorConfig, packed: Sequence[tuple], batch_size: int
+        self,
+        function: Callable[..., tf.Tensor],
+        config: VectorConfig,
+        packed: Sequence[tuple],
+        batch_size: int,
+        lines: Sequence[str] = (),
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them."""
+        """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them.
+
+        What is unusual in the texts `lines` is reported.
+        """
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
-        report_inputs(sequences.input_ids, (), self.bert.tokenizer, "x", once=True)
+        report_inputs(lines, self.bert.tokenizer, "x", sequences.input_ids, once=True)
         buckets = feature_sets.bucket_lengths(self.max_seq_length)
         compute = self._functions(function, config.replace(prompt="", prompts=()))  # the graph contains no prompt
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):

@@ -28,21 +28,26 @@ def unused_predictions(wanted: int, most: int, flag: str) -> Iterator[Finding]:
         yield Finding("unused_predictions", message)
 
 
-def limited_masks(wanted: int, length: int, most: int, flag: str, where: str) -> Iterator[Finding]:
-    """Finds a limit of predictions that is below the number of tokens to mask.
+def missing_masks(
+    predictions: float, tokens: int, share: float, length: int, most: int, flag: str, where: str
+) -> Iterator[Finding]:
+    """Finds a limit of predictions that leaves out many of the masks.
 
     Args:
-      wanted: see `unused_predictions`.
+      predictions: the number of masked tokens.
+      tokens: the number of tokens.
+      share: the fraction of tokens to mask.
       length: the number of tokens in the longest sequence.
       most: see `unused_predictions`.
       flag: see `unused_predictions`.
       where: the location of the data, for messages.
     """
-    if wanted > most:
+    wanted = round(length * share)
+    if wanted > most and 0 < predictions < _MASKED * share * tokens:
         yield Finding(
             "masks",
-            f"{where}: {wanted} of {length} tokens should be masked (--masked_lm_prob when the data was made), but "
-            f"{flag} is {most}. Set {flag}={wanted} to mask them all.",
+            f"{where}: {predictions / tokens:.1%} of the tokens are masked instead of {share:.0%}, because {flag} is "
+            f"{most}. Set {flag}={wanted} to mask them all.",
         )
 
 
@@ -59,21 +64,15 @@ def unusual_counts(
 
     Args:
       counts: the counts, summed over all files. Data of older versions has no count of unknown tokens.
-      where: the location of the records, for messages.
-      flag: the flag of the largest number of predictions.
-      length: the number of tokens in the longest sequence.
-      most: the largest number of predictions.
-      share: the fraction of tokens to mask.
+      where: see `missing_masks`.
+      flag: see `unused_predictions`.
+      length: see `missing_masks`.
+      most: see `unused_predictions`.
+      share: see `missing_masks`.
     """
     yield from unknown_tokens(counts.get("unknown", 0), text_tokens(counts), where)
-    tokens, predictions = counts.get("tokens", 0), counts.get("predictions", 0)
-    wanted = round(length * share)
-    if wanted > most and 0 < predictions < _MASKED * share * tokens:
-        yield Finding(
-            "masks",
-            f"{where}: {predictions / tokens:.1%} of the tokens are masked instead of {share:.0%}, because {flag} is "
-            f"{most}. Set {flag}={wanted} to mask them all.",
-        )
+    predictions, tokens = counts.get("predictions", 0), counts.get("tokens", 0)
+    yield from missing_masks(predictions, tokens, share, length, most, flag, where)
 
 
 def text_tokens(counts: Mapping[str, int]) -> int:

@@ -29,31 +29,28 @@ def report_truncation(truncated: int, total: int, split: str, max_seq_length: in
 
 
 def report_inputs(
-    ids: np.ndarray, lines: Iterable[str], tokenizer: Tokenizer, where: str, **options: bool
+    lines: Iterable[str], tokenizer: Tokenizer, where: str, ids: np.ndarray | None = None, **options: bool
 ) -> dict[str, int]:
     """Reports what is unusual in texts and their tokens.
 
     Args:
-      ids: the ids of the sequences, with [CLS] and [SEP].
-      lines: the texts.
+      lines: the texts, of which the first ones are looked at.
       tokenizer: the tokenizer.
       where: the location of the texts, for messages.
-      **options: see `findings.report`.
+      ids: the ids of all sequences; None to tokenize some of the texts.
+      **options: see `findings.report`. What is unusual in the texts themselves is printed once in a process.
 
     Returns:
       The numbers of tokens of the texts, and of [UNK].
     """
+    sample = list(itertools.islice(lines, _EXAMPLES))
+    if ids is None:
+        ids = np.array(texts.sample_ids(sample, tokenizer))
     special = [tokenizer.vocab.get(token) for token in (CLS, SEP)]
     tokens, unknown = (int(np.count_nonzero(x)) for x in (~np.isin(ids, special), ids == tokenizer.vocab.get(UNK)))
     findings.report(texts.unknown_tokens(unknown, tokens, where), **options)
-    report_texts(lines, tokenizer, where)
-    return {"tokens": tokens, "unknown": unknown}
-
-
-def report_texts(lines: Iterable[str], tokenizer: Tokenizer, where: str) -> None:
-    """Prints what is unusual in texts, but not in their tokens, once for each process. See `report_inputs`."""
-    sample = list(itertools.islice(lines, _EXAMPLES))
     findings.report(texts.unusual_texts(sample, where, tokenizer.basic_tokenizer.strip_accents), once=True)
+    return {"tokens": tokens, "unknown": unknown}
 
 
 def report_split(
@@ -95,7 +92,7 @@ def report_split(
     answer = "" if answers[0] is None else f" -> {answers[0]!r:.{_SHOWN}}"
     say(f"{name}, first example: {tokens[:_SHOWN]}{' ...' * (len(tokens) > _SHOWN)}{answer}")
     lines = ("\n".join(inputs_of(example)) for example in examples)
-    counts = report_inputs(features.input_ids, lines, tokenizer, name, allows_errors=allows_errors)
+    counts = report_inputs(lines, tokenizer, name, features.input_ids, allows_errors=allows_errors)
     return {"examples": len(examples), "classes": dict(classes), **counts, "truncated": features.num_truncated}
 
 

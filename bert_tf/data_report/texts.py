@@ -4,7 +4,7 @@ import collections
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from bert_tf.data_report.findings import Finding
 from bert_tf.text import Tokenizer
@@ -35,20 +35,38 @@ _FORMS = {
     r"(?i)(<\?xml[^>]*>\s*)?<(!doctype )?html": ("HTML", _TO_TEXT),
     r"<\?xml": ("XML", _TO_TEXT),
     r"\{\\rtf": ("RTF", _TO_TEXT),
+    r'[\[{]\s*\{?\s*"': ("JSON", "Write an object on each line, and pass --text_column."),
     r"WEBVTT": ("subtitles", "Remove the numbers and timestamps first."),
     r"%!PS|\\documentclass|\\input": ("PostScript or LaTeX", _TO_TEXT),
+    r"From \S+ +\w{3} \w{3} +\d|(Message-ID|Received|Return-Path|Delivered-To|MIME-Version): ": (
+        "e-mails",
+        "Extract the texts of the messages first.",
+    ),
 }
 _TAG = (
     r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
-    r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|#x?[\da-f]+);"
+    r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|quot|apos|#x?[\da-f]+);"
 )
 # Patterns of markup in a line. Each has texts (a matching line contains at least one), the markup's name and the remedy.
 _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
-    r"^\W*(\d{1,2}:)?\d{1,2}:\d\d[.,:]\d\d": ((":",), "timestamps", "Remove them from the lines."),
-    r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
+    r"\b\d\d:\d\d:\d\d\b|^\W*\d{1,2}:\d\d[.,]\d\d": ((":",), "timestamps", "Remove them from the lines."),
+    r"\\[a-z]+\{|\\(pard?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
     r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove it. To mask whole words, pass --word_segmenter."),
+    r"\w@@(\s|$)|\u2581\w": (("@@", "\u2581"), "marks of another tokenizer", "Join the tokens to words first."),
+    r"\]\([^)\s]+\)|^\.\. [\w-]+::|:\w+:`[^`]+`": (
+        ("](", ".. ", ":`"),
+        "markup of Markdown or reStructuredText",
+        _TO_TEXT,
+    ),
+    r"[\xc2\xc3\xd0\xd1][\x80-\xbf]|\xe2\u20ac|\ufffd": (
+        ("\xc2", "\xc3", "\xd0", "\xd1", "\xe2\u20ac", "\ufffd"),
+        "wrongly decoded characters, such as '\xc3\xa9'",
+        "Convert the original file to UTF-8.",
+    ),
+    r"^[^\t]*\w[^\t]*\t|,\"[^\"]*\"(,|\s*$)": (("\t", ',"'), "several columns", "Keep only the column with the text."),
+    r"^(?=[\w+/-]{60,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])": (("",), "encoded data", "Decode or remove it."),
 }
 
 
@@ -117,14 +135,6 @@ def sample_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     step = 1 + sum(map(len, texts)) // _TOKENIZED
     has_unknown = UNK in tokenizer.vocab
     return list(itertools.chain.from_iterable(map(tokenizer.encode, texts[::step]))) if has_unknown else []
-
-
-def unusual_inputs(texts: Iterable[str], tokenizer: Tokenizer, where: str) -> Iterator[Finding]:
-    """Finds what is unusual in texts for prediction: the findings of `unusual_texts` and `unknown_tokens`."""
-    lines = list(itertools.islice(texts, 10_000))
-    ids = sample_ids(lines, tokenizer)
-    yield from unusual_texts(lines, where, tokenizer.basic_tokenizer.strip_accents)
-    yield from unknown_tokens(ids.count(tokenizer.vocab.get(UNK)), len(ids), where)
 
 
 def words_of_one_token(texts: Sequence[str], ids: Sequence[int], tokenizer: Tokenizer, where: str) -> Iterator[Finding]:

@@ -275,7 +275,7 @@ class TaskData:
         tokenizer, settings, task = self.packer.tokenizer, self._settings, self._task
         if not settings.runs_steps:  # the examples of a call of a Python class
             lines = ("\n".join(inputs_of(example)) for example in examples)
-            splits.report_inputs(features.input_ids, lines, tokenizer, name, once=True)
+            splits.report_inputs(lines, tokenizer, name, features.input_ids, once=True)
         else:
             kinds = name not in task.test_splits or task.has_labels(examples), bool(getattr(task, "labels", None))
             allows_errors = settings.allow_unusual_data or not settings.do_train or name not in task.train_splits

@@ -5,8 +5,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.data_report import examples as example_counts, findings
@@ -149,9 +147,8 @@ class ExampleFinder:
             raise InputError(
                 f"{data.flag_name}: {path} has no usable masking policy ({error}). Regenerate the data."
             ) from None
-        most = data.max_predictions_per_seq
-        wanted = policy.prediction_counts(np.array(data.max_seq_length), data.max_seq_length)
-        limit = int(wanted), data.max_seq_length, most, data.predictions_flag, data.flag_name
-        findings.report(example_counts.limited_masks(*limit), once=True)
+        most, length, share = data.max_predictions_per_seq, data.max_seq_length, policy.masked_lm_prob
+        flags = data.predictions_flag, data.flag_name
+        findings.report(example_counts.missing_masks(most, length, share, length, most, *flags), once=True)
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.no_special_replacements)
         return BatchMasker(policy, vocabulary, most, self._seed)

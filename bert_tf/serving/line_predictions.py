@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from bert_tf.data_report import findings
-from bert_tf.data_report.texts import unusual_inputs
+from bert_tf.data_report.splits import report_inputs
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import Predictor
@@ -107,7 +106,7 @@ def report_file(model: Predictor, path: str, directory: str) -> None:
                 for value in model.check(_parsed(line)).values():
                     texts += filter(lambda text: isinstance(text, str), [value] if isinstance(value, str) else value)
     with contextlib.suppress(InputError):  # the tokenizer of a model of another program may not be supported
-        findings.report(unusual_inputs(texts, Tokenizer.checked(vocab_file), "--input_file"), once=True)
+        report_inputs(texts, Tokenizer.checked(vocab_file), "--input_file", once=True)
 
 
 def _parsed(line: bytes) -> Any:

@@ -1,5 +1,6 @@
 """The report of the text, before and after the data is made."""
 
+import base64
 import gzip
 import lzma
 import re
@@ -42,6 +43,18 @@ ERRORS = {
     "It \\emph{swam}.\n" * 9: "100% of the lines have commands of LaTeX",
     "哈 ##尔 ##滨\n" * 9: "100% of the lines have '##' before words ... --word_segmenter",
     "\0\1\2 ELF\n" * 9: "9 of 9 lines are not plain text",
+    "From ann@x.org Mon Jan  1 00:00:00 2024\nIt swam.\n": "is e-mails ... Extract",
+    "2024-01-02 12:33:44,123 INFO started\n" * 9: "100% of the lines have timestamps",
+    "it &apos;s old &quot;\n" * 9: "100% of the lines have HTML or XML",
+    "the low@@ er \u2581whale\n" * 9: "100% of the lines have marks of another tokenizer ... Join",
+    "See [the sea](https://x.org).\n" * 9: "100% of the lines have markup of Markdown",
+    "See :ref:`the sea`.\n" * 9: "100% of the lines have markup of Markdown or reStructuredText",
+    "Der Fluss flie\u00c3\u0178t und KÃ¶nige.\n" * 9: "100% of the lines have wrongly decoded characters",
+    "It is $x^2 \\alpha$.\n" * 9: "100% of the lines have commands of LaTeX",
+    '["It swam.",\n "It was old."]\n': "is JSON ... --text_column",
+    '1,"It swam, fast.",pos\n' * 9: "100% of the lines have several columns",
+    "1\tIt swam.\n" * 9: "100% of the lines have several columns ... Keep only",
+    f"{base64.b64encode(bytes(range(57))).decode()}\n" * 9: "100% of the lines have encoded data",
 }
 WARNINGS = {
     "It swam.\n" * 99 + "It <i>swam</i>.\n" * 11: "10% of the lines have HTML or XML",
@@ -57,6 +70,7 @@ USUAL = (
     "<s> the <unk> of a <user> is 3 < 4 and b > 2 </s>\n" * 9,
     "# a heading\n## of Markdown\nand a #hashtag at 12:30\n" * 9,
     "the whale swam in the cold and deep blue sea for a long day\n" * 9,
+    "ACGT" * 17 + "\n" + "\tIt swam at 12:30, \u00abÉté\u00bb of SÃO (see [1]).\n" * 9,
     "ผู้ชายคนนั้นชอบอ่านหนังสือที่บ้านของเขาทุกวัน\n" * 9,
     "Whose woods these are I think I know,\nHis house is in the village though;\n" * 9,
 )

@@ -284,7 +284,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
     told = capsys.readouterr().err
     assert told.count("Warning") == 1
-    assert "7 of 48 tokens should be masked" in told and "--max_predictions_per_seq is 5" in told
+    assert "10.4% of the tokens are masked instead of 15%" in told and "--max_predictions_per_seq is 5" in told
 
 
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
