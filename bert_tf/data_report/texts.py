@@ -47,7 +47,7 @@ _TAG = (
     r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
     r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|quot|apos|#x?[\da-f]+);"
 )
-# Patterns of markup in a line. Each has texts (a matching line contains at least one), the markup's name and the remedy.
+# Patterns of markup in a line. Each has texts, at least one of which is in a matching line, the name and the remedy.
 _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
