@@ -45,19 +45,19 @@ def resolve(requirements: list[str], constraints: dict[str, str]) -> dict[str, s
     text = "".join(f"{canonical(name)}=={version}\n" for name, version in constraints.items())
     pathlib.Path("build").mkdir(exist_ok=True)
     pathlib.Path("build/constraints.txt").write_text(text, encoding="utf-8")
-    found = subprocess.run(_UV, input="\n".join(requirements), stdout=subprocess.PIPE, text=True, check=False)
-    if found.returncode:
+    resolved = subprocess.run(_UV, input="\n".join(requirements), stdout=subprocess.PIPE, text=True, check=False)
+    if resolved.returncode:
         sys.exit("A pinned version does not fit pyproject.toml. Pass the names of the packages to upgrade.")
-    return {canonical(name): version for name, version in pins(found.stdout).items()}
+    return {canonical(name): version for name, version in pins(resolved.stdout).items()}
 
 
 def replace_pins(text: str, blocks: list[dict[str, str]], spellings: dict[str, str]) -> str:
     """Returns the text with new pins. `blocks` has the versions for each block of lines between blank lines."""
     written = []
     for block, versions in zip(text.rstrip("\n").split("\n\n"), blocks, strict=True):
-        kept = [line for line in block.splitlines() if "==" not in line or line.startswith("#")]
+        comments = [line for line in block.splitlines() if "==" not in line or line.startswith("#")]
         new = [f"{spellings.get(name, name)}=={version}" for name, version in versions.items()]
-        written.append("\n".join([*kept, *sorted(new, key=str.casefold)]) + "\n")
+        written.append("\n".join([*comments, *sorted(new, key=str.casefold)]) + "\n")
     return "\n".join(written)
 
 
@@ -78,8 +78,8 @@ def main(upgraded: list[str]) -> None:
     tensorflow = versions["tensorflow"]
     common, with_squad = resolve(users, constraints), resolve([*users, *squad], constraints)
 
-    def without(found: dict[str, str], *included: dict[str, str]) -> dict[str, str]:
-        return {n: v for n, v in found.items() if n not in _BUILDS and not any(n in others for others in included)}
+    def without(versions: dict[str, str], *included: dict[str, str]) -> dict[str, str]:
+        return {n: v for n, v in versions.items() if n not in _BUILDS and not any(n in others for others in included)}
 
     def named(requirements: list[str]) -> dict[str, str]:
         names = {canonical(re.match(r"[\w.-]+", line)[0]) for line in requirements}

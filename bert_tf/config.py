@@ -87,7 +87,7 @@ class BertConfig(Settings, frozen=True):
             )
 
     @staticmethod
-    def place(field: Field) -> str:
+    def where(field: Field) -> str:
         """Returns the name of a field for messages."""
         return field.name
 

@@ -168,8 +168,8 @@ def write_hf(
 
 def main() -> None:
     """Converts the checkpoint named by the flags."""
-    given = (_INPUT, _OUTPUT, _FORMAT, _BERT_CONFIG_FILE, _ADDED_TOKENS, _NEW_EMBEDDINGS, _VERIFY, _VERIFY_PYTHON)
-    convert(*(flag.value for flag in given))
+    used = (_INPUT, _OUTPUT, _FORMAT, _BERT_CONFIG_FILE, _ADDED_TOKENS, _NEW_EMBEDDINGS, _VERIFY, _VERIFY_PYTHON)
+    convert(*(flag.value for flag in used))
 
 
 def cli() -> None:

@@ -127,8 +127,8 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     if "task" in run_directory.recorded(run_directory.directory_of_model(model_dir)):
         run = FinishedRun.read(model_dir, config)
         name, functions = run.settings["task"], exportables()
-        if own := own_tasks.find(name):
-            return (own.export or heads.exportable)(run)
+        if own_task := own_tasks.find(name):
+            return (own_task.export or heads.exportable)(run)
         if TASKS.get(name) not in functions:
             known = ", ".join(task for task in TASKS if TASKS[task] in functions)
             raise InputError(

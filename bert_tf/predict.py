@@ -44,10 +44,10 @@ def main() -> None:
         path_checks.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
     if _INPUT_FILE.value:
         with files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb") as reader:
-            found = first_bytes.format_of(reader.read(first_bytes.SEEN))
-        if found not in ("", "JSON"):
+            file_format = first_bytes.format_of(reader.read(first_bytes.SEEN))
+        if file_format not in ("", "JSON"):
             raise InputError(
-                f"--input_file: {_INPUT_FILE.value} is {found}. Write JSON lines. In Python, pass a table."
+                f"--input_file: {_INPUT_FILE.value} is {file_format}. Write JSON lines. In Python, pass a table."
             )
     keep_packed_weights()
     model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)

@@ -48,19 +48,19 @@ _POOLING_MODES = {
 _SEARCHED_QUERIES, _SEARCHED_VECTORS = 1024, 4096
 
 
-def check_layers(numbers: Iterable[int], num_layers: int, place: str) -> None:
+def check_layers(numbers: Iterable[int], num_layers: int, where: str) -> None:
     """Raises an InputError if the model does not have one of the layers.
 
     Args:
       numbers: the layers, from 0; negative numbers are counted from the end.
       num_layers: the number of layers of the model.
-      place: the flag or the argument with the layers, for messages.
+      where: the flag or the argument with the layers, for messages.
     """
     for number in numbers:
         if not -num_layers <= number < num_layers:
             raise InputError(
                 f"there is no layer {number} in a model of {num_layers} layers. Use {-num_layers} to {num_layers - 1}.",
-                place,
+                where,
             )
 
 
@@ -93,13 +93,13 @@ class VectorConfig(Settings, frozen=True):
     include_prompt: bool = True
     left_out: int = 0
 
-    def with_given(self, **given: Any) -> Self:
+    def with_given(self, **values: Any) -> Self:
         """Returns the settings with the given values that are not None.
 
         If `normalize` is given and True, vectors are truncated before they are normalised.
         """
-        given = {name: value for name, value in given.items() if value is not None}
-        return self.replace(truncate_first=given.get("normalize", False), **given)
+        values = {name: value for name, value in values.items() if value is not None}
+        return self.replace(truncate_first=values.get("normalize", False), **values)
 
     def with_prompt(self, prompt: str, tokenizer: Tokenizer) -> Self:
         """Returns the settings with a prompt, and with the number of tokens that pooling leaves out."""
@@ -153,12 +153,12 @@ class VectorConfig(Settings, frozen=True):
         return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)
 
 
-def unit_vectors(vectors: np.ndarray, place: str, first: int = 0) -> np.ndarray:
+def unit_vectors(vectors: np.ndarray, where: str, first: int = 0) -> np.ndarray:
     """Returns vectors [..., H] scaled to length 1, float32. A zero vector stays zero.
 
     Args:
       vectors: the vectors, of any numeric type.
-      place: the argument with the vectors, for messages.
+      where: the argument with the vectors, for messages.
       first: the number of the first vector, for messages.
 
     Raises:
@@ -168,7 +168,7 @@ def unit_vectors(vectors: np.ndarray, place: str, first: int = 0) -> np.ndarray:
     is_finite = np.isfinite(vectors).all(axis=-1)
     if not is_finite.all():
         number = first + int(np.argmin(is_finite))
-        raise InputError(f"vector {number} contains NaN or infinity. Compute it again, or remove it.", place)
+        raise InputError(f"vector {number} contains NaN or infinity. Compute it again, or remove it.", where)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -195,17 +195,17 @@ def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
     size = len(queries), min(k, len(corpus))
     numbers, scores = np.zeros(size, np.int64), np.zeros(size, np.float32)
     for first in range(0, len(queries), _SEARCHED_QUERIES):
-        part = slice(first, first + _SEARCHED_QUERIES)
-        unit_queries = unit_vectors(queries[part], "queries", first)
-        found, best = numbers[part, :0], scores[part, :0]
+        rows = slice(first, first + _SEARCHED_QUERIES)
+        unit_queries = unit_vectors(queries[rows], "queries", first)
+        nearest, best = numbers[rows, :0], scores[rows, :0]
         for begin in range(0, len(corpus), _SEARCHED_VECTORS):
             vectors = unit_vectors(corpus[begin : begin + _SEARCHED_VECTORS], "corpus", begin)
             similarities = unit_queries @ vectors.T
             indices = np.broadcast_to(begin + np.arange(similarities.shape[1]), similarities.shape)
             best = np.concatenate([best, similarities], axis=1)
-            best, places = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # if equal, the first one
-            found = np.take_along_axis(np.concatenate([found, indices], axis=1), places, axis=1)
-        numbers[part], scores[part] = found, best
+            best, order = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # if equal, the first one
+            nearest = np.take_along_axis(np.concatenate([nearest, indices], axis=1), order, axis=1)
+        numbers[rows], scores[rows] = nearest, best
     return numbers, scores
 
 
@@ -354,9 +354,9 @@ def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
     poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
     if len(poolings) > 1 or poolings[0] not in POOLINGS:
-        given = ", ".join(named) or values.get("pooling_mode")
+        recorded = ", ".join(named) or values.get("pooling_mode")
         known = ", ".join(POOLINGS)
-        raise InputError(f"the pooling is {given}. Use a model with one of {known}.", f"{flag_name}: {path}")
+        raise InputError(f"the pooling is {recorded}. Use a model with one of {known}.", f"{flag_name}: {path}")
     return poolings[0], values.get("include_prompt", True)
 
 

@@ -61,8 +61,8 @@ def _run(name: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[s
     """Runs a program in a separate process, because its worker processes import the main module again."""
     with _input_files(texts) as input_file:
         flags = {"input_file": input_file, **flags}
-        given = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
-        command = [sys.executable, "-c", "from data_prep import api; api._run_program()", name, *given]
+        arguments = [f"--{k}={','.join(v) if isinstance(v, list | tuple) else v}" for k, v in flags.items()]
+        command = [sys.executable, "-c", "from data_prep import api; api._run_program()", name, *arguments]
         # A notebook shows only the output that this process itself writes.
         process = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     if process.returncode:

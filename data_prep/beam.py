@@ -125,14 +125,14 @@ class PreparePretrainingData(beam.PTransform):
             | "TakeSegments" >> beam.ParDo(TakeSegments(config.rules, dtype))
         )
         shards = range(len(config.shards.paths))
-        places = begin | "Shards" >> beam.Create([(shard, None) for shard in shards])
+        all_shards = begin | "Shards" >> beam.Create([(shard, None) for shard in shards])
         examples = (
             (planned.examples, answered)
             | "AllExamples" >> beam.Flatten()
             | "ShardOf" >> beam.Map(lambda example, count: (shard_of(example.key, count), example), len(shards))
         )
         return (
-            {"examples": examples, "shards": places}  # shards without examples are written too
+            {"examples": examples, "shards": all_shards}  # shards without examples are written too
             | "Gather" >> beam.CoGroupByKey()
             | "Write" >> beam.ParDo(WriteShard(config.examples, config.tokenizer, config.shards))
             | "WaitForAll" >> beam.combiners.Count.Globally()
@@ -250,12 +250,12 @@ class TakeSegments(MakeExamples):
 
     def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[PlannedExample]:
         """Yields the examples of all requests to one document."""
-        _, found = joined
-        ((tokens, offsets),) = found["documents"]
+        _, grouped = joined
+        ((tokens, offsets),) = grouped["documents"]
         ids = np.frombuffer(tokens, self._dtype)
         sentences = len(offsets) - 1
         width = min(self._rules.max_num_tokens, sentences)
-        requests = iter(found["requests"])
+        requests = iter(grouped["requests"])
         while batch := list(itertools.islice(requests, _BATCH)):
             keys = np.array([request.key for request in batch], np.uint64)
             first = random_sentences(keys, np.full(len(keys), sentences))
@@ -288,8 +288,8 @@ class WriteShard(beam.DoFn):
 
     def process(self, gathered: tuple[int, Mapping[str, Iterable]]) -> Iterator[int]:
         """Writes a shard."""
-        shard, found = gathered
-        examples = sorted(found["examples"], key=lambda example: example.key)
+        shard, grouped = gathered
+        examples = sorted(grouped["examples"], key=lambda example: example.key)
         counts: collections.Counter[str] = collections.Counter()
         with files.replacing(self._shards.staged(shard), "wb") as writer:
             for first in range(0, len(examples), _BATCH):
@@ -319,8 +319,8 @@ def _count(numbers: Mapping[str, int]) -> None:
 
 def counts_of(result: Any) -> dict[str, Any]:
     """Returns the counters of a finished pipeline in the format of `one_machine.prepare`, without line positions."""
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
-    counts = {counter.key.metric.name: counter.result for counter in found}
+    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
+    counts = {counter.key.metric.name: counter.result for counter in counters}
     kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))
     messages = [name.removeprefix(_BAD_LINES).format(f"{counts.pop(name)} lines") for name in kinds]
     return counts | {"bad_lines": messages}

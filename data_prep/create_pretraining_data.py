@@ -107,11 +107,11 @@ def say_summary(counts: Mapping[str, Any], config: PreparationConfig) -> None:
     if empty := is_small and sum(files.size(path) == 0 for path in shards.paths):
         say(f"{empty} of the {len(shards.paths)} files are empty, because there are few examples. Training skips them.")
     limit = examples.max_seq_length, examples.max_predictions_per_seq
-    found = example_counts.unusual_counts(
+    unusual = example_counts.unusual_counts(
         counts, "--input_file", "--max_predictions_per_seq", *limit, examples.policy.masked_lm_prob
     )
     random_next = example_counts.random_sentences(counts, examples.max_seq_length, config.corpus.split_sentences)
-    findings.report([*found, *random_next], once=True)
+    findings.report([*unusual, *random_next], once=True)
 
 
 def cli() -> None:

@@ -60,8 +60,8 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int, with_baseline
                 f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. "
                 "Use the vocabulary of the data."
             )
-        left = max(0, num_examples - counts["records"])
-        for number, example in enumerate(read_examples(path, len(tokens), left), 1):
+        remaining = max(0, num_examples - counts["records"])
+        for number, example in enumerate(read_examples(path, len(tokens), remaining), 1):
             print(f"{path}, example {number}: {describe(example, tokens)}\n")
         counts.update(metadata.counts if metadata else {"records": num_records})
     print(reporting.table([{"count": name, "value": count} for name, count in counts.items()]))

@@ -248,9 +248,9 @@ def _write(
     advance: Advance,
 ) -> dict[str, Any]:
     """Writes the records of a range of keys."""
-    found = [(np.empty(0, np.uint64), np.empty(0, EXAMPLE))]
-    found += itertools.chain.from_iterable(plan.between(*keys_between) for plan in plans)
-    keys, examples = (np.concatenate(column) for column in zip(*found, strict=True))
+    stored = [(np.empty(0, np.uint64), np.empty(0, EXAMPLE))]
+    stored += itertools.chain.from_iterable(plan.between(*keys_between) for plan in plans)
+    keys, examples = (np.concatenate(column) for column in zip(*stored, strict=True))
     order = np.argsort(keys, kind="stable")
     maker = _maker(options, tokenizer)
     counts: collections.Counter[str] = collections.Counter()
@@ -259,12 +259,12 @@ def _write(
             rows = order[first : first + _READ_TOGETHER]
             tokens, ends = read_tokens(store, examples[rows])
             for begin in range(0, len(rows), _BATCH):
-                some = rows[begin : begin + _BATCH]
-                of_some = tokens[ends[begin] : ends[begin + len(some)]]
-                values = maker.make_from_tokens(keys[some], examples[some], of_some)
+                batch = rows[begin : begin + _BATCH]
+                batch_tokens = tokens[ends[begin] : ends[begin + len(batch)]]
+                values = maker.make_from_tokens(keys[batch], examples[batch], batch_tokens)
                 writer.writelines(maker.encode(values))
                 counts.update(count_examples(values, tokenizer.vocab.get(UNK)))
-                advance(len(some))
+                advance(len(batch))
         counts["file_size"] = writer.tell()
     return dict(counts)
 

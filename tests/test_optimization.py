@@ -218,7 +218,7 @@ def test_bad_settings_are_refused(place, settings):
     with pytest.raises(InputError) as raised:
         settings = {name: value() if callable(value) else value for name, value in settings.items()}
         OptimizerConfig(**{"learning_rate": 1e-3, "num_train_steps": 2} | settings)
-    assert raised.value.place == place
+    assert raised.value.where == place
 
 
 def test_repeated_variables_are_refused():

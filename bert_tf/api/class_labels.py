@@ -18,62 +18,62 @@ class ClassLabels:
     """The classes that were passed to `from_pretrained`, and the labels of examples.
 
     Args:
-      given: the classes as they were given; None for the classes of the data.
+      originals: the classes as they were given; None for the classes of the data.
       recorded: the names of the classes of the trained model; empty if there is no model.
 
     Attributes:
-      given: the classes as they were given.
-      names: the names of the classes in `given`. A model that was trained on "1.0" has recorded the name "1".
+      originals: the classes as they were given.
+      names: the names of the classes in `originals`. A model that was trained on "1.0" has recorded the name "1".
     """
 
-    def __init__(self, given: Sequence[Any] | None, recorded: Sequence[str] = ()) -> None:
-        self.given = given
-        names = list(map(in_memory.class_name, given or ()))
+    def __init__(self, originals: Sequence[Any] | None, recorded: Sequence[str] = ()) -> None:
+        self.originals = originals
+        names = list(map(in_memory.class_name, originals or ()))
         short = list(map(whole_number, names))
         self.names: list[str] = short if sorted(short) == sorted(recorded) else names
 
     @property
     def by_name(self) -> dict[str, Any]:
         """Maps the names of the classes to the classes as they were given; empty if none were given."""
-        return dict(zip(self.names, self.given or (), strict=True))
+        return dict(zip(self.names, self.originals or (), strict=True))
 
-    def probabilities(self, value: Any, place: str) -> Mapping[str, Any]:
-        """Returns the probabilities of an example by column or class. For `place`, see `in_memory.label`."""
+    def probabilities(self, value: Any, where: str) -> Mapping[str, Any]:
+        """Returns the probabilities of an example by column or class. For `where`, see `in_memory.label`."""
         if isinstance(value, Mapping):
             return value
         if not isinstance(value, list) or len(value) != len(self.names):
-            problem = f"{place} has the label {value!r}."
+            problem = f"{where} has the label {value!r}."
             raise InputError(f"{problem} Give a probability for each class of labels={self.names}.")
         return dict(zip(self.names, value, strict=True))
 
-    def name(self, value: Any, place: str) -> str:
-        """Returns the name of a class, which may be given by its index in `given`, as in Hugging Face's data sets."""
-        value, classes = in_memory.label(value, place), self.given or []
+    def name(self, value: Any, where: str) -> str:
+        """Returns the name of a class, which may be its index in `originals`, as in Hugging Face's data sets."""
+        value, classes = in_memory.label(value, where), self.originals or []
         is_number = type(value) is int and 0 <= value < len(classes)  # True and False are also instances of int
         is_index = is_number and isinstance(classes[value], str) and str(value) not in classes
         return classes[value] if is_index else str(value)
 
-    def several(self, value: Any, place: str, classes: Callable[[], Sequence[Any]]) -> tuple[str, ...]:
+    def several(self, value: Any, where: str, classes: Callable[[], Sequence[Any]]) -> tuple[str, ...]:
         """Returns the names of the labels of an example.
 
         Args:
           value: a list of labels, or a row of 0 and 1.
-          place: see `in_memory.label`.
-          classes: returns the classes of the model, if `given` is None.
+          where: see `in_memory.label`.
+          classes: returns the classes of the model, if `originals` is None.
         """
         if isinstance(value, Mapping):
-            value = _flagged(value, place, list(self.given or classes()))
+            value = _flagged(value, where, list(self.originals or classes()))
         if not isinstance(value, list | tuple):
-            raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
+            raise InputError(f"{where} has the label {value!r}. Give a list of labels (multi_label=True).")
         if self.is_row(value):
             return tuple(label for label, is_there in zip(self.names, value, strict=True) if is_there)
-        labels = tuple(str(in_memory.label(label, place)) for label in value)
+        labels = tuple(str(in_memory.label(label, where)) for label in value)
         if len(set(labels)) < len(labels):
-            raise InputError(f"{place} has a label twice: {', '.join(labels)}. {_NAME_THE_COLUMNS}")
+            raise InputError(f"{where} has a label twice: {', '.join(labels)}. {_NAME_THE_COLUMNS}")
         return labels
 
     def is_row(self, value: Any) -> bool:
-        """Returns True for a label that has 0 or 1 for each class in `given`."""
+        """Returns True for a label that has 0 or 1 for each class in `originals`."""
         if isinstance(value, Mapping):
             names = list(map(in_memory.class_name, value))
             return names in (self.names, list(map(str, range(len(names)))))
@@ -81,31 +81,31 @@ class ClassLabels:
 
     def of_training(self, labels: Sequence[Any]) -> dict[str, Any]:
         """Returns the classes by name: the given ones, or the classes of the training labels."""
-        if self.given:
+        if self.originals:
             return self.by_name
         if are_probabilities(labels):
             return {name: name for name in sorted(str(name).removeprefix(PREFIX) for name in labels[0])}
         rows = (row if isinstance(row, list | tuple | Mapping) else [row] for row in labels)
         return in_memory.classes_of([label for row in rows for label in row])
 
-    def weights(self, given: Any, order: Sequence[str]) -> str | dict[str, float]:
+    def weights(self, value: Any, order: Sequence[str]) -> str | dict[str, float]:
         """Returns the value of `class_weights` for the task.
 
         Args:
-          given: the value of the argument: text, a dictionary from classes to weights, or weights in order.
+          value: the value of the argument: text, a dictionary from classes to weights, or weights in order.
           order: the names of the classes in their order.
 
         Raises:
           InputError: if the number of weights is not the number of classes.
         """
-        if isinstance(given, str):
-            return given
-        if isinstance(given, Mapping):
-            return {self.name(label, ""): weight for label, weight in given.items()}
-        if len(given) != len(order):
-            problem = f"there are {len(given)} weights, but {len(order)} classes: {', '.join(order)}"
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Mapping):
+            return {self.name(label, ""): weight for label, weight in value.items()}
+        if len(value) != len(order):
+            problem = f"there are {len(value)} weights, but {len(order)} classes: {', '.join(order)}"
             raise InputError(f"{problem}. Give one for each class.", "class_weights")
-        return dict(zip(order, given, strict=True))
+        return dict(zip(order, value, strict=True))
 
 
 def as_given(names: Sequence[str], flags: Mapping[str, Any]) -> list[Any]:
@@ -136,12 +136,12 @@ def _are_flags(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(flag in (0, 1) and not isinstance(flag, str) for flag in value)
 
 
-def _flagged(row: Mapping[Any, Any], place: str, classes: Sequence[Any]) -> list[Any]:
+def _flagged(row: Mapping[Any, Any], where: str, classes: Sequence[Any]) -> list[Any]:
     """Returns the classes whose columns are 1 in a table row. Unnamed columns are in the order of the classes."""
     if list(row) == list(range(len(classes))):
         row = dict(zip(classes, row.values(), strict=True))
     names = set(map(in_memory.class_name, row))
     if not _are_flags(list(row.values())) or names != set(map(in_memory.class_name, classes)):
         columns, expected = (", ".join(map(repr, names)) for names in (row, classes))
-        raise InputError(f"{place} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
+        raise InputError(f"{where} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
     return [label for label, is_there in row.items() if is_there]

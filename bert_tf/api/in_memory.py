@@ -64,22 +64,22 @@ def labelled(
     """
     column, examples = getattr(y, "name", "label"), as_list(x, name, rank)
     if y is None and isinstance(x, tf.data.Dataset):
-        if any(not isinstance(parts, tuple) or len(parts) not in (2, 3) for parts in examples):
+        if any(not isinstance(element, tuple) or len(element) not in (2, 3) for element in examples):
             raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         examples, y, *weights = map(list, zip(*examples, strict=True)) if examples else ([], [])
         sample_weight = weights[0] if weights else sample_weight
     elif y is None:
         _check_any(examples, name)
         first = examples[0] if isinstance(examples[0], dict) else ()
-        found = [column for column in columns if column in first]
+        matches = [column for column in columns if column in first]
         names = [key for key in first if PREFIX in columns and str(key).startswith(PREFIX)]
-        if len(found) > 1:
-            raise InputError(f"{name} has the columns {' and '.join(map(repr, found))}. Remove all but the labels.")
-        if not found and not names:
+        if len(matches) > 1:
+            raise InputError(f"{name} has the columns {' and '.join(map(repr, matches))}. Remove all but the labels.")
+        if not matches and not names:
             problem = f"the columns are {', '.join(map(repr, first))}" if first else "labels are needed"
             known = " or ".join(repr(column) for column in columns if column != PREFIX)
             raise InputError(f"{name}: {problem}. Give a pair (examples, labels), or name the labels {known}.")
-        column = next(iter(found), None)
+        column = next(iter(matches), None)
         y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")
     for example in filter(lambda example: isinstance(example, dict), examples):
@@ -105,25 +105,25 @@ def _check_any(examples: Sequence[Any], name: str) -> None:
 
 def is_pair(data: Any) -> bool:
     """Returns True for a pair of examples and labels, False for two examples."""
-    return isinstance(data, tuple | list) and len(data) == 2 and not all(isinstance(part, Mapping) for part in data)
+    return isinstance(data, tuple | list) and len(data) == 2 and not all(isinstance(item, Mapping) for item in data)
 
 
-def text(value: Any, place: str) -> str:
+def text(value: Any, where: str) -> str:
     """Returns `value` if it is a valid text.
 
     Raises:
       InputError: if the value is not a text, or can't be encoded as UTF-8.
     """
     if not isinstance(value, str):
-        raise InputError(f"{place} is {_shown(value)}. Use a str.")
+        raise InputError(f"{where} is {_shown(value)}. Use a str.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{place} has a lone surrogate at character {error.start}. Remove it.") from None
+        raise InputError(f"{where} has a lone surrogate at character {error.start}. Remove it.") from None
     return value
 
 
-def texts(value: Any, place: str) -> tuple[str, str | None]:
+def texts(value: Any, where: str) -> tuple[str, str | None]:
     """Returns the two texts of an example: a text, a pair, or a row of a table. The second text may be None.
 
     Raises:
@@ -134,12 +134,12 @@ def texts(value: Any, place: str) -> tuple[str, str | None]:
         names = known if "text" in value else [name for name in value if name not in LABEL_COLUMNS]
         if "text" not in value and len(names) != 1:
             columns = ", ".join(map(repr, value))
-            raise InputError(f"{place} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
+            raise InputError(f"{where} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
         value = [value[name] for name in names]
-    parts = value if isinstance(value, list | tuple) else [value]
-    if not 1 <= len(parts) <= 2:
-        raise InputError(f"{place} has {len(parts)} texts. Use one text or a pair of texts.")
-    first, *second = (text(part, place) for part in parts)
+    items = value if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(items) <= 2:
+        raise InputError(f"{where} has {len(items)} texts. Use one text or a pair of texts.")
+    first, *second = (text(item, where) for item in items)
     return first, second[0] if second else None
 
 
@@ -170,21 +170,21 @@ def classes_of(labels: Sequence[Any]) -> dict[str, Any]:
     return classes
 
 
-def label(value: Any, place: str) -> str | int | float | bool:
+def label(value: Any, where: str) -> str | int | float | bool:
     """Returns `value` as a label if it is a valid one.
 
     Raises:
       InputError: if the label is missing, or neither a text nor a number.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(f"{place} has no label. Give one.")
+        raise InputError(f"{where} has no label. Give one.")
     if isinstance(value, bool | int | float):
         return whole(value)
     if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
-        return label(value[0], place)
+        return label(value[0], where)
     if isinstance(value, list | tuple):
-        raise InputError(f"{place} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
-    return text(value, f"the label of {place}")
+        raise InputError(f"{where} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
+    return text(value, f"the label of {where}")
 
 
 def _plain(value: Any) -> Any:
@@ -193,22 +193,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, decimal.Decimal):  # of databases and PyArrow
         return float(value)
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
     if isinstance(value, list | tuple):
-        parts = map(_plain, value)
-        return list(parts) if isinstance(value, list) else tuple(parts)  # named tuples also become tuples
+        items = map(_plain, value)
+        return list(items) if isinstance(value, list) else tuple(items)  # named tuples also become tuples
     return value
 
 
 def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:
     """Returns a data set of examples from a data set of examples or batches.
 
-    Two texts in one tensor are a batch if all other parts of the element, such as labels, also have length 2.
+    Two texts in one tensor are a batch if all other items of the element, such as labels, also have length 2.
     Otherwise they are a pair.
     """
     specs = tf.nest.flatten(dataset.element_spec)

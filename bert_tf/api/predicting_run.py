@@ -61,11 +61,11 @@ class PredictingRun(RecordedRun, abc.ABC):
         examples = self._examples(*self._labelled(x, y, "x")[:2])
         task, examples, features, outputs = self._outputs(self._DEV, examples, batch_size)
         rows = task.compared(SplitOutputs(self._DEV, examples, outputs, features))
-        rows, given = [row for row in rows if not row.pop("correct", False)], self._given_labels()
+        rows, originals = [row for row in rows if not row.pop("correct", False)], self._given_labels()
         for row, column in itertools.product(rows, ("label", "prediction")):
             names = row[column]
             is_list = isinstance(names, list)
-            row[column] = [given.get(name, name) for name in names] if is_list else given.get(names, names)
+            row[column] = [originals.get(name, name) for name in names] if is_list else originals.get(names, names)
         return rows
 
     def explain(self, x: Any, *, batch_size: int = 8) -> list[Any]:
@@ -89,10 +89,10 @@ class PredictingRun(RecordedRun, abc.ABC):
         if not task.explains:
             raise InputError(f"explain(): a {type(self).__name__} has no explanations. Use predict().")
         predicted = SplitOutputs(self._TEST, examples, outputs, features)
-        given, has_one = self._given_labels(), self._problem in ("classification", "regression")
+        originals, has_one = self._given_labels(), self._problem in ("classification", "regression")
         results = []
         for several in task.explained(self._loaded(task).explainer(), predicted):
-            several = [one._replace(label=given.get(one.label, one.label)) for one in several]
+            several = [one._replace(label=originals.get(one.label, one.label)) for one in several]
             results.append(several[0] if has_one else several)
         return results
 

@@ -113,8 +113,8 @@ class Pretrainer(RecordedRun):
           KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
-        given = {name: value for name, value in settings.items() if value is not None}
-        if ("num_train_steps" in given) == ("epochs" in given):
+        arguments = {name: value for name, value in settings.items() if value is not None}
+        if ("num_train_steps" in arguments) == ("epochs" in arguments):
             raise InputError("fit() takes either num_train_steps or epochs. Pass one of them.", "epochs")
         config = self._settings.replace(
             data=self._settings.data.replace(input_file=os.fspath(records)),
@@ -122,7 +122,7 @@ class Pretrainer(RecordedRun):
             do_train=True,
             held_out=HeldOutConfig(validation_data and os.fspath(validation_data), steps=evaluate_every),
         )
-        config = applied(config, given, "Pretrainer.fit()", FIT)
+        config = applied(config, arguments, "Pretrainer.fit()", FIT)
         with self._next_run(verbose, callbacks) as (directory, checked):
             training = config.training.replace(output_dir=directory)
             held_out = config.held_out.replace(batch_size=training.train_batch_size)

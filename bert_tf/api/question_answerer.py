@@ -147,30 +147,30 @@ class QuestionAnswerer(Estimator):
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[SquadExample]:
         table = []
         for number, example in enumerate(values):
-            place = f"example {number}"
-            question, context = _pair(example, place)
-            answers = None if labels is None else _listed(labels[number], context, place)
+            where = f"example {number}"
+            question, context = _pair(example, where)
+            answers = None if labels is None else _listed(labels[number], context, where)
             is_impossible = answers == []
             if is_impossible and not self._options.version_2_with_negative:
-                raise InputError(f"{place} has no answer. Pass version_2_with_negative=True to from_pretrained().")
+                raise InputError(f"{where} has no answer. Pass version_2_with_negative=True to from_pretrained().")
             table.append(make_example(str(number), question, context, answers, is_impossible))
         return table
 
 
-def _pair(example: Any, place: str) -> tuple[str, str]:
+def _pair(example: Any, where: str) -> tuple[str, str]:
     """Returns the question and the context of an example."""
     if isinstance(example, Mapping):
         if not {"question", "context"} <= example.keys():
-            raise InputError(f"{place} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
-        example = in_memory.as_list([example["question"], example["context"]], place)
+            raise InputError(f"{where} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
+        example = in_memory.as_list([example["question"], example["context"]], where)
     if not isinstance(example, list | tuple) or len(example) != 2:
-        raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (question, context).")
-    return in_memory.text(example[0], place), in_memory.text(example[1], place)
+        raise InputError(f"{where} is {str(example)[:60]!r}. Use a pair (question, context).")
+    return in_memory.text(example[0], where), in_memory.text(example[1], where)
 
 
-def _listed(label: Any, context: str, place: str) -> list[Answer]:
+def _listed(label: Any, context: str, where: str) -> list[Answer]:
     """Returns the answers in a label. A missing position becomes the first occurrence of the text, or -1."""
-    what = f"the answer of {place}"
+    what = f"the answer of {where}"
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
     by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)
     single = itertools.chain.from_iterable(by_answer)

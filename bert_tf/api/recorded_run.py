@@ -164,10 +164,10 @@ def finished_run(
         raise InputError(f"load(): {directory} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
     recorded = run_directory.read(directory)
     run = recorded["resume_settings"]
-    found, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
-    if run.get("task") is None or found != architecture or (problem == "regression") != is_regression:
-        other = "Regressor" if problem == "regression" else hf_names.CLASSES[found]
-        has_load = run.get("task") and found != hf_names.ENCODER
+    recorded_architecture, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
+    if run.get("task") is None or recorded_architecture != architecture or (problem == "regression") != is_regression:
+        other = "Regressor" if problem == "regression" else hf_names.CLASSES[recorded_architecture]
+        has_load = run.get("task") and recorded_architecture != hf_names.ENCODER
         use = f"{other if run.get('task') else name}.{'load' if has_load else 'from_pretrained'}()"
         raise InputError(f"load(): {directory} has a run of {run.get('task')!r}. Use {use}.")
     if "feature_layers" in run:

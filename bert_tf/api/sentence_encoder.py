@@ -106,11 +106,11 @@ class SentenceEncoder(NamesArguments):
         Raises:
           InputError: if a file is missing, or the files do not match each other.
         """
-        found = sentence_vectors.find(require_path("from_pretrained()", path), "from_pretrained()")
-        bert = pretrained.load_model(found.path, do_lower_case, dtype)
+        source = sentence_vectors.find(require_path("from_pretrained()", path), "from_pretrained()")
+        bert = pretrained.load_model(source.path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
-        longest = min(found.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
-        return cls(bert, longest if max_seq_length is None else max_seq_length, found.config, output_dir)
+        longest = min(source.max_seq_length or bert.config.max_position_embeddings, bert.config.max_position_embeddings)
+        return cls(bert, longest if max_seq_length is None else max_seq_length, source.config, output_dir)
 
     def fit(
         self,
@@ -277,11 +277,11 @@ class SentenceEncoder(NamesArguments):
         # Without texts, an empty text is encoded to get the size of the vectors.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
-        found = None
+        results = None
         for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size, [a for a, _ in texts]):
-            found = np.zeros((len(packed), vectors.shape[1]), np.float32) if found is None else found
-            found[numbers] = vectors
-        return found[0] if isinstance(x, str) else found[: len(texts)]
+            results = np.zeros((len(packed), vectors.shape[1]), np.float32) if results is None else results
+            results[numbers] = vectors
+        return results[0] if isinstance(x, str) else results[: len(texts)]
 
     def encode_words(
         self, x: Any, *, pooling: str = "mean", layers: int | Sequence[int] = (-1,), batch_size: int = 16
@@ -311,16 +311,16 @@ class SentenceEncoder(NamesArguments):
         config.check_model(self.bert.config.num_hidden_layers, True, self.bert.source.path)
         values = in_memory.as_list(x, "x", rank=1)
         for number, value in enumerate(values):
-            for part in value if isinstance(value, list | tuple) else [value]:
-                in_memory.text(part, f"text {number}")
+            for item in value if isinstance(value, list | tuple) else [value]:
+                in_memory.text(item, f"text {number}")
         packed = [features.pack_words(self.bert.tokenizer, value, None, self.max_seq_length) for value in values]
         features.report_truncated_words(sum(count for *_, count in packed), "x", self.max_seq_length)
-        found: list[Any] = [None] * len(packed)
+        results: list[Any] = [None] * len(packed)
         for numbers, states in self._outputs(states_of, config, packed, batch_size):
             for number, row in zip(numbers, states, strict=True):
                 words = packed[number][2]
-                found[number] = words, features.word_vectors(row, words, pooling)
-        return found
+                results[number] = words, features.word_vectors(row, words, pooling)
+        return results
 
     def _outputs(
         self,

@@ -42,10 +42,10 @@ def _text_examples(
     if single and len(single) != len(texts):
         raise InputError(f"example {single[0]} is one text, but others are pairs. Give all of the same type.")
     if labels is None:
-        found = [None] * len(texts)
+        results = [None] * len(texts)
     else:
-        found = [to_label(label, f"example {number}") for number, label in enumerate(labels)]
-    return [InputExample(str(i + 1), *pair, label) for i, (pair, label) in enumerate(zip(texts, found, strict=True))]
+        results = [to_label(label, f"example {number}") for number, label in enumerate(labels)]
+    return [InputExample(str(i + 1), *pair, label) for i, (pair, label) in enumerate(zip(texts, results, strict=True))]
 
 
 class ClassifierOptions(LongDocuments, frozen=True):
@@ -228,7 +228,7 @@ class Classifier(Estimator):
             return predictions
         if self._options.multi_label:
             chosen = [[label for label, flag in zip(labels, row, strict=True) if flag] for row in predictions]
-            return [[abstained] if -1 in row else found for row, found in zip(predictions, chosen, strict=True)]
+            return [[abstained] if -1 in row else labels for row, labels in zip(predictions, chosen, strict=True)]
         return [abstained if number < 0 else labels[number] for number in predictions]
 
 
@@ -298,15 +298,15 @@ class MultipleChoice(Estimator):
     def _examples(self, values: Sequence[Any], labels: Sequence[Any] | None) -> list[ChoiceExample]:
         examples = []
         for number, value in enumerate(values):
-            place = f"example {number}"
+            where = f"example {number}"
             if isinstance(value, Mapping):
                 names = sorted((name for name in value if name.startswith("ending")), key=lambda x: (len(x), x))
                 value = value.get("prompt"), value.get("endings", [value[name] for name in names])
             if not isinstance(value, list | tuple) or len(value) != 2 or not isinstance(value[1], list | tuple):
-                raise InputError(f"{place} is {str(value)[:60]!r}. Use a pair (prompt, list of endings).")
-            prompt = in_memory.text(value[0], f"the prompt of {place}")
-            endings = tuple(in_memory.text(ending, f"ending {i} of {place}") for i, ending in enumerate(value[1]))
-            label = None if labels is None else whole_number(str(in_memory.label(labels[number], place)).strip())
+                raise InputError(f"{where} is {str(value)[:60]!r}. Use a pair (prompt, list of endings).")
+            prompt = in_memory.text(value[0], f"the prompt of {where}")
+            endings = tuple(in_memory.text(ending, f"ending {i} of {where}") for i, ending in enumerate(value[1]))
+            label = None if labels is None else whole_number(str(in_memory.label(labels[number], where)).strip())
             examples.append(ChoiceExample(str(number + 1), prompt, endings, label))
         return examples
 

@@ -90,21 +90,21 @@ class TokenClassifier(Estimator):
         if labels is None:
             values = _as_lists(values, "x", has_tags=False)
         for number, words in enumerate(values):
-            place = f"sentence {number}"
+            where = f"sentence {number}"
             if isinstance(words, Mapping):
                 words = next((words[name] for name in tagged_tables.WORD_COLUMNS if name in words), words)
             if not isinstance(words, list | tuple) or not words:
-                raise InputError(f"{place} is {str(words)[:60]!r}. Use lists of words.")
+                raise InputError(f"{where} is {str(words)[:60]!r}. Use lists of words.")
             tags = None if labels is None else labels[number]
             if labels is not None and not isinstance(tags, list | tuple):
-                raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
+                raise InputError(f"the label of {where} is {str(tags)[:60]!r}. Use a list of tags.")
             if self._labels and tags:
                 tags = [self._labels[x] if type(x) is int and 0 <= x < len(self._labels) else x for x in tags]
             if labels is not None and len(words) != len(tags):
-                raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
+                raise InputError(f"{where} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
             for name, texts in (("word", words), ("tag", tags or ())):
                 for i, text in enumerate(texts):
-                    in_memory.text(text, f"{name} {i} of {place}")
+                    in_memory.text(text, f"{name} {i} of {where}")
             table.append(Sentence.in_row("", words, tags, number))
         return table
 

@@ -79,12 +79,12 @@ def examples_of(values: Sequence[Any], labels: Sequence[Any]) -> list[Similarity
     """
     examples = []
     for number, (value, label) in enumerate(zip(values, labels, strict=True)):
-        place, names = f"example {number}", TEXT_COLUMNS[0]
+        where, names = f"example {number}", TEXT_COLUMNS[0]
         if isinstance(value, list | tuple) and 2 <= len(value) <= 3:
             value = dict(zip(names, value, strict=False))
         if not isinstance(value, Mapping):
-            raise InputError(f"{place} is {str(value)[:60]!r}. Use a pair or a triplet of texts.")
-        examples.append(example_of({**value, "score": label} if label is not None else value, str(number + 1), place))
+            raise InputError(f"{where} is {str(value)[:60]!r}. Use a pair or a triplet of texts.")
+        examples.append(example_of({**value, "score": label} if label is not None else value, str(number + 1), where))
     return examples
 
 

@@ -96,14 +96,14 @@ class FeatureSet:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence["FeatureSet"], choices: int = 1) -> "FeatureSet":
+    def joined(cls, feature_sets: Sequence["FeatureSet"], choices: int = 1) -> "FeatureSet":
         """Joins the sequences of several sets, without their `per_example` arrays."""
         return cls(
-            input_ids=np.concatenate([part.input_ids for part in parts]),
-            lengths=np.concatenate([part.lengths for part in parts]),
-            first_lengths=np.concatenate([part.first_lengths for part in parts]),
+            input_ids=np.concatenate([features.input_ids for features in feature_sets]),
+            lengths=np.concatenate([features.lengths for features in feature_sets]),
+            first_lengths=np.concatenate([features.first_lengths for features in feature_sets]),
             choices=choices,
-            truncated=np.concatenate([part.truncated for part in parts]),
+            truncated=np.concatenate([features.truncated for features in feature_sets]),
         )
 
     def with_values(self, **per_example: np.ndarray) -> "FeatureSet":
@@ -314,13 +314,15 @@ def packed_batches(
         waiting = placement.fill(batches, sizes, chosen) + waiting[replicas * slots :]
         layout = placement.layout(batches, sizes, rows, 0)
         examples = layout.examples.reshape(-1)
-        places = np.flatnonzero(examples >= 0)
-        yield examples[places], places, features.packed(layout)
+        positions = np.flatnonzero(examples >= 0)
+        yield examples[positions], positions, features.packed(layout)
 
 
-def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Joins the outputs of several batches. Outputs with one value per token are zero-padded to the longest batch."""
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate([np.pad(p, [(0, 0), (0, width - p.shape[1])] + [(0, 0)] * (p.ndim - 2)) for p in parts])
+    if arrays[0].ndim == 1:
+        return np.concatenate(arrays)
+    width = max(array.shape[1] for array in arrays)
+    return np.concatenate(
+        [np.pad(array, [(0, 0), (0, width - array.shape[1])] + [(0, 0)] * (array.ndim - 2)) for array in arrays]
+    )

@@ -72,9 +72,9 @@ class MultiHeadModel(EncoderModel):
         logits, counted = self.logits(batch, seed), exists(batch)
         loss, metrics = tf.constant(0.0), {}
         for name in self.heads:
-            own, labels = logits[f"{name}_logits"], batch[f"{name}_ids"]
-            loss += tf.reduce_sum(log_likelihood_loss(own, labels) * counted) / totals["examples"]
-            correct = tf.cast(tf.argmax(own, axis=-1, output_type=tf.int32) == labels, tf.float32)
+            head_logits, labels = logits[f"{name}_logits"], batch[f"{name}_ids"]
+            loss += tf.reduce_sum(log_likelihood_loss(head_logits, labels) * counted) / totals["examples"]
+            correct = tf.cast(tf.argmax(head_logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
             metrics[f"{name}_accuracy"] = tf.reduce_sum(correct * counted), tf.reduce_sum(counted)
         return loss, metrics
 

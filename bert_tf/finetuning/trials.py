@@ -58,7 +58,7 @@ class TrialTable:
         """Appends a row. The file is replaced atomically, so an interruption can't leave it incomplete."""
         rows = [*self.rows(), row]
         with files.replacing(self.path) as writer:
-            writer.writelines(json.dumps(each) + "\n" for each in rows)
+            writer.writelines(json.dumps(row) + "\n" for row in rows)
 
     def best(self) -> dict[str, Any] | None:
         """Returns the trial with the highest score (the first if several are equal); None without trials."""

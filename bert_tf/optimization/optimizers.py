@@ -169,9 +169,9 @@ class AdamWeightDecay(Optimizer):
 
     def _update(self, variable, mean, squared_mean, gradient, decayed, scalars) -> None:  # noqa: ANN001
         # The weight decay is applied separately, because the fused Adam has none.
-        kept, adam = scalars["kept"], {name: value for name, value in scalars.items() if name != "kept"}
+        decay, adam = scalars["kept"], {name: value for name, value in scalars.items() if name != "kept"}
         if decayed and self.config.weight_decay_rate:
-            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=variable.value * kept)
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=variable.value * decay)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.value.handle, m=mean.handle, v=squared_mean.handle, grad=gradient, **adam
         )
@@ -227,8 +227,8 @@ def _in_one_vector(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     if not hardware.compiles_for_gpu() or not sizes:
         return gradients
     vector = tf.concat([gradient for gradient in gradients if gradient.shape.rank == 1], axis=0)
-    parts = iter(tf.split(*tensorflow_internals.optimization_barrier([vector]), sizes))
-    return [next(parts) if gradient.shape.rank == 1 else gradient for gradient in gradients]
+    parts_of_vector = iter(tf.split(*tensorflow_internals.optimization_barrier([vector]), sizes))
+    return [next(parts_of_vector) if gradient.shape.rank == 1 else gradient for gradient in gradients]
 
 
 def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:

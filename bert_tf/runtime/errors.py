@@ -22,13 +22,13 @@ class InputError(ValueError):
 
     Args:
       message: the location, the problem and the solution, in the form "LOCATION: PROBLEM. SOLUTION."
-      place: the location of the problem, such as a flag or a file and its line. If the message does not begin with it,
+      where: the location of the problem, such as a flag or a file and its line. If the message does not begin with it,
         the location is put before the message.
     """
 
-    def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(message if message.startswith(place) else f"{place}: {message}")
-        self.place = place
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message if message.startswith(where) else f"{where}: {message}")
+        self.where = where
 
 
 # Converts a message to the caller's names. See `spelled`.
@@ -48,13 +48,13 @@ def spelled(respell: Callable[[str], str]) -> Iterator[None]:
         spelling.reset(token)
 
 
-def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
+def check(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
     """Returns a value converted to a type. NumPy scalars and paths become Python values.
 
     Args:
       value: the value.
       kind: a type hint, with bounds as `Annotated[int, msgspec.Meta(ge=1)]`.
-      place: the flag, argument or file, for messages.
+      where: the flag, argument or file, for messages.
       strict: if False, strings are converted to numbers.
 
     Raises:
@@ -70,8 +70,8 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
             expected = f"Expected one of {', '.join(choices)}"
             problem = f"{problem}. {expected}" if is_inside else expected
         if is_inside:
-            raise InputError(f"{problem}.", f"{place}, at {inside}" if inside else place) from None
-        raise InputError(f"{place} is {value!r:.60}. {problem}.", place) from None
+            raise InputError(f"{problem}.", f"{where}, at {inside}" if inside else where) from None
+        raise InputError(f"{where} is {value!r:.60}. {problem}.", where) from None
 
 
 def _plain(value: Any) -> Any:

@@ -171,11 +171,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for field in fields(type(self)):
-            value = check(getattr(self, field.name), field.type, self.place(field))
+            value = check(getattr(self, field.name), field.type, self.where(field))
             msgspec.structs.force_setattr(self, field.name, value)
 
     @staticmethod
-    def place(field: Field) -> str:
+    def where(field: Field) -> str:
         """Returns the name of a setting for messages."""
         return f"--{field.flag}"
 
@@ -193,7 +193,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         values = self.flag_values() | others
         for flag, field in flags_of(type(self)).items():
             if values[flag] != field.default if given_flags is None else flag in given_flags:
-                require_needs(self.place(field), field.needs, values)
+                require_needs(self.where(field), field.needs, values)
 
     def values_of(self, role: Role | None = None, only_changed: bool = False) -> dict[str, Any]:
         """Returns the values of the settings with a role by name, and of nested settings by their own names.
@@ -285,11 +285,11 @@ def flags_of(*kinds: type[Settings], program: str = "") -> dict[str, Field]:
     return flags
 
 
-def require_needs(place: str, needs: Iterable[Condition], values: Mapping[str, Any]) -> None:
+def require_needs(where: str, needs: Iterable[Condition], values: Mapping[str, Any]) -> None:
     """Checks that a given setting has an effect.
 
     Args:
-      place: the name of the setting for messages.
+      where: the name of the setting for messages.
       needs: the conditions of the setting. Conditions on settings that are not in `values` are ignored.
       values: maps flags to their values.
 
@@ -307,8 +307,8 @@ def require_needs(place: str, needs: Iterable[Condition], values: Mapping[str, A
             advice = f"Omit it with --{condition.names[0]}={values[condition.names[0]]}."
         else:
             names = filter(values.__contains__, condition.names)
-            advice = f"Pass --{' or --'.join(names)} too, or omit {place}."
-        raise InputError(f"{place} is {condition.shown(values)}. {advice}")
+            advice = f"Pass --{' or --'.join(names)} too, or omit {where}."
+        raise InputError(f"{where} is {condition.shown(values)}. {advice}")
 
 
 def _plain(kind: Any) -> Any:

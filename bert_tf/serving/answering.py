@@ -95,8 +95,8 @@ class Predictor(abc.ABC):
         fields = self._renamed(fields)
         for name in self.inputs:
             if name not in fields:
-                found = _abbreviated(list(fields))
-                raise InputError(f"the field {name!r} is missing. Expected: {self.inputs}; given: {found}.")
+                names = _abbreviated(list(fields))
+                raise InputError(f"the field {name!r} is missing. Expected: {self.inputs}; given: {names}.")
             self._check_field(name, fields[name])
         ids = [name for name in self.inputs if self._fields[name].kind is int]
         if len({len(fields[name]) for name in ids}) > 1:
@@ -105,12 +105,12 @@ class Predictor(abc.ABC):
 
     def _check_field(self, name: str, value: Any) -> None:
         kind, is_list = self._fields[name]
-        parts = value if is_list else [value]
-        is_right = isinstance(parts, list) and parts and all(isinstance(part, kind) for part in parts)
-        if not is_right or bool in map(type, parts):
+        items = value if is_list else [value]
+        is_right = isinstance(items, list) and items and all(isinstance(item, kind) for item in items)
+        if not is_right or bool in map(type, items):
             expected = ("a list of " if is_list else "") + ("text" if kind is str else "integers")
             raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
-        if kind is int and not all(0 <= part <= _MAX_ID for part in parts):
+        if kind is int and not all(0 <= item <= _MAX_ID for item in items):
             raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
 
     def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:

@@ -131,9 +131,9 @@ class LiteModel(Predictor):
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
         """Returns logits [B, C] for texts or pairs [B], and whether each was truncated."""
         packed = []
-        for parts in texts:
+        for strings in texts:
             # As in the SavedModel, lone surrogates are dropped, because they are not valid UTF-8.
-            text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
+            text_a, text_b = (*(string.encode("utf-8", "ignore").decode() for string in strings), None)[:2]
             packed.append(self._packer.pack_document(text_a, text_b))
         if not packed:
             return np.zeros((0, 1), np.float32), []
@@ -141,7 +141,7 @@ class LiteModel(Predictor):
         logits = []
         with self._lock:  # an interpreter has only one buffer for inputs and outputs
             for begin in range(0, len(rows), SEQUENCES_PER_PART):
-                part = packing.pad_all(rows[begin : begin + SEQUENCES_PER_PART])
-                logits.append(self._run(**part)["logits"])
+                batch = packing.pad_all(rows[begin : begin + SEQUENCES_PER_PART])
+                logits.append(self._run(**batch)["logits"])
         truncated = [any(is_truncated for *_, is_truncated in sequences) for sequences in packed]
         return document_means(np.concatenate(logits), list(map(len, packed))), truncated

@@ -124,10 +124,10 @@ def _unpadded(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Ma
     value = values[row : row + 1].tolist()[0]
     if count is None:
         return value
-    return [part[:count] for part in value] if name == _LAYERS else value[:count]
+    return [layer[:count] for layer in value] if name == _LAYERS else value[:count]
 
 
 def _decoded(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
-    return [_decoded(part) for part in value] if isinstance(value, list) else value
+    return [_decoded(item) for item in value] if isinstance(value, list) else value

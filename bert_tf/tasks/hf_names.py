@@ -46,12 +46,12 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
     settings = {} if is_hf else run_directory.recorded(source.path)
     if "task" not in settings:
         config = class_names.hf_config(source) if is_hf else {}
-        found = {name: config[name] for name in _HEAD_KEYS if name in config}
-        is_sequence = SEQUENCE in (found.get("architectures") or [SEQUENCE])
-        is_binary = found.get("problem_type") == PROBLEM_TYPES["multi_label"]
+        head = {name: config[name] for name in _HEAD_KEYS if name in config}
+        is_sequence = SEQUENCE in (head.get("architectures") or [SEQUENCE])
+        is_binary = head.get("problem_type") == PROBLEM_TYPES["multi_label"]
         if is_sequence and not is_binary and source.shapes.get("output_weights", ())[:1] == (1,):
-            found["problem_type"] = PROBLEM_TYPES["regression"]  # transformers uses a regression loss for one output
-        return found
+            head["problem_type"] = PROBLEM_TYPES["regression"]  # transformers uses a regression loss for one output
+        return head
     architecture, problem = of_task(settings["task"], settings.get("problem"))
     values: dict[str, Any] = {"architectures": [architecture]}
     if problem:

@@ -52,8 +52,8 @@ def build_task(
     """
     config = config.replace(task_name=check_name(config.task_name))
     config.check_needs()
-    if own := own_tasks.find(config.task_name):
-        task = own.build(config)
+    if own_task := own_tasks.find(config.task_name):
+        task = own_task.build(config)
     else:
         task_class = FeatureTaggingTask if feature_based else TASKS[config.task_name]
         task = task_class.build(Setup(config, model_dir, do_train, feature_based, examples))

@@ -278,8 +278,8 @@ class Tokenizer:
             return split_words(text)
         return [
             word
-            for i, part in enumerate(self._special.split(text))
-            for word in ([part] if i % 2 else split_words(part))
+            for i, section in enumerate(self._special.split(text))
+            for word in ([section] if i % 2 else split_words(section))
         ]
 
     def _words_with_positions(self, text: str) -> Iterable[tuple[str, int]]:
@@ -349,10 +349,10 @@ def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
         raise InputError("texts is empty. Pass at least one text.")
     pairs = []
     for text in inputs:
-        parts = (text,) if isinstance(text, str) else text
-        if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
+        pair = (text,) if isinstance(text, str) else text
+        if not (isinstance(pair, tuple) and len(pair) in (1, 2) and all(isinstance(string, str) for string in pair)):
             raise InputError(
                 f"texts: {str(text)[:60]!r} is not a text. Pass a text, a pair of texts or a list of them."
             )
-        pairs.append((parts[0], parts[1] if len(parts) == 2 else None))
+        pairs.append((pair[0], pair[1] if len(pair) == 2 else None))
     return pairs

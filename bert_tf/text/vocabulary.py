@@ -160,12 +160,12 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     }
 
 
-def token_list(given: str | os.PathLike[str] | Sequence[str], flag_name: str) -> list[str]:
+def token_list(value: str | os.PathLike[str] | Sequence[str], flag_name: str) -> list[str]:
     """Returns the tokens in the value of a flag: one token, several tokens, or a file with one token per line."""
-    given = [os.fspath(given)] if isinstance(given, str | os.PathLike) else given
-    if len(given) == 1 and files.exists(given[0]):
-        return files.read_text(given[0], flag_name).split()
-    return list(given)
+    values = [os.fspath(value)] if isinstance(value, str | os.PathLike) else value
+    if len(values) == 1 and files.exists(values[0]):
+        return files.read_text(values[0], flag_name).split()
+    return list(values)
 
 
 def added_tokens_decoder(tokens: Mapping[str, AddedToken]) -> dict[str, dict[str, Any]]:

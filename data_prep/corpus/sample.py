@@ -44,7 +44,7 @@ def report_sample(
     for file in inputs[: _CHARACTERS // characters]:
         where, reader, size = f"{INPUT_FLAG}: {file.path}", CorpusReader(reader_options), 0
         lines: list[str | None] = []
-        found: list[Finding] = []
+        unusual: list[Finding] = []
         for line in itertools.islice(reader.sentences(FileRange(file, 0, file.size)), _LINES):
             lines.append(line)
             size += len(line or "")
@@ -55,15 +55,15 @@ def report_sample(
         total = len(file_texts) + sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
         if bad > max(_FEW_BAD, _BAD * total):
             problem = f"{bad} of {total} lines are not plain text"
-            found.append(Finding("binary", f"{where}: {problem}. Convert the file to text.", is_error=True))
-        found += texts.unusual_texts(file_texts, where, strips_accents)
+            unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text.", is_error=True))
+        unusual += texts.unusual_texts(file_texts, where, strips_accents)
         if not corpus.join_lines:
-            found += texts.wrapped_lines(lines, where)
-        findings.report(found, allows_errors, once=True)
+            unusual += texts.wrapped_lines(lines, where)
+        findings.report(unusual, allows_errors, once=True)
         sample += file_texts
     if tokenizer:
         ids = texts.sample_ids(sample, tokenizer)
-        found = list(texts.unknown_tokens(ids.count(tokenizer.vocab.get(UNK)), len(ids), INPUT_FLAG))
+        unusual = list(texts.unknown_tokens(ids.count(tokenizer.vocab.get(UNK)), len(ids), INPUT_FLAG))
         if needs_words:
-            found += texts.words_of_one_token(sample, ids, tokenizer, INPUT_FLAG)
-        findings.report(found, allows_errors, once=True)
+            unusual += texts.words_of_one_token(sample, ids, tokenizer, INPUT_FLAG)
+        findings.report(unusual, allows_errors, once=True)

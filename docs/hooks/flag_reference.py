@@ -49,7 +49,7 @@ def describe(program: str) -> dict[str, Any]:
     # In absl, a program's own flags belong to its file, and shared flags to modules of the project.
     by_module = flags.FLAGS.flags_by_module_dict()
     modules = [name for name in by_module if name.startswith((str(ROOT), "bert_tf.", "data_prep."))]
-    found = []
+    described_flags = []
     for flag in {flag.name: flag for module in modules for flag in by_module[module]}.values():
         values = getattr(flag.parser, "enum_values", None)
         kind = "enum" if values else flag.flag_type().removeprefix("multi ").split()[0]
@@ -57,9 +57,9 @@ def describe(program: str) -> dict[str, Any]:
         text = flag.help.removeprefix(f"<{'|'.join(values)}>: ") if values else flag.help
         described = {"name": flag.name, "default": flag.default, "help": text, "values": values, "type": kind}
         needs = [list(condition) for condition in needs_of_flags.get(flag.name, [])]
-        found.append(described | {"section": sections.get(flag.name, ""), "needs": needs})
+        described_flags.append(described | {"section": sections.get(flag.name, ""), "needs": needs})
     titles = ["", *by_section]
-    return {"program": program, "sections": titles, "flags": sorted(found, key=lambda flag: flag["name"])}
+    return {"program": program, "sections": titles, "flags": sorted(described_flags, key=lambda flag: flag["name"])}
 
 
 def describe_all() -> list[dict[str, Any]]:

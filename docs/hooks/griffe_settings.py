@@ -29,7 +29,7 @@ class SettingsExtension(Extension):
         is_annotated = isinstance(annotation, ast.Subscript) and getattr(annotation.value, "id", "") == "Annotated"
         if not is_annotated:
             return
-        for call in (part for part in annotation.slice.elts[1:] if isinstance(part, ast.Call)):
+        for call in (item for item in annotation.slice.elts[1:] if isinstance(item, ast.Call)):
             if getattr(call.func, "id", "") == "about" and call.args and attr.docstring is None:
                 text = ast.literal_eval(call.args[0]) if isinstance(call.args[0], ast.Constant) else ""
                 attr.docstring = Docstring(text, parent=attr) if text else None

@@ -220,18 +220,18 @@ def with_classes(example: InputExample, where: str, problem: str, known: Sequenc
     Raises:
       InputError: if a label is unknown, missing or not a number, or occurs twice.
     """
-    parts = [part.strip() if isinstance(part, str) else part for part in as_tuple(example.label)]
+    labels = [label.strip() if isinstance(label, str) else label for label in as_tuple(example.label)]
     if problem == "multi_label":
-        parts = list(filter(None, parts))
-    elif parts in ([], [""]):
+        labels = list(filter(None, labels))
+    elif labels in ([], [""]):
         raise InputError(f"{where}: the label is empty. Add it.")
     if problem != "regression":
-        parts = [class_of(part, known) for part in parts]
-        for part in parts if known is None else ():
-            _check_new_class(part, where, problem)
-    if len(set(parts)) < len(parts):
-        raise InputError(f"{where}: a label occurs twice in {', '.join(parts)}. {NAME_THE_COLUMNS}")
-    example = dataclasses.replace(example, label=tuple(parts) if problem == "multi_label" else parts[0])
+        labels = [class_of(label, known) for label in labels]
+        for label in labels if known is None else ():
+            _check_new_class(label, where, problem)
+    if len(set(labels)) < len(labels):
+        raise InputError(f"{where}: a label occurs twice in {', '.join(labels)}. {NAME_THE_COLUMNS}")
+    example = dataclasses.replace(example, label=tuple(labels) if problem == "multi_label" else labels[0])
     if known is not None or problem == "regression":
         check_label(example, where, known)
     return example

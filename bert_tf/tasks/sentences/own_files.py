@@ -162,8 +162,8 @@ class TextTask(SentenceTask):
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
-            found = ", ".join(examples[0].label)
-            raise InputError(f"{source}: every row has the labels {found!r}. {NAME_THE_COLUMNS}")
+            labels = ", ".join(examples[0].label)
+            raise InputError(f"{source}: every row has the labels {labels!r}. {NAME_THE_COLUMNS}")
 
     def featurize(self, examples: Sequence[InputExample], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
         """Returns the features; see `SentenceTask.featurize`.
@@ -252,8 +252,8 @@ class TextTask(SentenceTask):
         for label, weight in self._class_weights.items():
             known = class_of(label, self.labels)
             if known not in weights or not is_number(weight) or not weight > 0:
-                classes, part = ", ".join(self.labels), f"{label}={weight}"
-                raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes} and numbers above 0.")
+                classes, entry = ", ".join(self.labels), f"{label}={weight}"
+                raise InputError(f"--class_weights: {entry!r} is not class=weight. Use {classes} and numbers above 0.")
             weights[known] = weight
         return list(weights.values())
 
@@ -324,18 +324,18 @@ def _check(config: DataConfig) -> None:
         raise InputError(f"--label_threshold is {label_threshold!r}. Use a number between 0 and 1, or {TUNE}.")
 
 
-def class_weights_of(given: str | Mapping[str, float]) -> str | Mapping[str, float]:
+def class_weights_of(value: str | Mapping[str, float]) -> str | Mapping[str, float]:
     """Returns the value of --class_weights: "", "balanced" or, for "class=weight,...", the weights of classes.
 
     Raises:
       InputError: if a part has another form, or a weight is not a number above 0.
     """
-    if not isinstance(given, str) or given in ("", BALANCED):
-        return given
+    if not isinstance(value, str) or value in ("", BALANCED):
+        return value
     weights = {}
-    for part in re.sub(r"(=[^=,]*),", r"\1\n", given).split("\n"):  # a class may contain commas
-        label, _, weight = part.rpartition("=")
+    for entry in re.sub(r"(=[^=,]*),", r"\1\n", value).split("\n"):  # a class may contain commas
+        label, _, weight = entry.rpartition("=")
         if not label or not is_number(weight) or not float(weight) > 0:
-            raise InputError(f"--class_weights: {part!r} is not class=weight. Use classes and numbers above 0.")
+            raise InputError(f"--class_weights: {entry!r} is not class=weight. Use classes and numbers above 0.")
         weights[label] = float(weight)
     return weights

@@ -50,14 +50,14 @@ def checked(example: InputExample, where: str, problem: str, classes: Sequence[s
     for label, value in values.items():
         if not is_number(value) or not 0 <= float(value) <= 1:
             raise InputError(f"{where}: {PREFIX}{label} is {value!r}. Use a number from 0 to 1.")
-    found = {label: float(value) for label, value in values.items()}
-    label = max(found, key=found.__getitem__)
+    probabilities = {label: float(value) for label, value in values.items()}
+    label = max(probabilities, key=probabilities.__getitem__)
     if problem == "multi_label":
-        label = tuple(name for name, value in found.items() if value >= 0.5)
-    elif abs(sum(found.values()) - 1) > _TOLERANCE:
-        names = " + ".join(f"{PREFIX}{name}" for name in found)
-        raise InputError(f"{where}: {names} is {sum(found.values()):g}. Use probabilities whose sum is 1.")
-    return SoftExample(**vars(example) | {"label": label, "probabilities": found})
+        label = tuple(name for name, value in probabilities.items() if value >= 0.5)
+    elif abs(sum(probabilities.values()) - 1) > _TOLERANCE:
+        names = " + ".join(f"{PREFIX}{name}" for name in probabilities)
+        raise InputError(f"{where}: {names} is {sum(probabilities.values()):g}. Use probabilities whose sum is 1.")
+    return SoftExample(**vars(example) | {"label": label, "probabilities": probabilities})
 
 
 def soft_labels(

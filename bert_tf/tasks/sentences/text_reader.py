@@ -135,9 +135,9 @@ class TextReader(ExampleReader):
         if self._soft or self._has_lists or any(len(example.label) > 1 for example in examples):
             return
         labels = sorted({label for example in examples for label in example.label})
-        if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
+        if joined := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
             raise InputError(
-                f"{self.sources['train']}: {found!r} may be several labels, but every row has at most one. Pass "
+                f"{self.sources['train']}: {joined!r} may be several labels, but every row has at most one. Pass "
                 "--label_separator to split it, or list all classes with --labels."
             )
 
