@@ -129,7 +129,7 @@ def packed_per_second():
     lengths = np.clip(rng.lognormal(np.log(47), 0.42, 20000), 10, LENGTH).astype(int)  # 51 tokens on average
     sequences = [(rng.integers(VOCAB_SIZE, size=length), np.zeros(length, int)) for length in lengths]
     labels = {"label_ids": np.zeros(len(lengths), np.int32)}
-    sampler = BatchSampler(FeatureSet.from_sequences(sequences, labels, 1), _BATCH.value, 1, [LENGTH], False)
+    sampler = BatchSampler(FeatureSet.from_sequences(sequences, labels, 1), _BATCH.value, 1, [LENGTH])
     packer = Packer(replicas).with_shape(map(sampler.sizes, range(16)), LENGTH, 0)
     context = tf.distribute.InputContext(1, 0, replicas)
     batches = iter(training_batches.batches(sampler, packer, 0, steps + 3, Shapes.ONE, context))

@@ -179,7 +179,6 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
         "train": [example(row) for row in run.task.split("train")],
         "dev": [example(row) for row in run.task.split("dev")],
         "batches": [sampler.examples(step).tolist() for step in range(steps)],
-        "grouped": sampler.group_by_length,
         "length": _LENGTH.value,
         "learning_rate": _LEARNING_RATE,
         "seed": _SEED,
@@ -215,9 +214,8 @@ def finetuning(name: str, size: str, dtype: str, peer: str, directory: str) -> I
     model = os.path.abspath(_MODEL.value) if size == "given" else base_model(os.path.join(directory, size))
     given = data, model, size == "given", dtype
     at_peer = peer_job(job, *given)
-    padding, grouped = ("packed rows", "yes" if at_peer["grouped"] else "no")
-    training = f"{padding} / to the longest", f"{grouped} / {grouped}"
-    total = f"{padding}, dev to a multiple of 8 / to the longest", f"{grouped}, dev yes / {grouped}, dev no"
+    training = "packed rows / to the longest", "no / no"
+    total = "packed rows, dev to a multiple of 8 / to the longest", "no, dev yes / no, dev no"
     labels = {"task": name, "size": size_of(model), "dtype": dtype, "peer": peer}
     measures = {"training": training, "start to scores": total}
     return compared(labels, measures, lambda: (ours(job, directory, *given), theirs(at_peer, directory)), "accuracy")

@@ -94,7 +94,7 @@ class FitSettings(TrainingSettings, total=False):
     num_train_steps: int
     """Number of training steps; overrides epochs. 0 to use the epochs. Default: 0."""
     group_by_length: bool | None
-    """Batch examples of similar length. Default: if an epoch has at least 128 batches."""
+    """No effect. Batches have examples of all lengths."""
     evaluate_every: int | str
     """When to evaluate with validation_data: after each 'epoch', at the 'end', or every N steps. Default: "epoch"."""
     early_stopping_patience: int

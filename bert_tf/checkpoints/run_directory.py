@@ -213,7 +213,9 @@ def recorded(checkpoint: str) -> dict[str, Any]:
       checkpoint: a run directory, its subdirectory with the best checkpoint, or a checkpoint prefix in one of them.
     """
     directory = directory_of_checkpoint(checkpoint)
-    return read(directory)["resume_settings"] if files.exists(os.path.join(directory, RUN_FILE)) else {}
+    settings = read(directory)["resume_settings"] if files.exists(os.path.join(directory, RUN_FILE)) else {}
+    settings.pop("group_by_length", None)  # in the records of earlier versions
+    return settings
 
 
 def recorded_tokenizer(directory: str) -> dict[str, Any]:

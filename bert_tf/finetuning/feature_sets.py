@@ -4,11 +4,7 @@ Sequences are stored without padding. In training, they are packed into rows (se
 evaluation, a batch is padded to the smallest of several lengths that fits its longest sequence.
 
 The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch contains
-every example once.
-
-In a large training set, each batch has examples of similar length, so rows are shorter. The batches of an epoch are
-split into windows of `WINDOW_BATCHES`. The examples of a window are sorted by length and split into batches again, and
-these batches are shuffled. The batch of a step depends only on (seed, step).
+every example once. The batch of a step depends only on (seed, step).
 
 Axis letters: B batch, C choices (sequences of one example), T tokens.
 """
@@ -26,11 +22,6 @@ from bert_tf.sequences.packed_rows import Layout, Tokens
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.placement import MicroBatch, Sizes
 from bert_tf.training.settings import Shapes
-
-WINDOW_BATCHES = 16
-# With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
-# Grouping reduced accuracy by 1.3 points (mean of ten runs) at 78 and at 115 batches, and had no effect from 138 on.
-MIN_BATCHES_TO_GROUP = 8 * WINDOW_BATCHES
 
 
 def bucket_lengths(max_seq_length: int, shapes: Shapes = Shapes.ANY) -> list[int]:
@@ -195,41 +186,25 @@ class BatchSampler:
       batch_size: the number of examples in a step (B).
       seed: the seed of all shuffles.
       buckets: the lengths that batches are padded to, ascending. The last one fits every sequence.
-      group_by_length: whether to put examples of similar length into the same batch.
 
     Raises:
       InputError: if there are no examples.
     """
 
-    def __init__(
-        self,
-        features: FeatureSet,
-        batch_size: int,
-        seed: int,
-        buckets: Sequence[int],
-        group_by_length: bool,
-    ) -> None:
+    def __init__(self, features: FeatureSet, batch_size: int, seed: int, buckets: Sequence[int]) -> None:
         if not len(features):
             raise InputError("there are no training examples. Add examples.")
         self.features = features
         self.batch_size = batch_size
         self.seed = seed
         self.buckets: np.ndarray = np.asarray(buckets)
-        self.group_by_length = group_by_length
         self._epochs = functools.lru_cache(maxsize=2)(self._shuffled_epoch)
-        self._windows = functools.lru_cache(maxsize=2)(self._grouped_window)
 
     def examples(self, step: int) -> np.ndarray:
-        """Returns the indices of a step's examples [B]."""
-        epoch = step * self.batch_size // len(self.features)
-        # The batches of the steps [first, end) are entirely in this epoch. Other batches span two epochs.
-        first = -(-epoch * len(self.features) // self.batch_size)
-        end = (epoch + 1) * len(self.features) // self.batch_size
-        if not self.group_by_length or not first <= step < end:
-            return self._shuffled(step, 1)
-        window, number = divmod(step - first, WINDOW_BATCHES)
-        begin = first + window * WINDOW_BATCHES
-        return self._windows(begin, min(WINDOW_BATCHES, end - begin))[number]
+        """Returns the indices of a step's examples [B], in the random order of their epochs."""
+        positions = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        epochs, offsets = np.divmod(positions, len(self.features))
+        return np.concatenate([self._epochs(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def sizes(self, step: int) -> Sizes:
         """Returns the sizes of a step's examples."""
@@ -241,19 +216,6 @@ class BatchSampler:
 
     def _shuffled_epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
-
-    def _shuffled(self, step: int, steps: int) -> np.ndarray:
-        """Returns the examples of `steps` steps starting at `step`, in the random order of their epochs [steps * B]."""
-        positions = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
-        epochs, offsets = np.divmod(positions, len(self.features))
-        return np.concatenate([self._epochs(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
-
-    def _grouped_window(self, begin: int, steps: int) -> np.ndarray:
-        """Returns the examples of `steps` steps starting at `begin`, grouped by length [steps, B]."""
-        shuffled = self._shuffled(begin, steps)
-        by_length = shuffled[np.argsort(self.features.longest[shuffled], kind="stable")]
-        batches = by_length.reshape(steps, self.batch_size)
-        return batches[np.random.default_rng([self.seed, 1, begin]).permutation(steps)]
 
 
 def batches_by_length(

@@ -9,7 +9,6 @@ from msgspec import Meta
 from bert_tf.config import BertConfig, BiLstmConfig, ModelFiles
 from bert_tf.data_report.findings import AllowUnusualData
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import warn_of_rate
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import MODEL, PROGRAMS, AbsentFrom, FiniteAboveZero, Settings, about, not_with, only_with
@@ -93,7 +92,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     Attributes:
       num_train_epochs: on small data sets, more than the paper's 2 to 4 epochs make training more stable. Mosbach et
         al. (2021) recommend 20, with bias correction.
-      group_by_length: grouping makes rows shorter, but reduces accuracy on small data sets.
+      group_by_length: has no effect. Packed rows need no grouping.
       reinit_layers: the top layers are the most specific to pre-training. Initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
       training: the training settings. Their numbers of steps are ignored; `for_steps` computes them from the data.
@@ -138,10 +137,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     num_train_steps: Annotated[
         int, about("Number of training steps; overrides --num_train_epochs. 0 to use the epochs.", ge=0)
     ] = 0
-    group_by_length: Annotated[
-        bool | None,
-        about(f"Batch examples of similar length. Default: if an epoch has at least {MIN_BATCHES_TO_GROUP} batches."),
-    ] = None
+    group_by_length: Annotated[bool | None, about("No effect. Batches have examples of all lengths.")] = None
     reinit_layers: Annotated[
         _Layers, about("Number of top layers to initialise randomly, together with the pooler.", ge=0), _NOT_IN_SQUAD
     ] = 0

@@ -166,7 +166,6 @@ class FinetuningRun(Run):
             **self.tokenizer_settings,
             "new_variables": self.new_variables,
             "causal": self.causal,
-            "group_by_length": "auto" if self.settings.group_by_length is None else self.settings.group_by_length,
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
@@ -211,6 +210,8 @@ class FinetuningRun(Run):
         """Prints the size of the training set, and a warning if the encoder starts from random weights."""
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
+        if self.settings.group_by_length:
+            say("Note: --group_by_length has no effect, because sequences are packed into rows.")
         num_features = len(self.data.features(self.split))
         reports.announce_training(self.training_config, len(self.task.split(self.split)), num_features)
 

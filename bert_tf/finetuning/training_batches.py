@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution.devices import part_of_batch
-from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.sequences.placement import Packer
@@ -39,15 +38,10 @@ def training_data(run: FinetuningRun) -> TrainingData:
 
 def batch_sampler(run: FinetuningRun, features: FeatureSet) -> BatchSampler:
     """Returns the object that chooses the examples of each step."""
-    config, shapes, group_by_length = run.training_config, run.shapes, run.settings.group_by_length
-    buckets = run.buckets(features, shapes)
-    if group_by_length is None:
-        is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * config.train_batch_size
-        group_by_length = is_large and len(buckets) > 1 and shapes is not Shapes.ONE
-    if shapes is Shapes.ONE or (shapes is Shapes.FEW and not group_by_length):
-        # All batches have the same length, so there are few graphs.
+    config, buckets = run.training_config, run.buckets(features, run.shapes)
+    if run.shapes is not Shapes.ANY:  # all batches have the same length, so there are few graphs
         buckets = [next(length for length in buckets if length >= features.max_length)]
-    return BatchSampler(features, config.train_batch_size, config.seed, buckets, group_by_length)
+    return BatchSampler(features, config.train_batch_size, config.seed, buckets)
 
 
 def batches(

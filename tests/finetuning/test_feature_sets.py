@@ -57,16 +57,15 @@ def test_bucket_lengths(longest, shapes, expected):
     assert feature_sets.bucket_lengths(longest, shapes) == expected
 
 
-def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
+def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40)):
     lengths = np.random.default_rng(0).integers(3, 40, count)
-    return BatchSampler(features_of(lengths), batch_size, seed, buckets, group_by_length)
+    return BatchSampler(features_of(lengths), batch_size, seed, buckets)
 
 
-@pytest.mark.parametrize("group_by_length", [True, False])
 @pytest.mark.parametrize(("count", "batch_size"), [(100, 3), (64, 32), (100, 32), (7, 10), (50, 5), (1, 4)])
-def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length):
+def test_every_epoch_draws_every_example_once(count, batch_size):
     epochs = 6
-    sampler = sampler_of(count, batch_size, group_by_length=group_by_length)
+    sampler = sampler_of(count, batch_size)
     steps = epochs * count // batch_size
     drawn = np.concatenate([sampler.examples(step) for step in range(steps)])
     for epoch in range(epochs):
@@ -77,16 +76,6 @@ def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length
         assert not np.array_equal(drawn[:count], drawn[count : 2 * count])
 
 
-def test_grouping_keeps_the_examples_of_each_window():
-    sampler, plain = sampler_of(), sampler_of(group_by_length=False)
-    window = feature_sets.WINDOW_BATCHES
-    for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 complete batches in an epoch
-        drawn, random = ([p.examples(step).tolist() for step in steps] for p in (sampler, plain))
-        assert sorted(np.ravel(drawn)) == sorted(np.ravel(random))
-        assert drawn != random or len(steps) == 1
-    assert sampler.examples(33).tolist() == plain.examples(33).tolist()  # this batch belongs to two epochs
-
-
 def test_batches_are_a_function_of_seed_and_step():
     in_order = [sampler_of().examples(step).tolist() for step in range(40)]
     sampler = sampler_of()
@@ -94,17 +83,8 @@ def test_batches_are_a_function_of_seed_and_step():
     assert [sampler_of(seed=2).examples(step).tolist() for step in range(40)] != in_order
 
 
-def test_lengths_match_within_batches():
-    grouped, plain = (
-        [sampler.bucket(sampler.examples(step)) for step in range(64)]
-        for sampler in (sampler_of(1000, 8, group_by_length=grouped) for grouped in (True, False))
-    )
-    assert sum(grouped) < 0.75 * sum(plain)
-    assert {*grouped} <= {8, 16, 24, 40}
-
-
 def test_an_empty_set_is_refused():
-    assert_refused("no training examples", BatchSampler, features_of([]), 3, 1, [8], False)
+    assert_refused("no training examples", BatchSampler, features_of([]), 3, 1, [8])
 
 
 @pytest.mark.parametrize(("multiple", "rows"), [(1, [8, 1, 3, 2, 1]), (2, [8, 2, 4, 2, 2]), (None, [8, 8, 4, 2, 2])])

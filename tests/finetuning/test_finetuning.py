@@ -14,7 +14,7 @@ from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, finetune as steps, run as finetuning_run, training_batches
+from bert_tf.finetuning import finetune as steps, run as finetuning_run
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -62,23 +62,6 @@ def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
 
 def finetune(run):
     return steps.finetune(run.task, run.settings, run=run)
-
-
-def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):
-    run = run_of(tmp_path, write)
-    batch_size, enough = run.training_config.train_batch_size, feature_sets.MIN_BATCHES_TO_GROUP
-
-    def groups(batches):
-        sequences = [([1, 2], [0, 0])] * (batches * batch_size)
-        return training_batches.batch_sampler(run, feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
-
-    assert groups(enough)
-    assert not groups(enough - 1)
-    run = run.with_settings(run.settings.replace(training=run.training_config.replace(pad_to_max_seq_length=True)))
-    assert not groups(enough)
-    for flag in (True, False):
-        run = run.with_settings(run.settings.replace(group_by_length=flag))
-        assert groups(enough) == groups(1) == flag
 
 
 def lines_of(directory, kind):
@@ -161,6 +144,10 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     run_with = functools.partial(FinetuningRun, settings=run.settings, model=(run.config, run.tokenizer))
     run.record()
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    record = json.loads((out / "run.json").read_text())
+    record["resume_settings"]["group_by_length"] = "auto"  # as earlier versions recorded
+    (out / "run.json").write_text(json.dumps(record))
+    run.record()
     elsewhere = run.settings.replace(model=ModelFiles("elsewhere"))
     assert_refused("init_checkpoint was None, and is 'elsewhere' now", run.with_settings(elsewhere).record)
     text = (tmp_path / "train.tsv").read_text()

@@ -73,7 +73,7 @@ def losses_and_weights(
     with strategy.scope():
         model = model_of(choices, pooling, dtype=DTYPES[dtype], gradient_checkpointing=recompute)
     trainer = trainer_of(model, config, strategy, compilation)
-    sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH], varies)
+    sampler = BatchSampler(features(choices=choices), BATCH, 1, [8, 16, LENGTH] if varies else [LENGTH])
     packer = None
     if packs:
         pipelines, shape = strategies.input_pipelines(strategy), NARROW[choices] if narrow else None
