@@ -39,7 +39,8 @@ def training_data(run: FinetuningRun) -> TrainingData:
 def batch_sampler(run: FinetuningRun, features: FeatureSet) -> BatchSampler:
     """Returns the object that chooses the examples of each step."""
     config, buckets = run.training_config, run.buckets(features, run.shapes)
-    if run.shapes is not Shapes.ANY:  # all batches have the same length, so there are few graphs
+    # The rows of all batches have the same length, so there are few graphs. Without rows, most batches are shorter.
+    if run.shapes is Shapes.ONE or (run.shapes is Shapes.FEW and run.packs):
         buckets = [next(length for length in buckets if length >= features.max_length)]
     return BatchSampler(features, config.train_batch_size, config.seed, buckets)
 

@@ -11,6 +11,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
+from bert_tf.finetuning import training_batches
 from bert_tf.finetuning.finetune import finetune
 from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig
 from bert_tf.finetuning.models import NO_TAG
@@ -22,7 +23,7 @@ from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.text import FullTokenizer
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.settings import Shapes, TrainingConfig
 from tests.conftest import assert_close, assert_refused, tiny_config
 from tests.programs import PIECES
 
@@ -53,6 +54,13 @@ def run_of(write, directory, pretrained, layers="-1,embeddings", units=5, featur
     training = TrainingConfig(str(directory), OptimizerConfig(3e-2), 4, seed=1)
     settings = FinetuningConfig(max_seq_length=12, num_train_epochs=20, training=training)
     return FinetuningRun(task, settings, (encoder.config, tokenizer))
+
+
+def test_each_batch_is_padded_to_its_longest_sentence(write, tmp_path, pretrained, monkeypatch):
+    monkeypatch.setattr("bert_tf.finetuning.run.WORK_FOR_FAST_GRAPHS", 0)
+    run = run_of(write, tmp_path / "out", pretrained)
+    assert run.shapes is Shapes.FEW
+    assert training_batches.batch_sampler(run, run.data.features("train")).buckets.tolist() == [8, 12]
 
 
 def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_path, pretrained):
