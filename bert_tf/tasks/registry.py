@@ -57,8 +57,10 @@ def build_task(
     else:
         task_class = FeatureTaggingTask if feature_based else TASKS[config.task_name]
         task = task_class.build(Setup(config, model_dir, do_train, feature_based, examples))
-    # Predictions for another test file must not overwrite earlier ones.
-    output_names = {"test": tables.split_name(config.test_file)[0]} if config.test_file else {}
+    output_names = {}
+    if config.test_file:  # predictions must not overwrite those of another test file, nor the files of a dev split
+        name = tables.split_name(config.test_file)[0]
+        output_names["test"] = f"test_{name}" if name in task.dev_splits else name
     if config.selection_metric and config.selection_metric not in task.metric_names:
         scores = ", ".join(task.metric_names)
         raise InputError(f"--selection_metric: {task.name} has no {config.selection_metric}. Use {scores}.")

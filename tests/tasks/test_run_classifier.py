@@ -79,8 +79,9 @@ def test_names_of_tasks(write, tmp_path):
     custom = build_task(DataConfig("text", directory, dev_file=elsewhere), out, do_train=True)
     assert isinstance(custom, TextTask)
     assert custom.output_names == {}
-    march = build_task(DataConfig("text", directory, test_file=write("march.csv", "text\na\n")), out, do_train=True)
-    assert march.output_names == {"test": "march"}
+    for file, name in (("march.csv", "march"), ("dev.tsv", "test_dev")):
+        named = build_task(DataConfig("text", directory, test_file=write(file, "text\na\n")), out, do_train=True)
+        assert named.output_names == {"test": name}
     assert custom.sources == {"train": f"{directory}/train.tsv", "dev": elsewhere, "test": f"{directory}/test.jsonl"}
     with pytest.raises(InputError, match=r"train\.txt and .*train\.tsv both exist.*--train_file"):
         build_task(DataConfig("NER", directory), out, do_train=True)
