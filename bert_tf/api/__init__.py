@@ -4,6 +4,7 @@
 - `recorded_run`: the base of all classes that train: run directories, `history`, `save` and `export`.
 - `predicting_run`: the base of all classes that predict: `evaluate`, `score`, `errors`, `explain`.
 - `base`: the base of all estimators: `from_pretrained`, `load`, `fit`.
+- `ranking`: `rank`, for models of pairs.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
 - `question_answerer`: `QuestionAnswerer`.

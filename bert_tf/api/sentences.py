@@ -10,6 +10,7 @@ from bert_tf.api import in_memory
 from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
 from bert_tf.api.class_labels import ClassLabels, are_probabilities, as_given, check_named
+from bert_tf.api.ranking import Ranker
 from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
 from bert_tf.checkpoints import class_names, run_directory
 from bert_tf.runtime import files
@@ -72,7 +73,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
     confidence: ConfidenceConfig = ConfidenceConfig()
 
 
-class Classifier(Estimator):
+class Classifier(Ranker):
     """Classifies texts or pairs of texts.
 
     Examples are texts, pairs of texts (tuples), or rows of a table with the columns `text` and, for pairs, `text_b`.
@@ -232,7 +233,7 @@ class Classifier(Estimator):
         return [abstained if number < 0 else labels[number] for number in predictions]
 
 
-class Regressor(Estimator):
+class Regressor(Ranker):
     """Predicts a number for each text or pair of texts. Examples are as for `Classifier`; labels are numbers.
 
     `from_pretrained` also accepts the settings of `LongDocuments`.

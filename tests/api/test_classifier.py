@@ -15,7 +15,7 @@ from bert_tf.checkpoints.class_names import HEAD_VARIABLES
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
-from tests.api.tiny import FIT, LABELS, LEARN, TEXTS
+from tests.api.tiny import BAD, FIT, GOOD, LABELS, LEARN, TEXTS
 from tests.conftest import assert_close, assert_refused, tensors_of
 
 pytestmark = pytest.mark.plain
@@ -181,3 +181,39 @@ def test_classes_may_have_commas_in_their_names(read):
     several = read(bert_tf.Classifier, TEXTS, [[names[label == "neg"]] for label in LABELS], multi_label=True)
     several.check_training_set(several.split("train"))
     assert several.labels == ("bad", "good, very")
+
+
+@pytest.mark.eager
+def test_texts_are_ranked_for_a_query(pretrained):
+    texts, two = [*GOOD, *BAD], ["no", "yes"] * 2
+    pairs = [("a day", text) for text in texts]
+
+    def model_of(kind, examples, labels, **options):
+        model = kind.from_pretrained(pretrained, max_seq_length=16, **options)
+        model.fit(examples, labels, num_train_steps=1, batch_size=4, learning_rate=1e-2)
+        return model
+
+    regressor, classifier = model_of(bert_tf.Regressor, pairs, [1, 2, 3, 5]), model_of(bert_tf.Classifier, pairs, two)
+    numbered = model_of(bert_tf.Classifier, pairs, [0, 1] * 2)
+    for model, label in ((regressor, None), (classifier, "yes"), (numbered, None)):
+        scores = model.predict(pairs) if model is regressor else model.predict_proba(pairs)[:, 1]
+        order = np.argsort(-scores).tolist()
+        expected = [{"corpus_id": number, "score": float(scores[number]), "text": texts[number]} for number in order]
+        assert model.rank("a day", texts, label=label, return_documents=True) == expected
+        best = [{"corpus_id": order[0], "score": expected[0]["score"]}]
+        assert model.rank("a day", np.array(texts), label=label, top_k=1) == best
+        assert model.rank("a day", [], label=label) == []
+    several = model_of(bert_tf.Classifier, pairs, [["x"], ["y"]] * 2, multi_label=True)
+    single = model_of(bert_tf.Classifier, texts, two)
+    for model, arguments, options, message in (
+        (several, ("a", texts), {}, r"^rank\(\): the model was trained on several labels"),
+        (single, ("a", texts), {}, r"^rank\(\): the model was trained on single texts"),
+        (bert_tf.Regressor.from_pretrained(pretrained), ("a", texts), {}, "no trained model yet"),
+        (regressor, ("a", texts), {"label": "yes"}, "^label is 'yes'. Omit it"),
+        (classifier, ("a", texts), {}, "^label is None. Pass the class whose probability is the score: no, yes"),
+        (classifier, ("a", texts), {"label": "maybe"}, "^label is 'maybe'. Pass the class"),
+        (numbered, (None, texts), {}, "^query is 'None'"),
+        (numbered, ("a", "a text"), {}, "^texts is 'a text'"),
+        (numbered, ("a", texts), {"top_k": 0}, "^top_k is 0"),
+    ):
+        assert_refused(message, model.rank, *arguments, **options)

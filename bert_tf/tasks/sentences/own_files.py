@@ -301,11 +301,15 @@ class TextTask(SentenceTask):
         return self.labels[prediction] if is_sure else self.confidence.abstain_label
 
 
+def reads_pairs(run: Mapping[str, Any]) -> bool:
+    """Returns whether the model of a run was trained on pairs. `run` has the resume settings of the run."""
+    return bool(DEFINITIONS[run["task"]].text_b if run["task"] in DEFINITIONS else run.get("text_b_column"))
+
+
 def _check_pairs(config: DataConfig, run: Mapping[str, Any]) -> None:
     """Raises an InputError if the model was trained on pairs and the examples have one text, or vice versa."""
-    reads_pairs = bool(DEFINITIONS[run["task"]].text_b if run["task"] in DEFINITIONS else run.get("text_b_column"))
-    if reads_pairs != bool(config.columns.text_b):
-        expected = "pairs of texts" if reads_pairs else "single texts"
+    if reads_pairs(run) != bool(config.columns.text_b):
+        expected = "pairs of texts" if reads_pairs(run) else "single texts"
         raise InputError(f"x: the model was trained on {expected}. Give {expected}.", "x")
 
 
