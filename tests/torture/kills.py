@@ -16,18 +16,26 @@ import numpy as np
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.finetuning.finetune import finetune
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files
 from bert_tf.serving import line_predictions
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.registry import build_task
+from bert_tf.tasks.sentences.similarity import SimilarityExample
+from bert_tf.text import FullTokenizer
 from bert_tf.training.log import MetricsLog, read_metrics
+from bert_tf.training.settings import TrainingConfig
 from data_prep import one_machine
 from data_prep.corpus import files as corpus_files
+from tests.conftest import eagerly, tiny_config
 from tests.data_prep import corpora
 
 KILLED = 137
-_KILLS = 60  # largest number of kills per job
+_KILLS, _KILLS_IN_TRAINING = 60, 6  # largest number of kills per job
 _OPERATIONS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.symlink")
 # Files that a killed job leaves.
-_NOT_COMPARED = re.compile(r"^work|\.(lock|incomplete)$")
+_NOT_COMPARED = re.compile(r"^work|/events\.out|\.(lock|incomplete)$")
 
 
 class Operations:
@@ -151,12 +159,26 @@ def replace_directory(directory: pathlib.Path) -> None:
                     writer.write(name)
 
 
+@eagerly()
+def train_vectors(directory: pathlib.Path) -> None:
+    """Trains sentence vectors with two passes over each batch. A second run resumes at the newest checkpoint."""
+    os.chdir(directory)  # run.json has the path of the run
+    tokenizer = FullTokenizer("vocab.txt", do_lower_case=True)
+    examples = [SimilarityExample(str(i), word, f"{word} {word}") for i, word in enumerate(corpora.SYLLABLES)]
+    task = build_task(DataConfig("similarity"), "", do_train=True, examples={"train": examples})
+    steps = {"gradient_accumulation_steps": 2, "save_checkpoints_steps": 1, "log_steps": 1}
+    training = TrainingConfig("run", train_batch_size=4, **steps)
+    settings = FinetuningConfig(training=training, do_train=True, num_train_steps=3, max_seq_length=8)
+    config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1)
+    finetune(task, settings, (config, tokenizer))
+
+
 def make_inputs(directory: pathlib.Path) -> None:
     corpora.write_corpus(directory / "text.txt", documents=4)
     corpora.write_vocab(directory)
 
 
-JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_directory]
+JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_directory, train_vectors]
 # Jobs whose outputs are always complete or absent.
 _ATOMIC = [prepare_data, replace_directory]
 
@@ -165,7 +187,7 @@ def content(directory: pathlib.Path) -> dict[str, str]:
     """Returns the checksums of a directory's files, except files with times and leftovers of a killed job."""
     names = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
-    return {name: found[name] * (name != "metrics.jsonl") for name in found if not _NOT_COMPARED.search(name)}
+    return {name: found[name] * ("metrics.jsonl" not in name) for name in found if not _NOT_COMPARED.search(name)}
 
 
 def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> None:
@@ -184,6 +206,7 @@ def trial(directory: str, rng: random.Random, number: int, counts: Counter) -> N
         assert text.isdigit(), text
         if not at:
             expected = content(inside)
-            places += rng.sample(range(1, int(text) + 1), min(_KILLS, int(text)))
+            count = _KILLS_IN_TRAINING if job is train_vectors else min(_KILLS, int(text))
+            places += rng.sample(range(1, int(text) + 1), count)
         assert content(inside) == expected, (at, content(inside), expected)
         counts["kills"] += bool(at)
