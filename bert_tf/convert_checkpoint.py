@@ -61,7 +61,8 @@ def convert(
     Args:
       source_path: see `checkpoints.open_checkpoint`.
       target_directory: a directory that doesn't exist yet or is empty. With "tf1" the files are bert_model.ckpt.*,
-        bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
+        bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt, tokenizer_config.json and
+        README.md (see `model_card`).
       target_format: "tf1" or "hf".
       config_file: the config of the model. Default: the config in the directory of the checkpoint.
       added_tokens: tokens to add to the model, which are never split, or a file with one token per line. The embedding
@@ -79,7 +80,7 @@ def convert(
     added_tokens = token_list(added_tokens, "--added_tokens")
     target_directory = os.fspath(target_directory)
     path_checks.check_new_directory(target_directory, "--output")
-    from bert_tf import checkpoints, sentence_vectors, verification
+    from bert_tf import checkpoints, model_card, sentence_vectors, verification
     from bert_tf.checkpoints import class_names, new_tokens, pretrained, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import hf_names
@@ -108,6 +109,7 @@ def convert(
         sentence_vectors.copy_settings(directory, new, "--input")
         if target_format == "hf":
             write_hf(new, weights, config, hf_names.hf_settings(source))
+            model_card.write(new, os.path.basename(os.path.abspath(target_directory)), source)
         else:
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:

@@ -21,11 +21,11 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.hf_tokenizer import SENTENCE_CONFIG_FILE
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
 
-_MODULES_FILE = "modules.json"
+MODULES_FILE = "modules.json"
 _DEFAULT_PROMPT = "default"
 _LENGTH_FILE = SENTENCE_CONFIG_FILE
 _PROMPTS_FILE = "config_sentence_transformers.json"
-_FILES = (_MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
+_FILES = (MODULES_FILE, _LENGTH_FILE, _PROMPTS_FILE)
 # Settings that are read, or that do not change the vectors. `_ACCEPTED` has the accepted values of other settings.
 _KNOWN = (
     *("prompts", "default_prompt_name", "truncate_dim", "max_seq_length", "do_lower_case", "pooling_mode"),
@@ -244,7 +244,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
         expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
             f"the modules are {', '.join(kinds)}. Use a model with {expected}.",
-            f"{flag_name}: {os.path.join(directory, _MODULES_FILE)}",
+            f"{flag_name}: {os.path.join(directory, MODULES_FILE)}",
         )
     encoder, pooling_directory = (os.path.join(directory, _path(module)).rstrip("/") for module in modules[:2])
     lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
@@ -283,7 +283,7 @@ def write_settings(directory: str, config: VectorConfig, width: int, max_seq_len
     pooling = modes if any(modes.values()) else {"pooling_mode": config.pooling}
     default = _DEFAULT_PROMPT if config.prompt else None
     contents: dict[str, Any] = {
-        _MODULES_FILE: [
+        MODULES_FILE: [
             {
                 "idx": number,
                 "name": str(number),
@@ -334,7 +334,7 @@ def _modules(directory: str, flag_name: str) -> list[_Module]:
     Raises:
       InputError: if a module is not in the directory.
     """
-    path = os.path.join(directory, _MODULES_FILE)
+    path = os.path.join(directory, MODULES_FILE)
     has_file = files.is_directory(directory) and files.exists(path)
     modules: list[_Module] = json_files.read(path, flag_name, list[_Module]) if has_file else []
     for name in map(_path, modules):

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 ORDER = (
     "runtime < distribution < text sequences data_report < hf_config < config < model < encoder optimization < "
     "checkpoints < features sentence_vectors training < pretraining finetuning < serving < tasks < graphs < "
-    "program_flags < export predict fill_mask convert_checkpoint verification < api"
+    "program_flags < export predict fill_mask convert_checkpoint model_card verification < api"
 )
 LAYERS = [names.split() for names in ORDER.split(" < ")]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

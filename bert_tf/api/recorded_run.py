@@ -46,8 +46,7 @@ class RecordedRun(NamesArguments):
 
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
         *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
-        run_directory.TUNED_FILE,
-        TOKENIZER_CONFIG_FILE,
+        *(run_directory.TUNED_FILE, "eval_results.json", TOKENIZER_CONFIG_FILE),
     )
 
     def __init__(self, output_dir: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None) -> None:

@@ -33,7 +33,7 @@ _DOWNLOADED = (
     # sentence-transformers, see `sentence_vectors`
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
 )
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Endings of files and checkpoint prefixes. Such paths are never Hub names, even if they have the form owner/name.
 _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|pt|pth|h5|pb|json|txt)$")
 # The files of a model in a zip file, and their largest unpacked size.
@@ -70,7 +70,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
         return _unpacked(path, path, flag_name)
     if path.startswith("hf://"):
         name, at, revision = path.removeprefix("hf://").partition("@")
-        if not _HUB_NAME.fullmatch(name) or (at and not revision):
+        if not HUB_NAME.fullmatch(name) or (at and not revision):
             raise InputError(
                 f"{flag_name}: {path!r} is not a Hub name. Use hf://owner/name or hf://owner/name@revision."
             )
@@ -79,7 +79,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
         return _unpacked(path, f"{files.resolved(path)} {files.stamp(path)}", flag_name)
     if files.is_remote(path):
         return path
-    if _HUB_NAME.fullmatch(path) and not _FILE.search(path) and not os.path.exists(path.partition("/")[0]):
+    if HUB_NAME.fullmatch(path) and not _FILE.search(path) and not os.path.exists(path.partition("/")[0]):
         return _snapshot(path, None, flag_name)
     return path
 

@@ -68,20 +68,21 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def read(path: str, flag_name: str, kind: Any = Any) -> Any:
+def read(path: str, flag_name: str, kind: Any = Any, *, only_finite: bool = True) -> Any:
     """Reads a JSON file.
 
     Args:
       path: the file.
       flag_name: the flag that gave the path, for messages.
       kind: the type of the content.
+      only_finite: see `parse`.
 
     Raises:
       InputError: if the file can't be read, is not valid JSON, or has another type; the message names the location.
     """
     text = files.read_text(path, flag_name)
     try:
-        value = parse(text)
+        value = parse(text, only_finite=only_finite)
         check_surrogates(text, value)
     except InputError as error:
         raise InputError(str(error), f"{flag_name}: {path}") from None

@@ -2,14 +2,17 @@
 
 import json
 
+import keras
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from huggingface_hub import ModelCard
 
 import bert_tf
 from bert_tf import convert_checkpoint, export
 from bert_tf.api.vector_trainer import examples_of, with_scores
+from bert_tf.checkpoints import saver
 from tests import programs
 from tests.conftest import assert_close, assert_refused, tensors_of
 
@@ -38,6 +41,8 @@ def test_every_form_of_a_trained_encoder_gives_its_vectors(pretrained, tmp_path)
     assert last < first
     encoder.save(tmp_path / "saved")
     convert_checkpoint.convert(tmp_path / "saved", tmp_path / "hf", "hf")
+    card = ModelCard.load(tmp_path / "hf" / "README.md").data
+    assert (card.pipeline_tag, card.eval_results[0].metric_type) == ("sentence-similarity", "recall_at_1")
     for directory in ("saved", "hf"):
         other = bert_tf.SentenceEncoder.from_pretrained(tmp_path / directory)
         assert (other.config, other.max_seq_length) == (encoder.config, 16)
@@ -50,10 +55,19 @@ def test_every_form_of_a_trained_encoder_gives_its_vectors(pretrained, tmp_path)
 
 def test_fit_gives_the_weights_of_the_program_and_resumes(pretrained, tmp_path):
     steps = {"num_train_steps": 2, "max_score": 2.0, "learning_rate": 1e-3}
-    settings = {"symmetric_loss": True, "gradient_accumulation_steps": 2, **steps}
+    settings = {"symmetric_loss": True, "gradient_accumulation_steps": 2, "save_checkpoints_steps": 1, **steps}
     columns = ["anchor", "positive", "negative"]
     rows = [dict(zip(columns, texts, strict=True)) for texts in TRIPLETS]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def kill(epoch, logs):
+        if epoch == 1:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):  # the same run is then resumed
+        killed = keras.callbacks.LambdaCallback(on_epoch_begin=kill)
+        encoder_of(pretrained, tmp_path / "ours").fit(TRIPLETS, batch_size=4, **settings, callbacks=[killed])
+    assert saver.latest_checkpoint(str(tmp_path / "ours")).endswith("-1")
     for _ in range(2):
         encoder = encoder_of(pretrained, tmp_path / "ours")
         encoder.fit(TRIPLETS, batch_size=4, **settings)

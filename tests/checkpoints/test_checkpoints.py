@@ -44,6 +44,7 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     write_model(first, model, SPECIAL_TOKENS)
     assert_refused(r"--format is 'pt'.* tf1, hf", convert_checkpoint.convert, first, hf, "pt")
     convert_checkpoint.convert(first, hf, "hf")
+    assert "---\nlibrary_name: transformers\npipeline_tag: " in (hf / "README.md").read_text()
     convert_checkpoint.convert(str(hf), str(back), "tf1")
     np.testing.assert_equal(tensors_of(back), weights(model))
     assert BertConfig.from_json_file(str(back / "bert_config.json")) == config
