@@ -23,44 +23,18 @@ ACTIVATION_TO_HF = {ours: name for name, ours in reversed(_ACTIVATION_FROM_HF.it
 # Keys in some released bert_config.json files (Chinese, multilingual cased) that the original code does not read.
 UNREAD_RELEASED_KEYS = frozenset(
     {
-        "directionality",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+        *("pooler_size_per_head", "pooler_type"),
     }
 )
 
 # Hugging Face keys that do not change the computation of an encoder.
 _UNREAD_KEYS = UNREAD_RELEASED_KEYS | {
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "architectures",
-    "attn_implementation",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "cls_token_id",
-    "dtype",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "problem_type",
-    "return_dict",
-    "sep_token_id",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "use_bfloat16",
-    "use_cache",
+    *("_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "architectures"),
+    *("attn_implementation", "bos_token_id", "chunk_size_feed_forward", "classifier_dropout", "cls_token_id"),
+    *("dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing", "id2label", "label2id", "num_labels"),
+    *("output_attentions", "output_hidden_states", "output_past", "problem_type", "return_dict", "sep_token_id"),
+    *("torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache"),
 }
 
 # Hugging Face keys that change the computation, and their values in BERT models.

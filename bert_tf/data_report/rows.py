@@ -1,8 +1,9 @@
 """Finds what is unusual in the rows of data sets: labels that are no classes, and rows in two splits."""
 
+import collections
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.data_report.findings import Finding
@@ -41,15 +42,15 @@ def check_no_list(cell: str, where: str, brackets: str = "") -> None:
         )
 
 
-def unusual_classes(counts: Mapping[str, int], where: str, column: str = "") -> Iterator[Finding]:
+def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iterator[Finding]:
     """Finds classes that are probably no classes: missing values and header lines.
 
     Args:
-      counts: the number of rows of each class.
+      labels: the class of each row.
       where: the file, for messages.
       column: the name of the label column, if known.
     """
-    for label, count in counts.items():
+    for label, count in collections.Counter(labels).items():
         if label in _MAYBE_MISSING or is_missing(label):
             advice = "If it is a missing value, remove these rows."
             yield Finding("missing", f"{where}: {count} rows have the class {label!r}. {advice}")

@@ -116,15 +116,11 @@ def load_by_plain_name(load: Callable[[str], T], directory: str, name: str = "")
     """
     if is_remote(directory) or not re.search(r"[][\\]", directory):
         return load(os.path.join(directory, name) if name else directory)
-    temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
-    try:
-        link = os.path.join(temporary.name, "directory")
+    with contextlib.ExitStack() as stack:
+        link = os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="bert-tf-")), "directory")
         os.symlink(os.path.abspath(directory), link)
         loaded = load(os.path.join(link, name))
-    except BaseException:
-        temporary.cleanup()
-        raise
-    weakref.finalize(loaded, temporary.cleanup)
+        weakref.finalize(loaded, stack.pop_all().close)
     return loaded
 
 

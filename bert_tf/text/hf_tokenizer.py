@@ -1,5 +1,6 @@
 """Reads the tokenizer's settings in Hugging Face's files. Rules that BERT's tokenizer does not have are errors."""
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
@@ -28,7 +29,6 @@ CONFIG_FILE = "config.json"
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # Generic classes. The type of their tokenizer is in `tokenizer.json`.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_CLASS = ("tokenizer_class",)
 
 NAMED_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
 RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_input_chars_per_word")
@@ -55,8 +55,6 @@ _WITHOUT_EFFECT = frozenset(
         *("bos_token", "eos_token"),
     }
 )
-# The parts of `tokenizer.json` and their supported types.
-_PARTS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 # The rules in the normalizer of `tokenizer.json`.
 _NORMALIZER = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": RULES[2]}
 # The sequences of the post-processor in `tokenizer.json`: tokens and texts with their segment ids.
@@ -87,29 +85,30 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     Raises:
       InputError: if a BERT tokenizer does not support a setting; the message names the setting.
     """
-    directory = os.path.dirname(vocab_file)
-    path, tokens_map, config, tokenizer_json, sentence_config = (
-        os.path.join(directory, name)
-        for name in (TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_MAP, CONFIG_FILE, TOKENIZER_JSON, SENTENCE_CONFIG_FILE)
-    )
-    values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
+    directory = functools.partial(os.path.join, os.path.dirname(vocab_file))
+    path, tokens_map, tokenizer_json = map(directory, (TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_MAP, TOKENIZER_JSON))
+    values = _read(path)
     has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
     is_generic = has_json and values.get("tokenizer_class") in _GENERIC_CLASSES
-    _check_settings(path, {name: value for name, value in values.items() if not (is_generic and name in _CLASS)})
-    if files.exists(tokens_map):
-        _check_settings(tokens_map, json_files.read(tokens_map, "--vocab_file", _Settings))
-    if files.exists(config) and "tokenizer_class" not in values:
-        model = json_files.read(config, "--vocab_file", dict[str, Any])
-        _check_settings(config, {name: model[name] for name in _CLASS if name in model})
+    _check_settings(path, values | {"tokenizer_class": None} if is_generic else values)
+    _check_settings(tokens_map, _read(tokens_map))
+    if "tokenizer_class" not in values:
+        config = directory(CONFIG_FILE)
+        _check_settings(config, {"tokenizer_class": _read(config, dict[str, Any]).get("tokenizer_class")})
     recorded = _rules_of_tokenizer_json(tokenizer_json) if has_json else {}
     if has_json and os.path.basename(vocab_file) != TOKENIZER_JSON:
         check_same_ids(vocab_file, tokenizer_json)
     rules = values | recorded if is_generic else recorded | values
+    sentence_config = directory(SENTENCE_CONFIG_FILE)
     if rules.get("do_lower_case") is False and files.exists(sentence_config):
         # sentence-transformers converts texts to lower case before it calls this tokenizer, and keeps accents.
-        lowers = json_files.read(sentence_config, "--vocab_file", _Settings).get("do_lower_case", False)
+        lowers = _read(sentence_config).get("do_lower_case", False)
         rules |= {"do_lower_case": lowers, "strip_accents": bool(rules.get("strip_accents"))}
     return rules
+
+
+def _read(path: str, kind: Any = _Settings) -> Any:
+    return json_files.read(path, "--vocab_file", kind) if files.exists(path) else {}
 
 
 def _check_settings(path: str, values: Mapping[str, Any]) -> None:
@@ -127,7 +126,7 @@ def _check_settings(path: str, values: Mapping[str, Any]) -> None:
 
 def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
     values = json_files.read(path, "--vocab_file", TokenizerJson)
-    for part, kind in _PARTS.items():
+    for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
         _require(path, f"{part} of type", (values.get(part) or {}).get("type"), (kind,))
     for part in ("truncation", "padding"):
         _require(path, f"{part} at the side", (values.get(part) or {}).get("direction", "Right"), ("Right",))

@@ -12,7 +12,7 @@ from data_prep.corpus.lines import INPUT_FLAG
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 # The first lines of each file, and the number of characters of a file and of all files, that are looked at.
-_LINES, _SMALLEST, _CHARACTERS = 10_000, 1 << 14, 1 << 20
+_LINES, _SMALLEST, _CHARACTERS = 10_000, 1 << 12, 1 << 18
 # If more than this fraction of the lines is not plain text, the file is probably binary.
 _BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
 

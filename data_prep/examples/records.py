@@ -128,20 +128,19 @@ class ExampleMaker:
 
 def count_examples(values: Mapping[str, np.ndarray], unknown_id: int | None) -> dict[str, int]:
     """Returns the counts of a batch of records, for the metadata of its shard. `unknown_id` is the id of [UNK]."""
-    ids = values["input_ids"]
+    is_unknown = values["input_ids"] == unknown_id  # never in the padding
     counts = {
-        "records": len(ids),
-        "tokens": values["input_mask"].sum(),
-        "random_next": values["next_sentence_labels"].sum(),
-        "unknown": np.count_nonzero((ids == unknown_id) & (values["input_mask"] > 0)),
+        "records": len(is_unknown),
+        "tokens": np.count_nonzero(values["input_mask"]),
+        "random_next": np.count_nonzero(values["next_sentence_labels"]),
+        "unknown": np.count_nonzero(is_unknown),
     }
     if "masked_lm_weights" in values:
-        is_used = values["masked_lm_weights"] > 0
-        counts["predictions"] = np.count_nonzero(is_used)
-        # A masked token counts as it was before it was masked.
-        now, before = np.take_along_axis(ids, values["masked_lm_positions"], axis=1), values["masked_lm_ids"]
-        counts["unknown"] += np.count_nonzero(is_used & (before == unknown_id))
-        counts["unknown"] -= np.count_nonzero(is_used & (now == unknown_id))
+        counts["predictions"] = np.count_nonzero(values["masked_lm_weights"])
+        # A masked token counts as it was before it was masked. Unused predictions are [PAD] at the position of [CLS].
+        rows = np.flatnonzero(is_unknown.any(axis=1))
+        now = np.take_along_axis(is_unknown[rows], values["masked_lm_positions"][rows], axis=1)
+        counts["unknown"] += np.count_nonzero(values["masked_lm_ids"] == unknown_id) - np.count_nonzero(now)
     return {name: int(number) for name, number in counts.items()}
 
 

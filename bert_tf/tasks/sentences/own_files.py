@@ -1,6 +1,5 @@
 """Classification or regression of your own data, from files with named columns or from examples in memory."""
 
-import collections
 import functools
 import os
 import re
@@ -157,8 +156,8 @@ class TextTask(SentenceTask):
             advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
             raise InputError(f"--distillation_temperature: there are no probabilities in {source}. {advice}")
         if self.labels is not None:
-            counts = collections.Counter(label for example in examples for label in as_tuple(example.label))
-            findings.report(unusual_classes(counts, source, self.config.columns.label))
+            labels = (label for example in examples for label in as_tuple(example.label))
+            findings.report(unusual_classes(labels, source, self.config.columns.label))
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:

@@ -4,7 +4,6 @@ As in the paper, only the first token of a word has a tag. The input contains a 
 document as fits. A sentence that is too long for the model is split into several windows, so every word has a tag.
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -197,8 +196,7 @@ class TaggingTask(Task):
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
             raise InputError(f"{source}: every tag is {examples[0].tags[0]}. Add words with other tags.")
         if self.is_plain:
-            counts = collections.Counter(tag for sentence in examples for tag in sentence.tags)
-            findings.report(unusual_classes(counts, source))
+            findings.report(unusual_classes((tag for sentence in examples for tag in sentence.tags), source))
 
     def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
