@@ -54,6 +54,9 @@ class VectorTrainer(Estimator):
         return DataConfig(SIMILARITY, similarity=self._options, vectors=self._vectors)
 
 
+VectorTrainer.__name__ = "SentenceEncoder"  # in messages, because users call its `fit`
+
+
 def with_scores(x: Any, y: Any, name: str) -> tuple[list[Any], list[Any]]:
     """Returns examples and their scores, which are None for examples without scores.
 
@@ -81,7 +84,7 @@ def examples_of(values: Sequence[Any], labels: Sequence[Any]) -> list[Similarity
     for number, (value, label) in enumerate(zip(values, labels, strict=True)):
         where, names = f"example {number}", TEXT_COLUMNS[0]
         if isinstance(value, list | tuple) and 2 <= len(value) <= 3:
-            value = dict(zip(names, value, strict=False))
+            value = {name: in_memory.text(text, where) for name, text in zip(names, value, strict=False)}
         if not isinstance(value, Mapping):
             raise InputError(f"{where} is {str(value)[:60]!r}. Use a pair or a triplet of texts.")
         examples.append(example_of({**value, "score": label} if label is not None else value, str(number + 1), where))

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from bert_tf.config import Pooling
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.settings import Condition, FiniteFromZero, Settings, about, not_with, only_with
+from bert_tf.runtime.settings import Condition, FiniteAboveZero, FiniteFromZero, Settings, about, not_with, only_with
 from bert_tf.sequences.text_packer import TRUNCATED, LongDocuments
 from bert_tf.tasks import own_tasks
 from bert_tf.tasks.tables import AUTO
@@ -122,10 +122,10 @@ class SimilarityConfig(Settings, frozen=True):
         about("Pooling of the tokens' states. Default: the model's, or mean.", group="Sentence vectors"),
     ] = None
     scale: Annotated[
-        float, about("Factor of cosine similarities in the loss of pairs.", flag="similarity_scale", gt=0)
+        FiniteAboveZero, about("Factor of cosine similarities in the loss of pairs.", flag="similarity_scale")
     ] = 20.0
     symmetric: Annotated[bool, about("Also find the anchor of each positive.", flag="symmetric_loss")] = False
-    max_score: Annotated[float, about("Largest score of a pair. Scores are divided by it.", gt=0)] = 1.0
+    max_score: Annotated[FiniteAboveZero, about("Largest score of a pair. Scores are divided by it.")] = 1.0
 
 
 class DataConfig(Settings, frozen=True):

@@ -9,6 +9,7 @@ from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.distribution import hardware, strategies
 from bert_tf.optimization import build_optimizer
 from bert_tf.runtime import dry_run, signals
+from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.settings import WORKERS
 from bert_tf.runtime.storage import locks
@@ -134,6 +135,8 @@ def _announce(run: Run, trainer: Trainer, summary: RestoreSummary | None) -> Non
         compiled = "the training step" if run.compilation is Compilation.STEP else "the encoder's blocks"
         say(f"XLA compiles {compiled} for each shape (--jit_compile={config.jit_compile}).")
     say(str(summary) if summary else "Starting from randomly initialised weights.")
+    if not decayed:
+        raise InputError("all weights are frozen. Omit --freeze_encoder, or use a smaller --freeze_layers.")
     say(f"Trained variables: {sum(decayed)} with weight decay, {len(decayed) - sum(decayed)} without.")
     say("Parameters: {:,} ({:,} trained).".format(*run.model.parameter_counts))
     if config.dtype == "bfloat16" and (gpu := hardware.gpu_without_bfloat16()):

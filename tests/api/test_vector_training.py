@@ -97,12 +97,15 @@ def test_all_forms_of_examples_are_read():
     [
         ((["a day"],), {}, "^example 0 is 'a day'. Use a pair or a triplet"),
         ((PAIRS, SCORES[:2]), {}, "4 examples, but 2 labels"),
-        ((PAIRS, [3.0] * 4), {}, r"^example 0: the score is 3.0, but scores are from -1 to 1. .* with max_score"),
+        ((PAIRS, [3.0] * 4), {}, "^example 0: the score is 3.0. Use a number from -1 to 1, or .* with max_score"),
         ((PAIRS,), {"batch_size": 1}, r"^batch_size=1: the other examples of a batch are the negatives"),
         ((PAIRS[:1] * 4,), {}, "every row has the same positive"),
         ((PAIRS,), {"use_best_checkpoint": True}, "need validation data"),
         ((PAIRS,), {"validation_data": PAIRS, "selection_metric": "spearman"}, "no spearman. Use recall_at_1"),
-        ((PAIRS,), {"similarity_scale": 0}, "^similarity_scale is 0"),
+        ((PAIRS,), {"similarity_scale": float("inf")}, "^similarity_scale is inf"),
+        ((PAIRS,), {"freeze_encoder": True, "batch_size": 4}, "^all weights are frozen. Omit freeze_encoder"),
+        ((PAIRS,), {"sample_weight": [1.0] * 4}, "^sample_weight: SentenceEncoder does not support weights"),
+        (([("a", "\ud800")],), {}, "^example 0 has a lone surrogate"),
     ],
 )
 def test_bad_input_is_refused_before_training(pretrained, data, settings, message):

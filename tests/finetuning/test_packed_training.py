@@ -185,10 +185,7 @@ def test_both_passes_over_a_part_draw_the_same_dropout(compilation):
     def in_one_pass(seed):
         parts = micro_batches._split(batch, 2)
         with tf.GradientTape() as tape:
-            values = [
-                model.collect({name: x[number] for name, x in parts.items()}, BATCH, fold_in(seed, number))
-                for number in range(2)
-            ]
+            values = [model.collect({name: x[n] for name, x in parts.items()}, BATCH, fold_in(seed, n)) for n in (0, 1)]
             loss = batch_loss(tf.nest.map_structure(tf.add, *values), 20.0, True)
         return tape.gradient(loss, [variable.value for variable in model.trained_variables])
 

@@ -103,7 +103,7 @@ PAIR, SCORED = {"anchor": "a", "positive": "b"}, {"sentence1": "a", "sentence2":
         ([PAIR | {"positive": " "}], "line 1: the positive is empty"),
         ([PAIR | {"anchor": None}], "line 1: the anchor is empty"),
         ([PAIR | {"negative": ["b"]}], "line 1: the negative is empty or not a text"),
-        ([SCORED | {"score": 5}], "line 1: the score is '5', but scores are from -1 to 1. .* --max_score"),
+        ([SCORED | {"score": 5}], "line 1: the score is '5'. Use a number from -1 to 1, or .* --max_score"),
         ([SCORED | {"score": "high"}], "line 1: the score is 'high'"),
         ([SCORED | {"label": 1}], "line 1 has the columns 'score' and 'label'"),
         ([PAIR | {"score": 1, "negative": "c"}], "line 1: there are a negative and a score"),
