@@ -24,7 +24,7 @@ from bert_tf.model.cpu_kernels import matmul
 from bert_tf.model.dropout import dropout, fixed_dropout, fold_in, seed_of_call
 from bert_tf.model.fusion import recomputed_by_xla
 from bert_tf.model.gathering import gather_rows
-from bert_tf.model.normalization import softmax
+from bert_tf.model.normalization import softmax, weighted_sum_on_tpu
 
 # Added to the scores of masked positions. The original code uses this number instead of minus infinity.
 MASKED_SCORE = -10000.0
@@ -149,6 +149,8 @@ class SelfAttention(BertLayer):
                 # The gradient computes the probabilities from the scores again, so they are not kept.
                 attended = recomputed_by_xla(lambda scores, value: matmul(drop(softmax(scores, bias)), value))
                 return attended(scores, value), probabilities
+            if hardware.computes_on_tpu():
+                return weighted_sum_on_tpu(scores, bias, value, drop), probabilities
             return matmul(drop(probabilities), value), probabilities
 
         query = split_heads(self.query(attending) * (1.0 / math.sqrt(size)))

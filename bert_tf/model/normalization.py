@@ -96,3 +96,37 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if scores.dtype != tf.float32 and cpu_kernels.apply_to(scores):
         return cpu_kernels.softmax(scores, bias)
     return tf.nn.softmax(cpu_kernels.total_in_float32(scores, bias))
+
+
+def weighted_sum_on_tpu(
+    scores: tf.Tensor, bias: tf.Tensor, value: tf.Tensor, drop: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
+    """Returns drop(softmax(scores + bias)) times value: [..., T, D].
+
+    The gradient of softmax needs the sum of each row of the probabilities times their gradient. TensorFlow's gradient
+    computes it in a separate pass over [..., T, T]. It equals the sum of the result times its gradient over D.
+
+    Args:
+      scores: [..., T, T].
+      bias: see `softmax`.
+      value: [..., T, D].
+      drop: drops elements of the probabilities, and returns them in the dtype of the values.
+    """
+
+    @tf.custom_gradient
+    def weighted(scores: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        probabilities = softmax(scores, bias)
+        result = tf.matmul(drop(probabilities), value)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(probabilities)
+                dropped = drop(probabilities)
+            of_probabilities = tape.gradient(dropped, probabilities, tf.matmul(upstream, value, transpose_b=True))
+            row_sum = _row_sum(tf.cast(result, tf.float32) * tf.cast(upstream, tf.float32))
+            of_scores = tf.cast(probabilities * (of_probabilities - row_sum), scores.dtype)
+            return of_scores, tf.matmul(dropped, upstream, transpose_a=True)
+
+        return result, gradient
+
+    return weighted(scores, value)

@@ -8,7 +8,8 @@ from benchmarks.traced_step import assumed
 from bert_tf.distribution import hardware, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import activations, cpu_kernels
-from bert_tf.model.normalization import layer_norm, softmax
+from bert_tf.model.dropout import fixed_dropout
+from bert_tf.model.normalization import layer_norm, softmax, weighted_sum_on_tpu
 from tests.conftest import assert_close, is_compiled, with_gradients
 
 ROWS, WIDTH = 31, 17
@@ -91,6 +92,22 @@ def test_both_forms_round_once(name, dtype):
             tolerance = (3 if "residual" in name else 1) * ROUNDING[dtype]
             size = np.abs(expected).max()
             np.testing.assert_allclose(tf.cast(part, tf.float64), expected, rtol=tolerance, atol=tolerance * size)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_the_form_for_tpus_has_the_gradients_of_the_plain_form(dtype):
+    inputs, upstream = [normal(dtype, 1, 3.0), normal(dtype, 2)[:WIDTH]], normal(dtype, 3)
+
+    def plain(scores, value):
+        return tf.matmul(fixed_dropout(scores, 0.5, [1, 2], tf.float32)(softmax(scores, BIAS)), value)
+
+    def for_tpu(scores, value):
+        return weighted_sum_on_tpu(scores, BIAS, value, fixed_dropout(scores, 0.5, [1, 2], dtype))
+
+    expected = with_gradients(plain, [tf.cast(x, tf.float32) for x in inputs], tf.cast(upstream, tf.float32))
+    for found, other in zip(with_gradients(for_tpu, inputs, upstream), expected, strict=True):
+        assert found.dtype == dtype
+        assert_close(tf.cast(found, tf.float32), other, 3 * ROUNDING[dtype] * np.abs(other).max())
 
 
 def test_nothing_is_compiled_for_each_length_nor_where_devices_are_shared():
