@@ -1,4 +1,4 @@
-"""Makes a table of the largest batch per TPU core or GPU and the estimated step time, without these devices.
+"""Makes a table of the largest batch per TPU core or GPU, and of the step's memory and time, without these devices.
 
     python -m benchmarks.device_table [--devices=v5e,v4,gpu16] [--sizes=base,large] [--max_seq_lengths=128,512]
         [--recomputes=no,yes] [--results=build/device_table.jsonl] [--python=PATH] [--libtpu=0.0.31]
@@ -6,7 +6,7 @@
 The step is a pre-training step in bfloat16. The batch is a power of two. The step is compiled as in `tpu_compile` and
 `gpu_compile`. gpu16 is a GPU with 16 GB; the programs of all GPUs are compiled for an H100. To save time, models with 2 and
 4 layers are compiled. Each further layer adds the same memory and time, so the values for 12 or 24 layers are
-extrapolated linearly from these two models.
+extrapolated linearly from these two models. The table also has the memory by the formula of `--dry_run`.
 
 Each cell of the table takes minutes on 2 idle cores. The program adds each cell to the file --results, does not
 compute it again, and prints the cells in this file. To compile a complete model, use the other two programs.
@@ -26,6 +26,8 @@ from absl import app, flags
 
 from benchmarks import compiled_step, gpu_compile, tpu_compile
 from benchmarks.compiled_step import Target
+from bert_tf.config import BertConfig
+from bert_tf.model import estimates
 from bert_tf.runtime import json_files, reporting
 from bert_tf.runtime.errors import InputError
 
@@ -35,6 +37,7 @@ DEVICES = (*TOPOLOGIES, *GPUS)
 _LAYERS = {"base": 12, "large": 24}
 _FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # tokens in the first batch that is tried
 _DEPTHS = (2, 4)
+_KEY = "device", "size", "length", "recompute", "compiler"
 
 _DEVICES = flags.DEFINE_list("devices", list(DEVICES), "Generations of TPUs, and GPUs by their memory.")
 _SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
@@ -122,22 +125,32 @@ def target_of(device: str) -> Target:
     return tpu_compile.target_of(f"{device}:{TOPOLOGIES[device]}", tpu_compile.LIBTPU.value)
 
 
+def formula_gib(cell: dict) -> float:
+    """Returns the memory of a cell's step in GiB by the formula of `--dry_run`."""
+    from bert_tf.model import row_attention  # imported here because importing TensorFlow takes seconds
+
+    device, length = cell["device"], cell["length"]
+    parameters = round(cell["estimate"][0] * compiled_step.GIB / 12)
+    keeps_scores = device in GPUS or length < row_attention.MIN_LENGTH
+    shape, recomputes = (cell["batch"], length), cell["recompute"] == "yes"
+    config = BertConfig.named(cell["size"])
+    return estimates.memory_gib(config, parameters, parameters, *shape, "bfloat16", recomputes, keeps_scores)
+
+
 def table(cells: list[dict]) -> list[dict]:
-    """Returns a row for each device and recomputation, with the batch size and the milliseconds for each model."""
-    columns = [f"{size} {length}" for size in _LAYERS for length in (128, 512)]
-    rows = {}
-    for cell in cells:
-        name, recompute, batch = cell["device"], cell["recompute"], cell["batch"]
-        row = rows.setdefault((name, recompute), {"device": name, "recompute": recompute} | dict.fromkeys(columns, "-"))
-        row[f"{cell['size']} {cell['length']}"] = f"{batch} ({cell['milliseconds']:.0f} ms)" if batch else "none"
-    return [rows[key] for key in itertools.product(DEVICES, ("no", "yes")) if key in rows]
+    """Returns a row for each cell. Devices without a batch that fits have no numbers."""
+    rows = []
+    for cell in sorted(cells, key=lambda cell: [cell["size"], cell["length"], cell["recompute"]]):
+        row = {name: cell[name] for name in (*_KEY, "batch")} | dict.fromkeys(("ms", "GiB", "formula GiB"), "-")
+        if cell["batch"]:
+            numbers = cell["milliseconds"], cell["estimate"][1], formula_gib(cell)
+            row |= zip(("ms", "GiB", "formula GiB"), (f"{number:.1f}" for number in numbers), strict=True)
+        rows.append(row)
+    return rows
 
 
 def main(_) -> None:
-    cells = {
-        tuple(cell[name] for name in ("device", "size", "length", "recompute")): cell
-        for cell in json_files.read_lines(_RESULTS.value, "--results")
-    }
+    cells = {tuple(cell[name] for name in _KEY): cell for cell in json_files.read_lines(_RESULTS.value, "--results")}
     os.makedirs(os.path.dirname(os.path.abspath(_RESULTS.value)), exist_ok=True)
     # A separate process frees the memory of the weights, which the compiler needs.
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -168,7 +181,7 @@ def main(_) -> None:
             for size, length, recompute in itertools.product(_SIZES.value, lengths, _RECOMPUTE.value):
                 model, before = (size, length, recompute), None
                 for device in _DEVICES.value:
-                    limit, key = target_of(device).gib, (device, *model)
+                    limit, key = target_of(device).gib, (device, *model, target_of(device).packages[-1])
                     if key not in cells:
                         compiler = "gpu80" if device in GPUS else device
                         of_batch = functools.partial(estimate, compiler, size=size, length=length, recompute=recompute)
@@ -176,8 +189,7 @@ def main(_) -> None:
                         if before:
                             first = first_batch(Estimate(*before["estimate"]), before["batch"], limit)
                         batch, found = largest_batch(of_batch, limit, first)
-                        cells[key] = {"device": device, "size": size, "length": length, "recompute": recompute}
-                        cells[key] |= {"compiler": target_of(device).packages[-1], "batch": batch, "estimate": found}
+                        cells[key] = dict(zip(_KEY, key, strict=True)) | {"batch": batch, "estimate": found}
                         cells[key] |= {"milliseconds": found.milliseconds if found else None}
                         with open(_RESULTS.value, "a", encoding="utf-8") as writer:
                             print(json.dumps(cells[key]), file=writer)

@@ -36,17 +36,18 @@ def test_a_batch_that_is_clearly_too_large_is_not_compiled():
 
 
 def test_finished_cells_are_printed_and_not_made_again(tmp_path):
-    cells = [("v5e", "base", 128, 256, 301.4), ("v2", "base", 128, 64, 2.6), ("v2", "large", 512, 0, None)]
+    cells = [("v5e", 128, 256, "libtpu==0.0.31"), ("gpu16", 128, 256, "xla"), ("v2", 512, 0, "libtpu==0.0.31")]
     lines = [
-        {"device": device, "size": size, "length": length, "recompute": "no", "batch": batch}
-        | {"milliseconds": milliseconds, "estimate": milliseconds and [1.0, 2.0, milliseconds]}
-        for device, size, length, batch, milliseconds in cells
+        {"device": device, "size": "base", "length": length, "recompute": "no", "compiler": compiler, "batch": batch}
+        | {"milliseconds": 301.44 if batch else None, "estimate": [1.23, 11.98, 301.44] if batch else None}
+        for device, length, batch, compiler in cells
     ]
     (tmp_path / "cells").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    flags = [f"--results={tmp_path}/cells", "--devices=v5e,v2", "--sizes=base", "--max_seq_lengths=128"]
+    flags = [f"--results={tmp_path}/cells", "--devices=v5e", "--sizes=base", "--max_seq_lengths=128"]
     flags += ["--recomputes=no"]
     printed = programs.run("-m", "benchmarks.device_table", *flags, "--python=/nowhere").splitlines()
     assert [line.split() for line in printed[2:]] == [
-        ["v2", "no", "64", "(3", "ms)", "-", "-", "none"],
-        ["v5e", "no", "256", "(301", "ms)", "-", "-", "-"],
+        ["v5e", "base", "128", "no", "libtpu==0.0.31", "256", "301.4", "12.0", "14.0"],
+        ["gpu16", "base", "128", "no", "xla", "256", "301.4", "12.0", "14.0"],
+        ["v2", "base", "512", "no", "libtpu==0.0.31", "0", "-", "-", "-"],
     ]
