@@ -99,6 +99,11 @@ def _read_columns(
             yield _sentence(path, rows, layout, document)
 
 
+def may_have_comments(path: str) -> bool:
+    """Returns True if a file has lines that are comments or words, depending on whether the tags are plain."""
+    return not is_table(path) and any(line.lstrip(" \t").startswith("#") for line in _lines(path))
+
+
 def is_table(path: str) -> bool:
     """Returns True if a file is a table, such as CSV, JSON lines, or TSV with a column of sentence numbers."""
     found = tables.format_of(path)
@@ -114,10 +119,11 @@ Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word
 def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tuple[int | None, Rows]]:
     """Yields the index of the document and the rows of each sentence."""
     rows: Rows = []
-    document, width = None, 0
+    document: int | None = None
     filled = [line for line in lines if line.strip(" \t") and not line.startswith(DOCUMENT_START)]
     certain = next((line for line in filled if not line.startswith("#")), "")
     tabs = "\t" in (certain or "".join(filled[:1]))
+    width = len(_cells(certain, tabs)) if certain else 0
     for number, line in enumerate([*lines, ""], start=1):
         line = line.strip(" ") if tabs else line.strip(" \t")
         if line.startswith(DOCUMENT_START) or not line.strip(" \t"):
@@ -129,12 +135,10 @@ def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tu
             continue
         cells = _cells(line, tabs)
         # Without entity tags, only the number of columns distinguishes comments from words that begin with "#".
-        has_width = not certain or len(cells) == (width or len(_cells(certain, tabs)))
-        is_comment = tabs and line.startswith("# ") and "\t" not in line
-        is_comment |= line.startswith("#") and _is_comment(line, has_width, has_tags, is_plain)
-        if is_comment and not rows:
-            continue
-        width = width or len(cells)
+        if line.startswith("#") and not rows:
+            is_sentence = tabs and line.startswith("# ") and "\t" not in line
+            if is_sentence or _is_comment(line, not certain or len(cells) == width, has_tags, is_plain):
+                continue
         rows.append((number, cells))
 
 

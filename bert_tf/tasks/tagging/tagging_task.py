@@ -58,6 +58,8 @@ class TaggingTask(Task):
     name = class_names.TAGGING
     architecture = class_names.TOKENS
     explains = True
+    # The training set, if it was parsed to detect the tagging scheme, until its examples are read.
+    _parsed: tuple[list[Sentence], list[str]] | None = None
 
     def __init__(
         self,
@@ -107,11 +109,13 @@ class TaggingTask(Task):
         if source is None or (isinstance(source, str) and not files.exists(source)):
             return "iob2"
         # Read the tags as plain tags, because any text is a valid plain tag.
-        sentences = conll.read_sentences(source, True, schemes.PLAIN, self._columns)
+        sentences, messages = self._tagged(source, schemes.PLAIN)
         tags = (sentence.tags for sentence in sentences if sentence.tags)
-        found = schemes.detect_scheme(tags, tables.name_of(source))
-        say(f"{tables.name_of(source)}: detected the tagging scheme {found} (--tag_scheme).")
-        return found
+        scheme = schemes.detect_scheme(tags, tables.name_of(source))
+        say(f"{tables.name_of(source)}: detected the tagging scheme {scheme} (--tag_scheme).")
+        if scheme == schemes.PLAIN or not isinstance(source, str) or not conll.may_have_comments(source):
+            self._parsed = sentences, messages
+        return scheme
 
     @functools.cached_property
     def _scheme_of_classes(self) -> str:
@@ -144,8 +148,15 @@ class TaggingTask(Task):
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
         source = tables.split_source(self.sources, split, FILE_NAMES)
-        has_tags = split != "test" or self._has_valid_tags(source)
-        sentences = conll.read_sentences(source, has_tags, self.scheme, self._columns, report=say)
+        scheme, parsed = self.scheme, self._valid_tags(source) if split == "test" else None
+        if split == "train":
+            parsed, self._parsed = self._parsed, None
+        if parsed:
+            sentences = conll.read_sentences(parsed[0], True, scheme)
+            for message in parsed[1]:
+                say(message)
+        else:
+            sentences = conll.read_sentences(source, split != "test", scheme, self._columns, report=say)
         # Labels that were found in the training file are not checked in the training file.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
@@ -164,17 +175,21 @@ class TaggingTask(Task):
             return [(tag, place) for place, tag in enumerate(sentence.tags)]
         return [(kind, start) for kind, start, _ in sentence.entities()]
 
-    def _has_valid_tags(self, source: Source) -> bool:
-        """Returns True if a source has tags, all labels are known, and at least one label is not O."""
-        found: set[str] = set()
+    def _tagged(self, source: Source, scheme: str) -> tuple[list[Sentence], list[str]]:
+        """Returns the sentences of a source, and messages about its columns."""
+        messages: list[str] = []
+        return list(conll.read_sentences(source, True, scheme, self._columns, messages.append)), messages
+
+    def _valid_tags(self, source: Source) -> tuple[list[Sentence], list[str]] | None:
+        """Returns `_tagged` if a source has tags, all labels are known, and at least one label is not O."""
         try:
-            for sentence in conll.read_sentences(source, True, self.scheme, self._columns):
-                if sentence.problem or sentence.tags is None:
-                    return False
-                found |= {label for label, _ in self._labels_of(sentence)}
+            sentences, messages = self._tagged(source, self.scheme)
         except InputError:  # there is no column of tags; other errors are reported when the words are read
-            return False
-        return bool(found - {"O"}) and found <= set(self.labels)
+            return None
+        if any(sentence.problem or sentence.tags is None for sentence in sentences):
+            return None
+        labels = {label for sentence in sentences for label, _ in self._labels_of(sentence)}
+        return (sentences, messages) if labels - {"O"} and labels <= set(self.labels) else None
 
     def has_labels(self, examples: Sequence[Sentence]) -> bool:
         """Returns True if the sentences of a test split have tags."""
