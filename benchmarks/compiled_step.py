@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.sequences.placement import Packer
 
-_STEPS = 256  # in the sample that selects the rows, and in the sample that measures them
+_STEPS = 256  # the size of two samples of steps: one selects the rows, and one measures them
 GIB = 2**30
 _UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -33,14 +33,14 @@ LENGTH = flags.DEFINE_integer("length", 128, "Tokens per sequence.", lower_bound
 BATCH = flags.DEFINE_integer("batch", 32, "Sequences per step and device.", lower_bound=1)
 TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "Training task.")
 RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step with --gradient_checkpointing.")
-ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of parts into which a batch is split.", lower_bound=1)
+ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Number of micro-batches in a batch.", lower_bound=1)
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Data type of the matrix multiplications.")
 LENGTHS = flags.DEFINE_string("lengths", None, "File with the number of tokens of a sequence on each line.")
 CORES = flags.DEFINE_integer("cores", 1, "Devices that share the sequences of a step with packed rows.", lower_bound=1)
 DUMP = flags.DEFINE_string(
-    "dump", None, "File to write: the step as StableHLO, before it is compiled. Several programs add their names."
+    "dump", None, "File for the StableHLO code of the step. Names are added for several programs."
 )
-PROGRAMS = flags.DEFINE_list("programs", [], "StableHLO files to compile, such as files that other versions wrote with --dump.")
+PROGRAMS = flags.DEFINE_list("programs", [], "StableHLO files to compile, such as the --dump of other versions.")
 TOP = flags.DEFINE_integer("top", 10, "Number of the most expensive operations to print.", lower_bound=1)
 PYTHON = flags.DEFINE_string("python", None, "Interpreter of the compiler's environment, if it is not in build/.")
 

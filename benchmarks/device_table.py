@@ -39,7 +39,7 @@ _FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # tokens in the first batch tha
 _DEPTHS = (2, 4)
 _KEY = "device", "size", "length", "recompute", "compiler"
 
-_DEVICES = flags.DEFINE_list("devices", list(DEVICES), "Generations of TPUs, and GPUs by their memory.")
+_DEVICES = flags.DEFINE_list("devices", list(DEVICES), "TPU generations, and GPUs by memory in GB (gpu16).")
 _SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
 _LENGTHS = flags.DEFINE_list("max_seq_lengths", ["128", "512"], "Tokens per sequence.")
 _RECOMPUTE = flags.DEFINE_list("recomputes", ["no", "yes"], "Whether to use --gradient_checkpointing.")

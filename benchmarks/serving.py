@@ -53,8 +53,8 @@ _MODEL_SIZE = flags.DEFINE_string("model_size", "base", "Released size of the mo
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Python interpreter with transformers and torch.")
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Finished run on pairs of texts. Default: random weights.")
 _ROLES = ["main", "exporter", "worker", "litert", "onnxruntime", "openvino"]
-_ROLE = flags.DEFINE_enum("role", "main", _ROLES, "Used by the program itself.")
-_DIRECTORY = flags.DEFINE_string("directory", None, "Used by the program itself: the exported model.")
+_ROLE = flags.DEFINE_enum("role", "main", _ROLES, "Internal: job of a process that this program starts.")
+_DIRECTORY = flags.DEFINE_string("directory", None, "Internal: directory of the exported model.")
 
 LITE_FILES = {"int8": LITE_INT8_FILE, "float32": LITE_FILE}
 # Name of a contender -> role, and the file that it reads.

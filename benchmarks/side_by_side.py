@@ -99,10 +99,10 @@ JOBS = {
 TASKS = (*JOBS, "vectors")
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of a checkpoint in Hugging Face's layout.", required=True)
-_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Interpreter with the other libraries.", required=True)
-_TASKS = flags.DEFINE_list("tasks", [task for task in TASKS if task != "qnli"], f"Some of {', '.join(TASKS)}.")
+_COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "Python with the other libraries.", required=True)
+_TASKS = flags.DEFINE_list("tasks", [task for task in TASKS if task != "qnli"], f"Names from {', '.join(TASKS)}.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of matrix multiplications.")
-_SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: BERT_BASE with random weights.")
+_SIZES = flags.DEFINE_list("sizes", ["given"], "given: --model; base: random BERT-Base.")
 _EPOCHS = flags.DEFINE_integer(
     "epochs", None, "Epochs of fine-tuning. Default: 3 for qnli-1000, otherwise 1.", lower_bound=1
 )
@@ -156,7 +156,7 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
     sampler = training_batches.batch_sampler(run, run.data.features("train"))
     steps = len(run.task.split("train")) * job.epochs // job.batch
     names = () if job.kind in ("choices", "texts") else task.labels
-    if job.kind == "tags":  # the peer has no use for labels of parts of words and padding
+    if job.kind == "tags":  # the peer does not use labels of parts of words and padding
         names = sorted({tag for split in ("train", "dev") for row in run.task.split(split) for tag in row.tags})
     labels = {label: number for number, label in enumerate(names)}
 
@@ -170,7 +170,7 @@ def peer_job(job: Job, data: str, model: str, has_weights: bool, dtype: str) -> 
         return {"first": row.text_a, "second": row.text_b, "label": labels[row.label]}
 
     if len(run.data.features("train")) != len(run.task.split("train")):
-        raise SystemExit(f"{data}: some examples are longer than --max_seq_length. Set a larger one.")
+        raise SystemExit(f"{data}: some examples are longer than --max_seq_length. Raise it.")
     return {
         "kind": job.kind,
         "model": model,

@@ -50,7 +50,7 @@ _STEPS = {"pretraining": 10 if tf.config.list_physical_devices("GPU") else 1, "q
 _WARM_UPS = {"pretraining": 2, "qnli": 3}
 
 _TASK = flags.DEFINE_enum("task", "pretraining", list(_STEPS), "Training task.")
-_SIZES = flags.DEFINE_list("sizes", [], "Released sizes, or minilm. Default: base and small; minilm for qnli.")
+_SIZES = flags.DEFINE_list("sizes", [], "Model sizes. Default: base and small; minilm for qnli.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Data types of our matrix multiplications.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measurements of each contender; for qnli, of 16 steps each.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences; for qnli, of the longest.")

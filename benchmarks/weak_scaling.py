@@ -86,7 +86,7 @@ def main(_):
     one, single, workers = measured.values()
     print(reporting.table([{"contender": name, "seconds a step": elapsed} for name, elapsed in measured.items()]))
     print(
-        f"Of twice the speed of one process: two single processes {one / single:.2f}, two workers {one / workers:.2f}."
+        f"Share of twice one process's speed: two single processes {one / single:.2f}, two workers {one / workers:.2f}."
     )
 
 

@@ -229,7 +229,7 @@ class BertConfig(Settings, frozen=True):
         if are_pairs and self.type_vocab_size < 2:
             raise InputError(
                 "the examples are pairs of texts, but the model has an embedding for one segment only (type_vocab_size "
-                "is 1). Use a model with two segments, such as all released ones, or examples of one text."
+                "is 1). Use single texts, or a model with two segments, such as the released models."
             )
 
     def check_vocabulary(self, size: int, vocab_file: str) -> None:

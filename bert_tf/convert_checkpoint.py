@@ -40,8 +40,8 @@ _ADDED_TOKENS = flags.DEFINE_list(
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
     "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."
 )
-_VERIFY = flags.DEFINE_string("verify", None, "File with a text per line, on which both models' outputs are compared.")
-_VERIFY_PYTHON = flags.DEFINE_string("verify_python", None, "Python with the old model's library. It may run its code.")
+_VERIFY = flags.DEFINE_string("verify", None, "File with one text per line, to compare the outputs of both models.")
+_VERIFY_PYTHON = flags.DEFINE_string("verify_python", None, "Python with the old library. May run the model's code.")
 
 
 def convert(

@@ -189,7 +189,7 @@ class BertEncoder(BertLayer):
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
         positions = self.config.max_position_embeddings
         if "position_ids" not in inputs and isinstance(length, int) and length > positions:
-            raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
+            raise ValueError(f"{length} tokens exceed the model's {positions} positions. Shorten the sequences.")
         sizes = {
             "input_ids": self.config.vocab_size,
             "segment_ids": self.config.type_vocab_size,
@@ -324,7 +324,7 @@ def _named_inputs(
         if name is None:
             raise ValueError(f"unknown input {key!r}. Known inputs: {', '.join(_INPUT_NAMES)}.")
         if value is not None and name in inputs:
-            raise ValueError(f"{name} is given twice, the second time as {key}.")
+            raise ValueError(f"{name} is given twice, also as {key}. Pass it once.")
         if value is not None:
             inputs[name] = np.array(value) if isinstance(value, list) else value
             if not hasattr(inputs[name], "shape"):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.errors import InputError, check, first_of
 from bert_tf.runtime.messages import say_once
 from bert_tf.text.hf_tokenizer import TOKENIZER_CLASSES
 
@@ -79,12 +79,12 @@ def to_released(values: Mapping[str, Any], known: Collection[str], source: str) 
     """
     for key, allowed in _REQUIRED.items():
         if key in values and values[key] not in allowed:
-            message = f"{key} is {values[key]!r}. This is not a BERT model. Use one with {allowed[0]!r}."
+            message = f"{key} is {values[key]!r}. This is not a BERT model. Use a model with {allowed[0]!r}."
             raise InputError(message, source)
     if "model_type" not in values and (missing := [key for key in _BERT_KEYS if key not in values]):
         raise InputError(f"no model_type and no {missing[0]}. This is not a BERT model.", source)
     if others := sorted(values.keys() - _UNREAD_KEYS - _REQUIRED.keys() - {*known}):
-        say_once(f"{source}: ignoring {', '.join(others)}, which BERT does not have.")
+        say_once(f"{source}: ignoring {first_of(others)}, which BERT does not have.")
     act = check(values.get("hidden_act", "gelu"), Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")
     fields = {"type_vocab_size": 2} | {key: values[key] for key in values if key in known}  # the original's is 16
     return fields | {"hidden_act": _ACTIVATION_FROM_HF[act]}

@@ -203,7 +203,7 @@ def search(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
             similarities = unit_queries @ vectors.T
             indices = np.broadcast_to(begin + np.arange(similarities.shape[1]), similarities.shape)
             best = np.concatenate([best, similarities], axis=1)
-            best, order = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # if equal, the first one
+            best, order = map(np.array, tf.math.top_k(best, min(k, best.shape[1])))  # the first of equal values
             nearest = np.take_along_axis(np.concatenate([nearest, indices], axis=1), order, axis=1)
         numbers[rows], scores[rows] = nearest, best
     return numbers, scores
@@ -233,7 +233,7 @@ def find(path: str, flag_name: str) -> SentenceModel:
       flag_name: the flag or function with the path, for messages.
 
     Raises:
-      InputError: if this project does not have a module or a setting of the model; the message names it.
+      InputError: if a module or a setting of the model is not supported; the message names it.
     """
     directory = download.local_path(path, flag_name)
     modules = _modules(directory, flag_name)

@@ -10,7 +10,7 @@ from typing import Any
 from bert_tf import program_flags
 from bert_tf.data_report import examples as example_counts, findings
 from bert_tf.runtime import files, path_checks, program, reporting
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
 from data_prep.corpus.sample import report_sample
@@ -63,7 +63,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
 
 
 def report_text(config: PreparationConfig, options: DataOptions) -> None:
-    """Reports what is unusual in a sample of the text. See `report_sample`."""
+    """Reports unusual properties of a sample of the text. See `report_sample`."""
     tokenizer = config.tokenizer.make()
     needs_words = config.examples.policy.whole_word and not options.word_segmenter
     strips_accents = tokenizer.basic_tokenizer.strip_accents
@@ -77,9 +77,8 @@ def say_if_finished(config: PreparationConfig) -> bool:
     say("All output files already exist with the same settings. Delete them to regenerate.")
     _, made = files.stamp(config.shards.paths[0])
     if changed := [file.path for file in config.inputs if file.may_have_changed(made)]:
-        more = f" and {len(changed) - 1} more" * (len(changed) > 1)
         say(
-            f"Warning: {changed[0]}{more} was modified after {config.shards.paths[0]} was made. For texts above "
+            f"Warning: {first_of(changed, 1)} was modified after {config.shards.paths[0]} was made. For texts above "
             "256 KB, only the size and eight samples are compared. If the text has changed, delete the files, and "
             "--work_dir if you set it."
         )
@@ -87,7 +86,7 @@ def say_if_finished(config: PreparationConfig) -> bool:
 
 
 def say_summary(counts: Mapping[str, Any], config: PreparationConfig) -> None:
-    """Prints the counts, the bad lines, the number of empty shards, and what is unusual in the counts."""
+    """Prints the counts, the bad lines, the number of empty shards, and unusual counts."""
     shards, examples = config.shards, config.examples
     for message in counts.get("bad_lines", ()):
         say(message)

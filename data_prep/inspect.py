@@ -16,7 +16,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf.runtime import files, path_checks, program, reporting
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sequences.example_format import NOT_RECORDS, Metadata, record_offsets
 from bert_tf.text.vocabulary import CLS, CONTINUATION, PAD, SEP, UNK, fits_record, load_vocab
 
@@ -32,7 +32,7 @@ def main(*patterns: str) -> None:
     """Calls `show` for the files in the arguments."""
     paths = [path for path in path_checks.expand_patterns([*patterns], "FILE") if not path.endswith(NOT_RECORDS)]
     if not paths:
-        raise InputError(f"FILE: {' '.join(patterns)} matches only metadata files. Pass the files of records.")
+        raise InputError(f"FILE: {first_of(patterns)} matches only metadata files. Pass the files of records.")
     vocab_file = _VOCAB_FILE.value or os.path.join(os.path.dirname(paths[0]), "vocab.txt")
     show(paths, vocab_file, _NUM_EXAMPLES.value, _BASELINES.value)
 

@@ -113,7 +113,7 @@ class Workers:
         return pending
 
     def _broke(self, error: BaseException) -> NoReturn:
-        # Without this, the pool would wait for a worker that started while the pool was ending and waits for jobs.
+        # A worker that started while the pool was ending waits for jobs, and the pool would wait for this worker.
         for process in set(multiprocessing.active_children()) - self._processes_before:
             process.terminate()
         raise InputError(

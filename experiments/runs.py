@@ -83,4 +83,4 @@ def check_data(runs: Iterable[Run]) -> None:
     """
     sources = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
     if missing := [text for text, path in sources.items() if not files.find(path)]:
-        raise InputError("\n".join(["--data_dir: files are missing. Fetch and put here:", *missing]))
+        raise InputError("\n".join(["--data_dir: files are missing. Download them:", *missing]))

@@ -21,7 +21,7 @@ from data_prep.options import DataOptions, LocalOptions, VocabularyOptions
 
 DIRECTORY = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
-NAMES = sorted(path.stem for path in DIRECTORY.glob("*.toml"))  # of all tables and figures
+NAMES = sorted(path.stem for path in DIRECTORY.glob("*.toml"))  # the names of all tables and figures
 
 Flags = dict[str, bool | int | float | str]  # the values of a program's flags, or of a model's config, by name
 

@@ -28,7 +28,7 @@ SOURCES = sorted([*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob(
 PROGRAMS = {name_of(path): path for path in SOURCES if '__name__ == "__main__"' in path.read_text()}
 TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditch\n"
 
-# Imports every module except the given ones, which define flags or need Apache Beam. Prints what is missing for what.
+# Imports every module except the given ones, which define flags or need Apache Beam. Prints the missing packages.
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import bert_tf, data_prep

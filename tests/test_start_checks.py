@@ -107,7 +107,7 @@ WRONG |= {
     f"{FEATURES} --input_file={{file}} --output_file=/proc/x": "--output_file ... /proc: no files can be created",
     "-m bert_tf.convert_checkpoint --input=x --output=/proc/x --format=hf": "--output ... /proc: no files can be",
     f"{EXPORT} --export_dir=/proc/x": "--export_dir ... /proc: no files can be created",
-    f"{EXPORT} --export_dir=x.onnx": "--export_dir ... a directory is written, but x.onnx",
+    f"{EXPORT} --export_dir=x.onnx": "--export_dir ... the output is a directory, but x.onnx",
     "-m bert_tf.fill_mask --model=x true": "unknown argument ... 'true'",
     f"{EXPORT} --export_dir=y true": "unknown argument ... 'true'",
     f"{PREPARATION} --objective=ltr --masking_policy=1,0,0": "--masking_policy ... with --objective=ltr",
@@ -198,7 +198,7 @@ def test_a_model_that_was_not_fine_tuned_is_known_before_texts_are_tokenized(pre
         settings = {"output_dir": str(tmp_path / name), "init_checkpoint": checkpoint}
         message = f"^{flag}: .* was not fine-tuned for this task[.] Add --do_train"
         assert_refused(message, prepare, do_train=False, **settings)
-    with pytest.raises(AssertionError, match="tokenized"):  # the advice
+    with pytest.raises(AssertionError, match="tokenized"):  # the advice works
         prepare(output_dir=str(tmp_path / "new"), init_checkpoint=checkpoint)
 
 

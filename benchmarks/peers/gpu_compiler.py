@@ -29,7 +29,7 @@ _BYTES |= dict.fromkeys(("f32", "s32", "u32"), 4) | dict.fromkeys(("f64", "s64",
 # Instructions that move no data, or that are part of another kernel.
 _FREE = {"after-all", "bitcast", "constant", "get-tuple-element", "parameter", "partition-id", "replica-id", "tuple"}
 
-shapes = {}  # of the instructions so far, by name
+shapes = {}  # the shapes of earlier instructions, by name
 
 
 def arrays(shape):
@@ -51,7 +51,7 @@ def cost_of(opcode, shape, line):
         return None
     operands = [shapes.get(operand.rpartition("%")[2], "") for operand in operands.split(", ")]
     is_product = 'custom_call_target="__cublas' in line
-    results = arrays(shape)[: 1 if is_product else None]  # the second result of a product is its workspace
+    results = arrays(shape)[: 1 if is_product else None]  # without the second result, a workspace
     moved = sum(_BYTES[element] * math.prod(sizes) for element, sizes in results) + sum(map(size, operands))
     if not is_product:
         return [moved, 0, opcode]

@@ -43,7 +43,7 @@ class Vectors(torch.nn.Module):
         return types.SimpleNamespace(loss=self.loss(columns, None))
 
     def recall(self, examples):
-        """Returns the fraction of first texts whose most similar second text is their own, or equal to it."""
+        """Returns the fraction of first texts whose most similar second text is in the same pair, or equal to it."""
         texts = sorted({e["second"] for e in examples})
         first, second = (
             self.encoder.encode(x, convert_to_tensor=True) for x in ([e["first"] for e in examples], texts)

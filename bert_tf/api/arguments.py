@@ -79,8 +79,8 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, function:
         if name not in known:
             shown = dict.fromkeys(NAMES_IN_KERAS.get(field.name, field.name) for field in known.values())
             if name == "num_labels":
-                raise TypeError(f"{caller}: omit num_labels. The data has the classes, or name them: labels=[...].")
-            raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
+                raise TypeError(f"{caller}: omit num_labels. The classes are read from the data, or from labels=[...].")
+            raise TypeError(f"{caller} has no argument {name!r}. Use one of {', '.join(shown)}.")
     by_flag: dict[str, str] = {}
     for name in arguments:
         if (other := by_flag.setdefault(known[name].flag, name)) != name:

@@ -136,7 +136,7 @@ class Estimator(PredictingRun):
         """
         caller = f"{cls.__name__}.from_pretrained()"
         if labels is not None and not hasattr(cls, "labels"):
-            raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.", "labels")
+            raise InputError(f"labels: a {cls.__name__} has no classes. Omit this argument.", "labels")
         start = FinetuningConfig(max_seq_length=cls._MAX_SEQ_LENGTH), cls._OPTIONS()
         config, options = applied_to_both(*start, settings, caller)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)

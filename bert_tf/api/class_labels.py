@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.api import in_memory
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 
@@ -69,7 +69,7 @@ class ClassLabels:
             return tuple(label for label, is_there in zip(self.names, value, strict=True) if is_there)
         labels = tuple(str(in_memory.label(label, where)) for label in value)
         if len(set(labels)) < len(labels):
-            raise InputError(f"{where} has a label twice: {', '.join(labels)}. {_NAME_THE_COLUMNS}")
+            raise InputError(f"{where} has a label twice: {first_of(labels)}. {_NAME_THE_COLUMNS}")
         return labels
 
     def is_row(self, value: Any) -> bool:
@@ -103,8 +103,8 @@ class ClassLabels:
         if isinstance(value, Mapping):
             return {self.name(label, ""): weight for label, weight in value.items()}
         if len(value) != len(order):
-            problem = f"there are {len(value)} weights, but {len(order)} classes: {', '.join(order)}"
-            raise InputError(f"{problem}. Give one for each class.", "class_weights")
+            problem = f"there are {len(value)} weights, but {len(order)} classes: {first_of(order)}"
+            raise InputError(f"{problem}. Give one weight for each class.", "class_weights")
         return dict(zip(order, value, strict=True))
 
 
@@ -118,7 +118,7 @@ def as_given(names: Sequence[str], flags: Mapping[str, Any]) -> list[Any]:
 
 
 def are_probabilities(labels: Iterable[Any]) -> bool:
-    """Returns True if the labels are rows of numbers, and the columns say so or at least one number is not whole."""
+    """Returns True for rows of numbers in columns of probabilities, or with at least one number that is not whole."""
     if any(isinstance(row, Mapping) and str(next(iter(row), "")).startswith(PREFIX) for row in labels):
         return True
     rows = (row.values() if isinstance(row, Mapping) else row for row in labels if isinstance(row, Mapping | list))
@@ -142,6 +142,6 @@ def _flagged(row: Mapping[Any, Any], where: str, classes: Sequence[Any]) -> list
         row = dict(zip(classes, row.values(), strict=True))
     names = set(map(in_memory.class_name, row))
     if not _are_flags(list(row.values())) or names != set(map(in_memory.class_name, classes)):
-        columns, expected = (", ".join(map(repr, names)) for names in (row, classes))
+        columns, expected = (first_of(map(repr, names)) for names in (row, classes))
         raise InputError(f"{where} has the columns {columns}. Use columns of 0 and 1 for the classes {expected}.")
     return [label for label, is_there in row.items() if is_there]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.serving.answering import records
 from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
@@ -74,9 +74,9 @@ def labelled(
         matches = [column for column in columns if column in first]
         names = [key for key in first if PREFIX in columns and str(key).startswith(PREFIX)]
         if len(matches) > 1:
-            raise InputError(f"{name} has the columns {' and '.join(map(repr, matches))}. Remove all but the labels.")
+            raise InputError(f"{name} has the columns {' and '.join(map(repr, matches))}. Keep only the labels.")
         if not matches and not names:
-            problem = f"the columns are {', '.join(map(repr, first))}" if first else "labels are needed"
+            problem = f"the columns are {first_of(map(repr, first))}" if first else "labels are needed"
             known = " or ".join(repr(column) for column in columns if column != PREFIX)
             raise InputError(f"{name}: {problem}. Give a pair (examples, labels), or name the labels {known}.")
         column = next(iter(matches), None)
@@ -85,13 +85,13 @@ def labelled(
     for example in filter(lambda example: isinstance(example, dict), examples):
         example.pop(column, None)
     if len(examples) != len(labels):
-        raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
+        raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one per example.")
     _check_any(examples, name)
     if sample_weight is None:
         return examples, labels, None
     weights = as_list(sample_weight, "sample_weight")
     if len(weights) != len(examples):
-        raise InputError(f"{name} has {len(examples)} examples, but {len(weights)} weights. Give one for each example.")
+        raise InputError(f"{name} has {len(examples)} examples, but {len(weights)} weights. Give one per example.")
     for number, weight in enumerate(weights):
         if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise InputError(f"the weight of example {number} is {_shown(weight)}. Use a number of at least 0.")
@@ -133,8 +133,8 @@ def texts(value: Any, where: str) -> tuple[str, str | None]:
         known = [name for name in _TEXTS if name in value]
         names = known if "text" in value else [name for name in value if name not in LABEL_COLUMNS]
         if "text" not in value and len(names) != 1:
-            columns = ", ".join(map(repr, value))
-            raise InputError(f"{where} has the columns {columns}. Name the text 'text', and a second one 'text_b'.")
+            columns = first_of(map(repr, value))
+            raise InputError(f"{where} has the columns {columns}. Name them 'text' and, for pairs, 'text_b'.")
         value = [value[name] for name in names]
     items = value if isinstance(value, list | tuple) else [value]
     if not 1 <= len(items) <= 2:
@@ -177,20 +177,20 @@ def label(value: Any, where: str) -> str | int | float | bool:
       InputError: if the label is missing, or neither a text nor a number.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(f"{where} has no label. Give one.")
+        raise InputError(f"{where} has no label. Add a label.")
     if isinstance(value, bool | int | float):
         return whole(value)
     if isinstance(value, list) and len(value) == 1:  # a row of an array with one column
         return label(value[0], where)
     if isinstance(value, list | tuple):
-        raise InputError(f"{where} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
+        raise InputError(f"{where} has several labels, {_shown(value)}. Give one label, or use multi_label=True.")
     return text(value, f"the label of {where}")
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # of NumPy, PyTorch or JAX
+    if hasattr(value, "tolist"):  # an object of NumPy, PyTorch or JAX
         value = value.tolist()
-    if isinstance(value, decimal.Decimal):  # of databases and PyArrow
+    if isinstance(value, decimal.Decimal):  # from a database or PyArrow
         return float(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}

@@ -136,7 +136,7 @@ class PredictingRun(RecordedRun, abc.ABC):
         return {}
 
     def _outputs(self, split: str, examples: Sequence[Any], batch_size: int) -> Outputs:
-        """Predicts examples, which become a split of a new task: the task checks them."""
+        """Predicts examples. They become a split of a new task, which checks them."""
         self._check_usable()
         if not examples:
             raise InputError("x has no examples. Pass at least one example.", "x")

@@ -11,7 +11,7 @@ from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import QuestionAnswererSettings
 from bert_tf.finetuning import dev_split
 from bert_tf.finetuning.task import Task
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.squad.answerer import Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
@@ -130,7 +130,7 @@ class QuestionAnswerer(Estimator):
         predictions = self._decoded(x, self._settings.predict_batch_size)
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
-            best = predictions.n_best[qas_id]  # may have a placeholder, which the original format needs
+            best = predictions.n_best[qas_id]  # may contain the placeholder of the original format
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
@@ -161,7 +161,7 @@ def _pair(example: Any, where: str) -> tuple[str, str]:
     """Returns the question and the context of an example."""
     if isinstance(example, Mapping):
         if not {"question", "context"} <= example.keys():
-            raise InputError(f"{where} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
+            raise InputError(f"{where} has {first_of(map(repr, example))}. Give 'question' and 'context'.")
         example = in_memory.as_list([example["question"], example["context"]], where)
     if not isinstance(example, list | tuple) or len(example) != 2:
         raise InputError(f"{where} is {str(example)[:60]!r}. Use a pair (question, context).")

@@ -135,12 +135,12 @@ class SentenceEncoder(NamesArguments):
         Args:
           x: pairs of similar texts (anchor, positive), triplets (anchor, positive, negative), or rows of a table with
             these columns, or with `sentence1` and `sentence2`. The other texts of a batch are also negatives.
-          y: a score of each pair; or else the column `score` or `label` of the table, if there is one.
+          y: the score of each pair. Default: the column `score` or `label` of the table, if there is one.
           validation_split: see `Classifier.fit`.
           validation_data: examples as for `x`, or a tuple (examples, scores). They may have another form than `x`.
           pooling: becomes the default of `encode`. Default: as before.
           similarity_scale: without scores, cosine similarities are multiplied by this factor before the softmax.
-          symmetric_loss: whether the anchor of each positive must be found, too.
+          symmetric_loss: if True, the loss also includes finding the anchor of each positive.
           max_score: scores are divided by it. The results must be from -1 to 1.
           verbose: see `Classifier.fit`.
           callbacks: see `Classifier.fit`.

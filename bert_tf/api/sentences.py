@@ -41,7 +41,7 @@ def _text_examples(
     texts = [in_memory.texts(value, f"example {number}") for number, value in enumerate(values)]
     single = [number for number, (_, text_b) in enumerate(texts) if text_b is None]
     if single and len(single) != len(texts):
-        raise InputError(f"example {single[0]} is one text, but others are pairs. Give all of the same type.")
+        raise InputError(f"example {single[0]} is one text, but others are pairs. Use only texts or only pairs.")
     if labels is None:
         results = [None] * len(texts)
     else:
@@ -171,7 +171,7 @@ class Classifier(Ranker):
 
     @property
     def _recorded_flags(self) -> Mapping[str, Any]:
-        """The flags of the run that wrote the model that predicts; empty for models from elsewhere."""
+        """The flags of the run that trained the current model; empty for a model without a run."""
         source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
         directory = run_directory.directory_of_checkpoint(source)
         return run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}

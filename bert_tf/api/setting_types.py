@@ -33,7 +33,7 @@ class TrainingSettings(TypedDict, total=False):
     layerwise_lr_decay: float
     """Learning-rate factor for each layer below the top. Default: 1.0."""
     clip_gradients: Literal["global", "per_replica"]
-    """Clip the batch's gradient, or each replica's. Default: "global"."""
+    """Scope of gradient clipping: the batch or each replica. Default: "global"."""
     train_batch_size: int
     """Examples in a training step, on all devices. Default: 32."""
     save_checkpoints_steps: int
@@ -135,7 +135,7 @@ class EstimatorSettings(FitSettings, total=False):
     num_tpu_cores: int
     """Number of cores the TPU must have; 0 for any. Default: 0."""
     worker_timeout: int
-    """With several workers: seconds without a heartbeat after which a worker is considered lost. Default: 60."""
+    """Seconds without a heartbeat after which one of several workers is lost. Default: 60."""
     allow_tf32: bool
     """Let GPUs multiply float32 numbers as TensorFloat-32. Default: False."""
     deterministic: bool
@@ -248,7 +248,7 @@ class PretrainerSettings(PretrainingSettings, total=False):
     num_tpu_cores: int
     """Number of cores the TPU must have; 0 for any. Default: 0."""
     worker_timeout: int
-    """With several workers: seconds without a heartbeat after which a worker is considered lost. Default: 60."""
+    """Seconds without a heartbeat after which one of several workers is lost. Default: 60."""
     allow_tf32: bool
     """Let GPUs multiply float32 numbers as TensorFloat-32. Default: False."""
     deterministic: bool

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 
 # Pattern of the variables of a fine-tuned output layer. SQuAD and models with several heads have other paths.
@@ -134,11 +134,11 @@ def with_classes(
         raise InputError(
             f"{flag_name}: the output layer of {source.path} has {rows} outputs{_shown(names)}, but the task needs "
             f"{needed}{_shown(classes)}. Use --reset_head to train a new output layer. If the classes are the same, "
-            f"rename them in id2label of its {HF_CONFIG_FILE}."
+            f"rename them in id2label of the model's {HF_CONFIG_FILE}."
         )
-    how = f", with its classes {', '.join(names)} matched by name" if names else ""
+    how = f", with its classes {first_of(names)} matched by name" if names else ""
     if classes and not names:
-        how = f"; its rows have no names and are used in the order {', '.join(classes)}"
+        how = f"; its rows have no names and are used in the order {first_of(classes)}"
     say(f"The output layer of {source.path} is reused{how}.")
 
     before = recorded_scale(run_directory.recorded(source.path) if source.kind != "hf" else {})
@@ -164,4 +164,4 @@ def _row_order(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
 
 
 def _shown(names: Sequence[str] | None) -> str:
-    return f" ({', '.join(names)})" if names else ""
+    return f" ({first_of(names)})" if names else ""

@@ -117,7 +117,7 @@ def _reason(error: Exception) -> str:
     return f"the download failed ({why}). Run the program again to resume it."
 
 
-@dry_run.guard(False)  # the cache is no output
+@dry_run.guard(False)  # the cache is not an output
 def _unpacked(path: str, identity: str, flag_name: str) -> str:
     """Returns the directory with an unpacked model. Downloads and unpacks the zip file if it is not in the cache.
 

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.download import SAFETENSORS_FILE, WEIGHTS_FILES
 from bert_tf.checkpoints.legacy import keras_h5, keras_hub, keras_names, saved_model, torch_file
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, latest_checkpoint, open_bundle
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say_once
 
 # In the header of the safetensors files that this project writes: the checksum of all other bytes.
@@ -117,7 +117,7 @@ def _find_in_directory(directory: str, flag_name: str) -> str:
     weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
     file_name = next((name for name in weights if name in {*names, *prefixes}), None)
     if file_name in prefixes and len(prefixes) > 1:
-        raise InputError(f"{flag_name}: {directory}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
+        raise InputError(f"{flag_name}: {directory}: several checkpoints ({first_of(prefixes)}). Name one of them.")
     if file_name is None:
         raise InputError(
             f"{flag_name}: {directory}: no {', no '.join(weights)} and no *.index. Pass a model's directory."
@@ -178,7 +178,7 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
         # Without a signature, taggers and question-answering models can't be distinguished by their variables.
         unused += [stored.pop(name) for name in [*stored] if name.startswith("output_")]
     if unused:
-        say_once(f"{path}: not used: {', '.join(unused)}.")
+        say_once(f"{path}: unused tensors: {first_of(unused)}.")
     if layer:
         say_once(f"Warning: {path}: {layer} is used as an output layer on the pooled output. Compare the outputs.")
 
@@ -229,7 +229,7 @@ def _shards(path: str, weight_map: Mapping[str, str], flag_name: str) -> list[st
     """Returns the files of weights: the file itself, or the files listed in an index.
 
     Raises:
-      InputError: if a file is missing, is no regular file, has another format, or is not in the directory of the index.
+      InputError: if a file is missing or not a regular file, has another format, or is not in the index's directory.
     """
     if not path.endswith(_INDEX):
         return [files.require_file(path, flag_name, may_be_empty=True)]

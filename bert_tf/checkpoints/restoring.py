@@ -20,7 +20,7 @@ from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import differences
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 
 POOLER = "bert/pooler/"
 
@@ -51,8 +51,7 @@ class RestoreSummary:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return f" ({shown})" if names else ""
+    return f" ({first_of(names)})" if names else ""
 
 
 def restore(

@@ -155,7 +155,7 @@ def check_trained_with(directory: str, settings: Mapping[str, Any], kind: str = 
             f"{directory}: the run was trained with other settings",
             {name: trained[name] for name in compared},
             compared,
-            f"Use those settings, and the {VOCAB_FILE} in that directory.{advice}",
+            f"Use the settings of the run, and the {VOCAB_FILE} in its directory.{advice}",
         )
 
 

@@ -124,7 +124,7 @@ def latest_checkpoint(directory: str) -> str | None:
         return latest_checkpoint(directory)
     if len(problems) == len(recorded):
         raise InputError(
-            f"{directory}: no complete checkpoint. {' '.join(problems)} To start without them, remove "
+            f"{directory}: no complete checkpoint. {' '.join(problems)} To start without checkpoints, remove "
             f"{os.path.join(directory, 'checkpoint')}."
         )
     say_once(f"Warning: {os.path.basename(prefix)} is used, because newer ones are damaged. {' '.join(problems)}")

@@ -1,4 +1,4 @@
-"""Finds what is unusual in the counts of pre-training examples."""
+"""Checks the counts of pre-training examples for unusual values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -10,7 +10,7 @@ from bert_tf.data_report.texts import unknown_tokens
 _RANDOM_NEXT = 0.65
 # Largest usual fraction of documents of one sentence, and mean number of tokens in a sentence. Paragraphs have more.
 _SINGLE, _SENTENCE_TOKENS = 0.5, 40
-# Smallest usual fraction of the masks that were asked for.
+# Smallest usual number of masks, as a fraction of the number that the settings define.
 _MASKED = 0.9
 _SPECIAL = 3  # [CLS] and two [SEP]
 
@@ -54,7 +54,7 @@ def missing_masks(
 def shared_files(held_out: Iterable[str], training: Iterable[str], flag: str) -> Iterator[Finding]:
     """Finds held-out files whose content is in the training files. The arguments are descriptions of the files."""
     if shared := set(held_out) & set(training):
-        yield Finding("shared", f"{flag}: {len(shared)} files are also training files. Hold out other data.")
+        yield Finding("shared", f"{flag}: {len(shared)} files are also training files. Use other held-out files.")
 
 
 def unusual_counts(

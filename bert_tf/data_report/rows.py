@@ -1,4 +1,4 @@
-"""Finds what is unusual in the rows of data sets: labels that are no classes, and rows in two splits."""
+"""Checks the rows of data sets for labels that are not classes, and for rows in two splits."""
 
 import collections
 import itertools
@@ -9,7 +9,7 @@ from typing import Any
 from bert_tf.data_report.findings import Finding
 from bert_tf.runtime.errors import InputError
 
-# How programs write missing values: never a class, and perhaps a class.
+# Spellings of missing values that are never classes, and spellings that may be classes.
 _MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-")
 # A list as text: brackets around a comma, quotes, numbers or nothing, also inside of "array(...)" or "frozenset(...)".
 _LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
@@ -43,7 +43,7 @@ def check_no_list(cell: str, where: str, brackets: str = "") -> None:
 
 
 def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iterator[Finding]:
-    """Finds classes that are probably no classes: missing values and header lines.
+    """Finds classes that are probably mistakes: missing values and header lines.
 
     Args:
       labels: the class of each row.

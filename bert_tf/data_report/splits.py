@@ -1,4 +1,4 @@
-"""Reports the tokenized examples of a split: their number, classes and lengths, and what is unusual."""
+"""Reports the number, the classes, the lengths and unusual properties of the tokenized examples of a split."""
 
 import collections
 import itertools
@@ -9,12 +9,13 @@ import numpy as np
 
 from bert_tf.data_report import findings, texts
 from bert_tf.data_report.rows import inputs_of
+from bert_tf.runtime.errors import first_of
 from bert_tf.runtime.messages import say
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import CLS, SEP, UNK
 
-# The first examples whose texts are looked at, and the largest number of classes and of characters to print.
-_EXAMPLES, _CLASSES, _SHOWN = 2_000, 10, 300
+# The number of examples whose texts are checked, and the largest number of characters to print.
+_EXAMPLES, _SHOWN = 2_000, 300
 # The attributes of examples with the right answer.
 _ANSWERS = ("label", "tags", "orig_answer_text")
 
@@ -31,7 +32,7 @@ def report_truncation(truncated: int, total: int, split: str, max_seq_length: in
 def report_inputs(
     lines: Iterable[str], tokenizer: Tokenizer, where: str, ids: np.ndarray | None = None, **options: bool
 ) -> dict[str, int]:
-    """Reports what is unusual in texts and their tokens.
+    """Reports unusual properties of texts and their tokens.
 
     Args:
       lines: the texts, of which the first ones are looked at.
@@ -62,7 +63,7 @@ def report_split(
     has_classes: bool,
     allows_errors: bool,
 ) -> dict[str, Any]:
-    """Prints a description of a split and its first example, and reports what is unusual.
+    """Prints a description of a split and its first example, and reports unusual properties.
 
     Args:
       name: the name of the split.
@@ -84,10 +85,9 @@ def report_split(
     for answer in answers if has_classes else ():
         labels = answer if isinstance(answer, tuple | list) else [answer]
         classes.update(str(label) for label in labels if label is not None)
-    shown = ", ".join(f"{label} {count}" for label, count in classes.most_common(_CLASSES))
-    more = f" and {len(classes) - _CLASSES} more" * (len(classes) > _CLASSES)
+    shown = first_of((f"{label} {count}" for label, count in classes.most_common()), 10)
     lengths = f"{features.lengths.mean():.1f} tokens on average, {features.max_length} at most"
-    say(f"{name}: {len(examples)} examples, {lengths}{f'; classes: {shown}{more}' if classes else ''}.")
+    say(f"{name}: {len(examples)} examples, {lengths}{f'; classes: {shown}' if classes else ''}.")
     tokens = " ".join(tokenizer.convert_ids_to_tokens(features.input_ids[: features.lengths[0]].tolist()))
     answer = "" if answers[0] is None else f" -> {answers[0]!r:.{_SHOWN}}"
     say(f"{name}, first example: {tokens[:_SHOWN]}{' ...' * (len(tokens) > _SHOWN)}{answer}")

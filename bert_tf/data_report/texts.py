@@ -1,4 +1,4 @@
-"""Finds what is unusual in a sample of texts: markup, scripts that lose letters, hard-wrapped lines, unknown tokens."""
+"""Checks a sample of texts for markup, scripts that lose letters, hard-wrapped lines and unknown tokens."""
 
 import collections
 import itertools
@@ -11,9 +11,9 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.characters import is_accent, strip_accents
 from bert_tf.text.vocabulary import CONTINUATION, UNK
 
-# The lines of a text are unusual if more than this fraction matches a pattern, and unusable from the second one on.
+# Fractions of lines that match a pattern. Above the first fraction, a text is unusual; from the second on, unusable.
 _UNUSUAL, _UNUSABLE, _FEW_LINES = 0.05, 0.2, 2
-# The number of characters whose marks are counted, and of characters that are tokenized.
+# The number of characters in which marks are counted, and the number of characters to tokenize.
 _COUNTED, _TOKENIZED = 100_000, 30_000
 # Largest usual fraction of characters that lose a mark.
 _MARKS = 0.01
@@ -53,7 +53,7 @@ _MARKUP = {
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
     r"\b\d\d:\d\d:\d\d\b|^\W*\d{1,2}:\d\d[.,]\d\d": ((":",), "timestamps", "Remove them from the lines."),
     r"\\[a-z]+\{|\\(pard?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
-    r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove it. To mask whole words, pass --word_segmenter."),
+    r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove '##'. To mask whole words, pass --word_segmenter."),
     r"\w@@(\s|$)|\u2581\w": (("@@", "\u2581"), "marks of another tokenizer", "Join the tokens to words first."),
     r"\]\([^)\s]+\)|^\.\. [\w-]+::|:\w+:`[^`]+`": (
         ("](", ".. ", ":`"),

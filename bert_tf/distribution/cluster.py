@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from bert_tf.runtime import json_files
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 
 # Maps jobs to the addresses of their workers.
 Cluster = Mapping[str, Sequence[str]]
@@ -56,7 +56,7 @@ def read_tf_config() -> tuple[Cluster, str]:
     addresses = [str(address) for tasks in cluster.values() for address in tasks]
     if len(set(addresses)) < len(addresses) or not all(map(_is_address, addresses)):
         raise InputError(
-            f"TF_CONFIG: the addresses of the workers are {', '.join(addresses)}. Give each worker a different "
+            f"TF_CONFIG: the addresses of the workers are {first_of(addresses)}. Give each worker a different "
             "address of the form host:port."
         )
     return cluster, f"{job} {index}"
@@ -172,7 +172,7 @@ def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.sock
     missing = others - {other for other, _ in greeted}
     if missing and not reason:
         reason = (
-            f"TF_CONFIG: {', '.join(sorted(missing))} has not started within {seconds:g} seconds (ten times "
+            f"TF_CONFIG: {first_of(sorted(missing))} has not started within {seconds:g} seconds (ten times "
             "--worker_timeout). Start all workers, each with its own index and --distribution_strategy=multi_worker."
         )
     for _, connection in greeted:

@@ -30,7 +30,7 @@ class DistributionConfig(Settings, frozen=True):
     gcp_project: Annotated[str, about("The TPU's project, if it is not detected.")] = ""
     num_tpu_cores: Annotated[int, about("Number of cores the TPU must have; 0 for any.", ge=0)] = 0
     worker_timeout: Annotated[
-        int, about("With several workers: seconds without a heartbeat after which a worker is considered lost.", ge=1)
+        int, about("Seconds without a heartbeat after which one of several workers is lost.", ge=1)
     ] = 60
     allow_tf32: Annotated[bool, about("Let GPUs multiply float32 numbers as TensorFloat-32.")] = False
     deterministic: Annotated[bool, about("Use deterministic operations on GPUs, which are slower.")] = False
@@ -71,9 +71,9 @@ class DistributionConfig(Settings, frozen=True):
         count = sum(map(len, workers.values()))
         if count > 1 and not is_worker:
             raise InputError(
-                f"--distribution_strategy is {self.distribution_strategy}, but by the environment variable TF_CONFIG "
-                f"this process is {name} of {count} workers. Pass --distribution_strategy=multi_worker to train "
-                "together, or unset TF_CONFIG to train alone."
+                f"--distribution_strategy is {self.distribution_strategy}, but according to the environment variable "
+                f"TF_CONFIG, this process is {name} of {count} workers. Pass --distribution_strategy=multi_worker to "
+                "train together, or unset TF_CONFIG to train alone."
             )
 
     def check_one_worker(self, *needed_by: str) -> None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.distribution import cluster, tensorflow_internals
 from bert_tf.runtime import messages, program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 
 # Marks the report of a worker within an error message of TensorFlow.
 _REPORT = "<worker>{}</worker>"
@@ -77,7 +77,7 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
     except tf.errors.OpError as error:
         raise InputError(
             f"TF_CONFIG: {name} can't connect to the other workers ({error.message}). Start the same program on each "
-            f"of these machines, with TF_CONFIG set: {', '.join(itertools.chain(*members.values()))}."
+            f"of these machines, with TF_CONFIG set: {first_of(itertools.chain(*members.values()))}."
         ) from None
 
 
@@ -140,7 +140,7 @@ def explain(error: BaseException) -> str | None:
     # If the coordination service does not respond, the message names no worker, or only this worker.
     members, this_name = cluster.read_tf_config()
     lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {this_name} or {cluster.leader(members)}
-    return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
+    return f"{first_of(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 
 def _end_all(name: str, error: BaseException) -> str | None:

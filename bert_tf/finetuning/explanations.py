@@ -20,8 +20,8 @@ from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import MASK
 
-# The smallest and the largest number of points, and the accepted difference as a fraction of the logits' difference, or
-# of 1 if that is smaller.
+# The smallest and the largest number of points, and the accepted error. The error is a fraction of the logits'
+# difference, or of 1 if the difference is smaller than 1.
 _FEWEST, _MOST, _TOLERANCE = 16, 4096, 0.02
 # The largest number of points in a batch.
 _BATCH = 16

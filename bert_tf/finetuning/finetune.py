@@ -82,10 +82,9 @@ def prepare(run: FinetuningRun) -> None:
     config.distribution.check_one_worker(*config.flags_for_one_worker)
     splits: list[str] = []
     if task.tunes and config.do_train and not config.do_eval:
-        flags = "--label_threshold is 'tune', or --calibrate is given"
-        raise InputError(f"{flags}, but there is no dev set. Pass --do_eval to use one.")
+        raise InputError("--label_threshold=tune and --calibrate need a dev set. Pass --do_eval.")
     if config.explain and not task.explains:
-        raise InputError(f"--explain: predictions of {task.name} have no explanations. Omit it.")
+        raise InputError(f"--explain: predictions of {task.name} have no explanations. Omit --explain.")
     if config.do_train:
         splits += task.train_splits
     if config.do_eval:
@@ -141,7 +140,7 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
 
 
 def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> list[tuple[str, FinetuningConfig]]:
-    """Returns the splits whose training is not finished, and its settings. It is finished if a later one has begun."""
+    """Returns the splits that are not finished, with their settings. A split is finished if a later one has begun."""
     output_dir = settings.training.output_dir
     directories = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
     begun = [bool(saver.latest_checkpoint(directory)) for directory in directories]

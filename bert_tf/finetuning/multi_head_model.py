@@ -14,7 +14,7 @@ from bert_tf.finetuning.models import EncoderModel
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.gathering import exists
 from bert_tf.model.heads import ClassificationHead, LinearHead, log_likelihood_loss
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.training.interface import Batch, MetricSums
 
 # With "_ids", the names of inputs of the encoder.
@@ -43,9 +43,9 @@ class MultiHeadModel(EncoderModel):
         for name, classes in heads.items():
             if not re.fullmatch(r"[A-Za-z]\w*", name) or name in _INPUTS:
                 other = ", ".join(_INPUTS)
-                raise InputError(f"heads: {name!r} is not a name. Use letters, digits and underscores; not {other}.")
+                raise InputError(f"heads: {name!r} is not a valid name. Use letters, digits and '_', except {other}.")
             if len(classes) < 2 or len(set(classes)) < len(classes):
-                raise InputError(f"heads: {name} has the classes {list(classes)}. Use two distinct classes or more.")
+                raise InputError(f"heads: {name} has the classes {first_of(classes)}. Use two or more distinct names.")
         self.heads: dict[str, LinearHead] = {
             name: ClassificationHead(config, len(classes), seed=0, scope=f"heads/{name}", width=self.width)
             for name, classes in heads.items()

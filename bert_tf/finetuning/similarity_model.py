@@ -105,7 +105,7 @@ def batch_loss(values: Mapping[str, tf.Tensor], scale: float, is_symmetric: bool
     2019). Without scores, it is the cross entropy of finding the positive among the positives and the negatives of the
     whole batch, where the logits are cosine similarities times `scale` (Henderson et al., 2017, section 4.4).
 
-    A text is no negative if it is equal to the anchor or to its positive, or is the positive of an equal anchor.
+    A text is not a negative if it is equal to the anchor or to its positive, or is the positive of an equal anchor.
 
     Args:
       values: vectors [E, C, W] of anchors, positives and negatives; text_ids [E, C], equal for equal texts; exists [E],

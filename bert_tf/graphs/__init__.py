@@ -1,6 +1,6 @@
-"""Each module computes in a TensorFlow graph what the named Python module computes, for exported models.
+"""Graph versions of Python modules, for exported models. The list has the Python modules in parentheses.
 
-You can skip this package; tests/graphs proves that both agree.
+You can skip this package; tests/graphs checks that both versions agree.
 
     exportable      a finished run as an exportable model, and the files of an export
     encoder         the encoder without padding and with fused operations (`bert_tf.encoder`)

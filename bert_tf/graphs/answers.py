@@ -191,7 +191,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
     longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
     padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
     count = tf.minimum(config.n_best_size, longest)
-    start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], ties: the first
+    start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K]; the first of equal values
     end_logits, ends = tf.math.top_k(padded[..., 1], count)
     start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
     end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
@@ -199,7 +199,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
     span_count = tf.minimum(config.n_best_size * _SPANS_PER_ANSWER, count * count)
-    score, best = tf.math.top_k(scores, span_count)  # [W, M], ties: the first
+    score, best = tf.math.top_k(scores, span_count)  # [W, M]; the first of equal values
     to_piece = tf.cast(windows.text_start - windows.first_lengths, tf.int64)[:, tf.newaxis]
     first = tf.cast(tf.gather(starts, best // count, batch_dims=1), tf.int64) + to_piece
     last = tf.cast(tf.gather(ends, best % count, batch_dims=1), tf.int64) + to_piece

@@ -67,7 +67,7 @@ class OptimizerConfig(Settings, frozen=True):
     lr_decay_power: Annotated[FiniteFromZero, about("Power of the learning-rate decay; 1: linear, 0: none.")] = 1.0
     layerwise_lr_decay: Annotated[float, about("Learning-rate factor for each layer below the top.", gt=0, le=1)] = 1.0
     clip_gradients: Annotated[
-        Literal["global", "per_replica"], about("Clip the batch's gradient, or each replica's.")
+        Literal["global", "per_replica"], about("Scope of gradient clipping: the batch or each replica.")
     ] = "global"
     second_schedule: SecondSchedule | None = None
 

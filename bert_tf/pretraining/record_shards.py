@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from bert_tf.pretraining import record_reader
 from bert_tf.runtime import files, path_checks
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.example_format import (
     FRAME_FOOTER,
@@ -242,7 +242,7 @@ def _stored_features(
         elif name != "next_sentence_labels" or needs_next_sentence:
             hint = " --objective=mlm does not need it." if name == "next_sentence_labels" else ""
             raise InputError(
-                f"{flag_name}: {path}, record 1: there is no {name}, only {', '.join(sorted(example)) or 'nothing'}."
+                f"{flag_name}: {path}, record 1: there is no {name}, only {first_of(sorted(example)) or 'nothing'}."
                 f"{hint} Use pre-training data."
             )
     return tuple(features)

@@ -9,7 +9,7 @@ _is_on = False  # not a context variable, because all threads of the process mus
 
 
 class _DryRunEnds(BaseException):
-    """Ends a step of a dry run. It is no `Exception`, because readers and loggers catch exceptions."""
+    """Ends a step of a dry run. It is not an `Exception`, because readers and loggers catch these."""
 
 
 def is_on() -> bool:
@@ -36,7 +36,7 @@ def guard(is_on: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def step() -> Iterator[None]:
-    """Makes the `with` block a step: if a dry run ends in it, the program continues after it with the next checks."""
+    """Makes the `with` block a step. If a dry run ends in the block, the program continues after the block."""
     with contextlib.suppress(_DryRunEnds):
         yield
 

@@ -86,6 +86,12 @@ def _choices(kind: Any) -> tuple:
     return get_args(kind) if get_origin(kind) is Literal else next(filter(None, map(_choices, get_args(kind))), ())
 
 
+def first_of(names: Iterable[object], most: int = 8) -> str:
+    """Returns the first names for a message, separated by commas, and the number of the others."""
+    shown = [*map(str, names)]
+    return ", ".join(shown[:most]) + f" and {len(shown) - most} more" * (len(shown) > most)
+
+
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Checks an argument that has a fixed set of values. See `check`."""
     check(value, Literal[tuple(choices)], name)

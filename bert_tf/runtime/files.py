@@ -306,7 +306,7 @@ def _completing(path: str, is_directory: bool) -> Iterator[str]:
                 raise InputError(f"{path}: {problem}. Use another directory.") from None
             if not isinstance(error, InputError):
                 error.add_note(f"while writing {path}")
-            if not isinstance(error, InputError | OSError) and (message := explanation(error)):  # of TensorFlow
+            if not isinstance(error, InputError | OSError) and (message := explanation(error)):
                 raise InputError(message) from None
             raise
 

@@ -47,7 +47,7 @@ class _OldNames(MetaPathFinder, Loader):
         if name in MOVED:
             return ModuleSpec(name, self)
         new = RENAMED.get(name.removeprefix("bert_tf."))
-        # `importlib.util.find_spec` asks too, and expects None.
+        # `importlib.util.find_spec` also calls this method, and expects None.
         is_import = sys._getframe(2).f_code.co_name != "find_spec"
         if new and name.startswith("bert_tf.") and is_import:
             raise ModuleNotFoundError(f"No module named {name!r}. It is now 'bert_tf.{new}'.", name=name)

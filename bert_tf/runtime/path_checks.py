@@ -26,7 +26,7 @@ def check_new_directory(path: str, flag_name: str) -> None:
     if files.exists(path) and files.list_directory(path):
         raise InputError(f"{flag_name}: {path} already exists. Choose another directory, or remove this one.")
     if ending := _FILE_ENDING.search(path):
-        raise InputError(f"{flag_name}: a directory is written, but {path} is the name of a file. Omit {ending[0]}.")
+        raise InputError(f"{flag_name}: the output is a directory, but {path} is the name of a file. Omit {ending[0]}.")
 
 
 def check_output_directory(path: str, flag_name: str) -> None:

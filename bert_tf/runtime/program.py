@@ -18,7 +18,7 @@ _INTERRUPTED_STATUS = 130
 
 _OUTPUT = "standard output"
 
-# Called at the import, because users' programs import `run_classifier` before they import TensorFlow.
+# Called during the import, because users' programs import `run_classifier` before they import TensorFlow.
 os.environ["KERAS_BACKEND"] = "tensorflow"
 lazy_imports.prepare_tensorflow()
 

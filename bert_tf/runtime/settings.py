@@ -4,8 +4,8 @@
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
 A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
-be another settings object. Further facts about a field follow in `Annotated`: its roles, and other flags with or
-without which it has an effect:
+be another settings object. Further facts about a field follow in `Annotated`: its roles, and conditions on other flags
+under which it has an effect:
 
     only_with("do_export")                            --do_export is given
     only_with("bilstm_layers", "feature_layers")      one of the flags is given
@@ -103,9 +103,9 @@ class Role(enum.Enum):
     PROGRAMS = enum.auto()  # only programs have the setting; no Python function accepts it
     MODEL = enum.auto()  # in Python, only functions that make a model accept it: `from_pretrained` and `Pretrainer`
     FIT = enum.auto()  # in Python, only `fit` accepts it
-    WEIGHTS = enum.auto()  # it influences the weights: a resumed run must have the same value
-    WEIGHTS_IF_SET = enum.auto()  # the same, but older runs did not record it, so its default is not recorded
-    WORKERS = enum.auto()  # it determines when workers synchronise, so it must be the same on all workers
+    WEIGHTS = enum.auto()  # influences the weights, so a resumed run must have the same value
+    WEIGHTS_IF_SET = enum.auto()  # like WEIGHTS, but older runs have no record, so the default is not recorded
+    WORKERS = enum.auto()  # determines when workers synchronise, so all workers must have the same value
 
 
 PROGRAMS, MODEL, FIT, WEIGHTS, WEIGHTS_IF_SET, WORKERS = Role

@@ -58,7 +58,7 @@ class MaskingPolicy(Settings, frozen=True):
         only_with("do_whole_word_mask"),
         not_with("original_order"),
     ] = False
-    no_special_replacements: Annotated[bool, about("Exclude special and unused tokens as replacements.")] = False
+    no_special_replacements: Annotated[bool, about("Never replace a token by a special or unused token.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

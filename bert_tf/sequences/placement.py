@@ -133,7 +133,7 @@ class Packer:
 
         Args:
           sizes: the sizes of the examples. The number of examples is a multiple of the number of parts.
-          length: L, at least the length of the longest sequence; the smallest L, if rows may have any length.
+          length: L, at least the length of the longest sequence. If rows may have any length, the smallest L.
 
         Returns:
           For each replica, the layout of its micro-batches, followed by the layout of spill micro-batches if `shape`

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from bert_tf.runtime.errors import InputError, is_no_list, require_whole
+from bert_tf.runtime.errors import InputError, first_of, is_no_list, require_whole
 
 # Default names of the text inputs. A model that was trained on named columns uses their names.
 TEXT_INPUTS = ("text_a", "text_b")
@@ -35,7 +35,7 @@ def records(values: Any, name: str) -> Any:
     """
     if hasattr(values, "itertuples"):  # a pandas.DataFrame
         if not values.columns.is_unique:
-            raise InputError(f"{name} has columns with the same name: {list(values.columns)}. Rename them.")
+            raise InputError(f"{name} has columns with the same name: {first_of(values.columns)}. Rename them.")
         return values.to_dict("records")
     method = next((method for method in _TO_LIST if hasattr(values, method)), None)
     return getattr(values, method)() if method else values

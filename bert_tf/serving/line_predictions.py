@@ -20,7 +20,7 @@ from bert_tf.text.vocabulary import VOCAB_FILE
 
 # Number of batches for which lines are sorted by length together.
 _SORTED_BATCHES = 16
-# Number of lines that `report_file` looks at.
+# Number of lines that `report_file` reads.
 _REPORTED_LINES = 1000
 
 
@@ -89,7 +89,7 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
 
 
 def report_file(model: Predictor, path: str, directory: str) -> None:
-    """Reports what is unusual in the texts of the first lines of a file, if the model has a vocabulary.
+    """Reports unusual properties of the texts in the first lines of a file, if the model has a vocabulary.
 
     Args:
       model: the model.

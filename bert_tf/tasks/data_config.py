@@ -74,7 +74,7 @@ class LossConfig(Settings, frozen=True):
 
 
 class ConfidenceConfig(Settings, frozen=True):
-    """How sure an answer must be.
+    """Settings of the probabilities: their calibration, and the lowest probability of an answer.
 
     Attributes:
       min_probability: for several labels, the probability of the least certain decision about a label; None for the
@@ -101,7 +101,7 @@ class ConfidenceConfig(Settings, frozen=True):
 
     @property
     def record(self) -> dict[str, Any]:
-        """`min_probability` and `abstain_label` by name; empty if every answer is sure enough."""
+        """`min_probability` and `abstain_label` by name; empty if there is no lowest probability."""
         return {name: getattr(self, name) for name in ("min_probability", "abstain_label") if self.min_probability}
 
 
@@ -111,7 +111,7 @@ class SimilarityConfig(Settings, frozen=True):
     Attributes:
       pooling: see `VectorConfig`; None for the pooling that the model's directory records, or else "mean".
       scale: the cosine similarities of pairs are multiplied by it before the softmax.
-      symmetric: whether each positive must also find its anchor.
+      symmetric: if True, the loss also includes finding the anchor of each positive.
       max_score: scores are divided by it. The results must be from -1 to 1.
     """
 
@@ -124,7 +124,7 @@ class SimilarityConfig(Settings, frozen=True):
     scale: Annotated[
         FiniteAboveZero, about("Factor of cosine similarities in the loss of pairs.", flag="similarity_scale")
     ] = 20.0
-    symmetric: Annotated[bool, about("Also find the anchor of each positive.", flag="symmetric_loss")] = False
+    symmetric: Annotated[bool, about("Also train to find the anchor of each positive.", flag="symmetric_loss")] = False
     max_score: Annotated[FiniteAboveZero, about("Largest score of a pair. Scores are divided by it.")] = 1.0
 
 

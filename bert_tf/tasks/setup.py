@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tables import Source
 
@@ -30,12 +30,12 @@ class Setup(NamedTuple):
 
     @property
     def trained_in(self) -> str | None:
-        """The run directory of the model; None to train."""
+        """The run directory of the model; None if a model is trained."""
         return None if self.does_train else run_directory.directory_of_model(self.model_dir)
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """The settings of the run that trained the model; empty to train, and if there is no run."""
+        """The settings of the run that trained the model; empty if a model is trained, or without a run."""
         directory = self.trained_in
         return run_directory.recorded(directory) if directory and files.exists(directory) else {}
 
@@ -48,9 +48,9 @@ class Setup(NamedTuple):
         labels, directory = self.config.labels, self.model_dir
         recorded = None if self.does_train else run_directory.recorded_labels(directory)
         if labels and recorded and list(labels) != recorded:
-            raise InputError(f"--labels: the run in {directory} was trained with {', '.join(recorded)}. Omit them.")
+            raise InputError(f"--labels: the run in {directory} was trained with {first_of(recorded)}. Omit them.")
         if labels and len(set(labels)) < len(labels):
-            raise InputError(f"--labels: {', '.join(labels)} has duplicates. Remove them.")
+            raise InputError(f"--labels: {first_of(labels)} has duplicates. Remove them.")
         return labels or recorded
 
     def sources(self, names: Mapping[str, Sequence[str]]) -> Mapping[str, Source]:

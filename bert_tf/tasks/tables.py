@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert_tf.runtime import files, json_files, reporting
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.runtime.storage.first_bytes import DELIMITERS
@@ -352,7 +352,7 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(
-            f"{path}, line {line}: the column {missing[0]!r} is missing. Found: {', '.join(map(repr, columns))}. "
+            f"{path}, line {line}: the column {missing[0]!r} is missing. Found: {first_of(map(repr, columns))}. "
             "Rename your column, or with --task_name=text pass its name (--text_column) or the separator (--delimiter)."
         )
     repeated = [name for name in needed if names.count(name) > 1]

@@ -84,7 +84,7 @@ def find_rules(
         directories = [os.path.abspath(path) for path in (directory or "", os.path.dirname(vocab_file))]
         lowers, strips = _unrecorded_casing(vocab_file, directories, do_lower_case)
         rules["do_lower_case"] = lowers
-        if "strip_accents" in own:  # None follows the casing
+        if "strip_accents" in own:  # None: the same as the casing
             strips = lowers
         rules.setdefault("strip_accents", strips if strip_accents is None else strip_accents)
     return {"tokenize_chinese_chars": True} | rules
@@ -149,8 +149,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 def _casing_error(do_lower_case: bool, found: str) -> InputError:
     kind, fix = ("cased", "False") if do_lower_case else ("uncased", "True")
     return InputError(
-        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}. The tokens would not match those in "
-        f"training. Set --do_lower_case={fix}."
+        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}. The tokens would differ from the "
+        f"tokens in training. Set --do_lower_case={fix}."
     )
 
 

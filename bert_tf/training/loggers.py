@@ -29,7 +29,7 @@ def _mlflow(name: str, settings: Mapping[str, Any], run_id: str | None) -> Logge
     mlflow = require("mlflow", "--report_to")
     # A run that the caller has started becomes the parent.
     run = mlflow.start_run(run_id, run_name=name, nested=True)
-    if not run_id:  # MLflow refuses to change parameters
+    if not run_id:  # parameters in MLflow can't be changed
         mlflow.log_params(settings)
     return Logger(run.info.run_id, mlflow.log_metrics, mlflow.end_run)
 

@@ -63,7 +63,7 @@ class Run(abc.ABC):
 
     @functools.cached_property
     def compilation(self) -> Compilation:
-        """What XLA compiles in training.
+        """The functions that XLA compiles in training.
 
         XLA generates different random numbers for dropout, so "auto" keeps the choice of an interrupted run. A run of
         an earlier version that compiled the blocks also resumes in this form with "yes".

@@ -33,7 +33,7 @@ class Shapes(enum.Enum):
 
 
 class Compilation(enum.Enum):
-    """What XLA compiles in training. The values are recorded in run.json.
+    """The functions that XLA compiles in training. The values are recorded in run.json.
 
     NONE: nothing. On a CPU, some small functions are compiled in any case (see `model.cpu_kernels`).
     BLOCKS: each block of the encoder. Only runs of earlier versions have this value.

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from bert_tf.runtime import files, path_checks
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes, output_checks
 from bert_tf.sequences.example_format import METADATA_SUFFIX, Metadata
@@ -32,7 +32,7 @@ HELP_INPUT_FORMAT = "Format of the text. jsonl: one JSON object per line; auto: 
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
 # The samples of a file that are compared. A file up to the total size of the samples is compared completely.
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
-# How much of a file is read to detect its format.
+# The numbers of lines and bytes of a file that are read to detect its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
 # Names of files that mark directories as unfinished work of the vocabulary and data programs.
 _WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
@@ -170,8 +170,7 @@ def _text_below(directory: str, ignored: Collection[str]) -> list[str]:
     if not paths:
         raise InputError(f"{INPUT_FLAG}: the directory {directory!r} has no {'text ' * bool(left_out)}files. Add one.")
     if left_out:
-        more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
-        say(f"{INPUT_FLAG}: ignoring {left_out[0]}{more} in {directory}, made by data preparation.")
+        say(f"{INPUT_FLAG}: ignoring {first_of(left_out, 1)} in {directory}, made by data preparation.")
     return paths
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
 from bert_tf.runtime import files, lazy_imports
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.storage import first_bytes
 
 INPUT_FLAG = "--input_file"
@@ -205,7 +205,7 @@ def _column_of_texts(path: str, column: str, table: Any, types: Any) -> int:
     names = table.schema_arrow.names
     if column not in names:
         raise InputError(
-            f"--text_column is {column!r}, but the columns of {path} are {', '.join(names)}. Pass the name of the "
+            f"--text_column is {column!r}, but the columns of {path} are {first_of(names)}. Pass the name of the "
             "column with the text."
         )
     kind = table.schema_arrow.field(column).type

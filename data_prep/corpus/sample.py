@@ -1,4 +1,4 @@
-"""Reports what is unusual in a sample of a corpus, before the work begins."""
+"""Checks a sample of a corpus, and reports unusual properties before the work begins."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from data_prep.corpus.files import FileRange, InputFile
 from data_prep.corpus.lines import INPUT_FLAG
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
-# The first lines of each file, and the number of characters of a file and of all files, that are looked at.
+# The largest number of lines of a file to check, and of characters of a file and of all files.
 _LINES, _SMALLEST, _CHARACTERS = 10_000, 1 << 12, 1 << 18
 # If more than this fraction of the lines is not plain text, the file is probably binary.
 _BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
@@ -25,7 +25,7 @@ def report_sample(
     tokenizer: Tokenizer | None = None,
     needs_words: bool = False,
 ) -> None:
-    """Reports what is unusual in the first lines of the files. A kind of finding is printed for the first file only.
+    """Reports unusual properties of the first lines of the files. A kind of finding is printed for the first file only.
 
     Args:
       inputs: the files.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.sequences.masking import MaskingVocabulary, mask_as_original
 from bert_tf.sequences.packing import join_segments, truncate_randomly
@@ -72,7 +72,7 @@ def write_original_examples(
     rng = random.Random(rules.random_seed)
     documents = read_documents(inputs, tokenizer)
     if not documents:
-        raise InputError(f"--input_file: {', '.join(inputs)}: there is no text. Add text.")
+        raise InputError(f"--input_file: {first_of(inputs)}: there is no text. Add text.")
     rng.shuffle(documents)
     examples = list(make_examples(documents, tokenizer, rules, options, rng))
     rng.shuffle(examples)

@@ -299,7 +299,7 @@ class RecordEncoder:
         return _framed([_field(_FEATURES, len(body)) + body for body in bodies])
 
     def _column(self, feature: Feature, numbers: np.ndarray) -> "np.ndarray | tuple[list[bytes], list[bytes]]":
-        """Encodes one feature of all records: an array [B, W] if lengths are equal, otherwise heads and bodies."""
+        """Encodes one feature of all records: an array [B, W], or the heads and the numbers if their lengths differ."""
         if numbers.shape[1] != feature.length:
             raise ValueError(f"{feature.name} has {numbers.shape[1]} numbers, but {feature.length} are expected")
         if feature.is_float:

@@ -33,7 +33,7 @@ def tasks(monkeypatch):
 
 @pytest.fixture
 def read(pretrained, tasks):
-    """Returns a function that returns the task that `fit` makes from data."""
+    """Returns a function from data to the task that `fit` builds."""
 
     def task_of(kind, x, y=None, **options):
         kind.from_pretrained(pretrained, max_seq_length=16, **options).fit(x, y, num_train_steps=1)

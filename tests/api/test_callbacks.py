@@ -116,7 +116,7 @@ def test_early_stopping_survives_an_interruption(pretrained, tmp_path):
     resumed = fit("killed")
     assert resumed["val_loss"] == complete["val_loss"]
     np.testing.assert_equal(tensors_of(tmp_path / "killed"), tensors_of(tmp_path / "complete"))
-    assert fit("killed") == resumed  # it is complete, so nothing is trained
+    assert fit("killed") == resumed  # the run is complete, so nothing is trained
 
 
 def test_a_batch_stops_the_training(pretrained, tmp_path):

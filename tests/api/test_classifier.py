@@ -67,7 +67,7 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
     flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
     assert estimator._examples(pairs, flags.tolist()) == estimator._examples(pairs, labels)
-    with pytest.raises(InputError, match=r"label_threshold is 'tune'.* but there is no dev set.* Pass validation_data"):
+    with pytest.raises(InputError, match=r"label_threshold=tune and calibrate need a dev set. Pass validation_data"):
         estimator.fit(pairs, labels, **LEARN)
     estimator.fit(pairs, labels, validation_data=(pairs[:8], labels[:8]), **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]

@@ -108,7 +108,7 @@ def test_every_prediction_and_export_has_the_temperature_and_the_lowest_probabil
     model = bert_tf.Classifier.from_pretrained(
         pretrained, output_dir=tmp_path / "run", calibrate=True, min_probability=0.5, **options
     )
-    message = "calibrate is given, but there is no dev set"
+    message = "calibrate need a dev set"
     assert_refused(message, model.fit, TEXTS, labels, **FIT)
     scores = model.fit(TEXTS, labels, validation_data=(TEXTS, labels), **LEARN | {"epochs": 8})
     assert {"eval_calibration_error", "eval_uncalibrated_error", "eval_abstained"} <= scores.keys()

@@ -97,7 +97,7 @@ def test_a_row_is_its_complete_input():
     assert messages(train=train, dev=pairs(("a", "d"), ("a", "b"))) == [
         "dev: 1 of 2 different rows are also in train, so scores are too high. Remove them from one file."
     ]
-    assert not messages(train=[{"x": 1}], dev=[{"x": 1}])  # of a task of your own
+    assert not messages(train=[{"x": 1}], dev=[{"x": 1}])  # examples of a task of your own
 
 
 def test_a_file_for_prediction_is_looked_at(pretrained, tmp_path, capsys):
@@ -128,4 +128,5 @@ def test_pretraining_reads_the_counts_of_the_metadata(capsys):
     examples.report(data, allows_errors=True)
     printed = capsys.readouterr().err
     assert "3.9% of the tokens are masked instead of 15%" in printed and "--max_predictions_per_seq=77" in printed
-    ExampleSet([Shard("x", 100, None, features)], features, None).report(data, allows_errors=False)  # the original's
+    # A file of the original program has no metadata.
+    ExampleSet([Shard("x", 100, None, features)], features, None).report(data, allows_errors=False)

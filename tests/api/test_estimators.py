@@ -59,7 +59,7 @@ def test_other_data_in_the_same_directory_are_refused_and_the_same_go_on(pretrai
     assert_close(fit(TEXTS).predict(GOOD), first, 0)
     for texts in ([*TEXTS[1:], TEXTS[0]], [(text, text) for text in TEXTS]):
         assert_refused("training_rows_sha256", fit, texts)
-    assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
+    assert_close(trained.predict(GOOD), first, 0)  # the estimator still reads single texts
 
 
 def test_a_trained_directory_is_used_as_it_was_trained(pretrained, tmp_path, capsys):
@@ -131,7 +131,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     with pytest.raises((InputError, TypeError), match=message) as raised:
         classifier = bert_tf.Classifier.from_pretrained(pretrained, **{"max_seq_length": 16} | settings)
         classifier.fit(TEXTS, LABELS, **FIT | fit)
-    assert "--" not in str(raised.value)  # it names arguments
+    assert "--" not in str(raised.value)  # the message names arguments
 
 
 @pytest.mark.parametrize(

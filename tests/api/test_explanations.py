@@ -44,7 +44,7 @@ def by_table(model, sequence, baseline, segments, column, steps=64):
 def test_scores_are_integrated_gradients_of_the_predicted_class(pretrained):
     classifier = fitted(bert_tf.Classifier, pretrained, LABELS)
     run = classifier._loaded(classifier._predicted([(TEXT)], 8)[0])
-    for variable in run.model.variables:  # so that the logits are no linear functions of the embeddings
+    for variable in run.model.variables:  # so that the logits are not linear in the embeddings
         if variable.path.endswith(("kernel", "word_embeddings")):
             variable.assign(10 * variable)
     factor = 5 / abs(classifier.explain([TEXT])[0].difference)

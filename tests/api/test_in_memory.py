@@ -136,7 +136,7 @@ def test_values_that_are_no_text_are_named(pretrained, tasks, reader, value):
 @pytest.mark.parametrize("frame", [FRAME.set_axis(["a", "b"], axis=1).assign(c="x"), {"text": TEXTS}])
 def test_sentences_are_no_tables(pretrained, frame):
     encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained)
-    assert_refused(r"text 0 has the columns 'a', 'b', 'c'. Name the text|x is ", encoder.encode, frame)
+    assert_refused(r"text 0 has the columns 'a', 'b', 'c'. Name them|x is ", encoder.encode, frame)
 
 
 class Polars:
@@ -166,7 +166,7 @@ def test_columns_of_tables_are_matched_by_name(read):
         assert texts(x, y)[:1] == [(TEXTS[0], None, "pos")]
     for columns in (["premise", "hypothesis"], ["sentence", "label", "id"], ["text_b", "label", "other"]):
         row = dict.fromkeys(columns, "a")
-        assert_refused("Name the text 'text', and a second one 'text_b'", in_memory.texts, row, "example 0")
+        assert_refused("Name them 'text' and, for pairs, 'text_b'", in_memory.texts, row, "example 0")
     assert in_memory.texts({"sentence": "a", "label": "x"}, "") == ("a", None)
 
 

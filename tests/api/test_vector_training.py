@@ -99,7 +99,7 @@ def test_all_forms_of_examples_are_read():
         ((PAIRS, SCORES[:2]), {}, "4 examples, but 2 labels"),
         ((PAIRS, [3.0] * 4), {}, "^example 0: the score is 3.0. Use a number from -1 to 1, or .* with max_score"),
         ((PAIRS,), {"batch_size": 1}, r"^batch_size=1: the other examples of a batch are the negatives"),
-        ((PAIRS[:1] * 4,), {}, "every row has the same positive"),
+        ((PAIRS[:1] * 4,), {}, "every positive is the same"),
         ((PAIRS,), {"use_best_checkpoint": True}, "need validation data"),
         ((PAIRS,), {"validation_data": PAIRS, "selection_metric": "spearman"}, "no spearman. Use recall_at_1"),
         ((PAIRS,), {"similarity_scale": float("inf")}, "^similarity_scale is inf"),

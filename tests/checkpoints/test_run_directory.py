@@ -79,7 +79,7 @@ def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monke
     def prepare(start):
         run_directory.prepare("run", tiny_config(), "", flags={}, resume_settings={"init_checkpoint": start})
 
-    prepare(str(tmp_path / "init"))  # as it was recorded while the checkpoint was there
+    prepare(str(tmp_path / "init"))  # recorded while the checkpoint existed
     CheckpointSaver("run", 1).save(1, {"x": 1.0})
     prepare("init")
     assert run_directory.recorded("run")["init_checkpoint"] == str(tmp_path / "init")

@@ -56,13 +56,13 @@ def damage(path, kind):
 @pytest.mark.parametrize("kind", ["flipped", "cut", "empty", "removed"])
 def test_the_newest_complete_checkpoint_is_taken(tmp_path, capsys, kind, suffix):
     save(tmp_path, 1, 2, 3)
-    (tmp_path / "model.ckpt-3.checksums.json").write_text("{}")  # of an earlier version; it is not read
+    (tmp_path / "model.ckpt-3.checksums.json").write_text("{}")  # a file of an earlier version, which is not read
     assert value_in(tmp_path) == 3
     assert capsys.readouterr().err == ""
     damage(tmp_path / f"model.ckpt-3{suffix}", kind)
     for _ in range(2):
         assert value_in(tmp_path) == 2
-    (warning,) = capsys.readouterr().err.splitlines()  # only one
+    (warning,) = capsys.readouterr().err.splitlines()  # a single warning
     assert f"model.ckpt-2 is used, because newer ones are damaged. {tmp_path}/model.ckpt-3" in warning
     for step in (1, 2):
         damage(tmp_path / f"model.ckpt-{step}{suffix}", kind)
@@ -221,7 +221,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         writer.check()
         assert latest_checkpoint(str(tmp_path)) is None
         threading.Timer(0.1, may_write.release).start()
-        writer.begin(2, {"x": x, "number": number})  # waits for the first
+        writer.begin(2, {"x": x, "number": number})  # waits for the first save
         assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
         may_write.release()
     assert value_in(tmp_path) == 2

@@ -115,7 +115,7 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
         monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
         config.check_tf_config()
     monkeypatch.setenv("TF_CONFIG", worker_configs(2)[1])
-    message = f"--distribution_strategy is {strategy}, but .* TF_CONFIG this process is worker 1 of 2 workers"
+    message = f"--distribution_strategy is {strategy}, but .* TF_CONFIG, this process is worker 1 of 2 workers"
     assert_refused(message, config.check_tf_config)
     DistributionConfig("multi_worker").check_tf_config()
     monkeypatch.setenv("TF_CONFIG", "{")

@@ -174,7 +174,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     for changes, message in (
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
         ({"tokenizer": accents}, "strip_accents was True, and is False now"),
-        ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that directory"),
+        ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in its directory"),
         ({"task": classes}, "labels 2 was 'yes', and is 'maybe' now.*pass --allow_changed_settings"),
     ):
         other = run_of(out, write, do_eval=True)
@@ -222,7 +222,7 @@ def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     trained = run.with_settings(run.settings)
     assert trained.restore() == 4
     assert DevSelection(trained).selected_evaluation()["step"] == 4
-    finetune(run_of(out, write, **settings))  # it has stopped before
+    finetune(run_of(out, write, **settings))  # the run has already stopped
     assert len(lines_of(out, "eval")) == 4
 
 

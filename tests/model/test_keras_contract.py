@@ -144,7 +144,7 @@ def test_a_functional_model_of_two_encoders_and_all_heads_is_saved_and_loaded(tm
     for trained in (model, loaded):
         names = [weight.path for weight in trained.weights]
         assert names.count("bert/embeddings/word_embeddings") == 2
-        assert len(trained.trainable_variables) == len(names) - 39  # the second encoder's
+        assert len(trained.trainable_variables) == len(names) - 39  # without the variables of the second encoder
     # The head still reads the embedding table of the encoder.
     table = loaded.get_layer("first").embeddings.word_embeddings
     table.assign(RNG.normal(size=table.shape))

@@ -22,7 +22,7 @@ def test_the_dev_set_is_a_stratified_part_of_the_training_file(write, tmp_path):
     assert [example.guid for example in dev] != sorted(example.guid for example in train)[:8]
     assert task_of(tmp_path, dev_fraction=0.1).split("dev") == dev
     assert task.labels == ("a", "b", "c")  # the only row of c is trained on
-    assert task.weights() == [73 / (3 * count) for count in (54, 18, 1)]  # of the remaining rows
+    assert task.weights() == [73 / (3 * count) for count in (54, 18, 1)]  # the counts of the remaining rows
     assert len(task.split("test")) == 1
 
 
@@ -30,7 +30,7 @@ def test_every_label_and_type_stays_in_the_training_set(write, tmp_path):
     write("train.jsonl", "".join(f'{{"text": "t", "label": ["x", "{label}"]}}\n' for label in "aabbcdefgh"))
     task = task_of(tmp_path, dev_fraction=0.5, problem="multi_label")
     assert task.labels == tuple("abcdefghx")
-    assert len(task.split("dev")) == 2  # of a and b
+    assert len(task.split("dev")) == 2  # rows of a and b
     documents = "".join(f"-DOCSTART- O\n\na B-{kind}\n\nb O\n\n" for kind in ("X", "Y", "Y", "Y"))
     write("tags/train.txt", documents)
     tagging = task_of(tmp_path / "tags", "ner", dev_fraction=0.5)

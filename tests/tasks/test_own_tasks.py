@@ -105,7 +105,7 @@ def test_a_task_of_a_program_is_trained_predicted_and_exported(config, model, tm
 
 @pytest.mark.parametrize("heads", [{}, {"input": "ab"}, {"a b": "ab"}, {"letter": "aba"}, {"letter": "a"}])
 def test_output_layers_that_cannot_be_trained_are_refused(heads):
-    message = f"{next(iter(heads))!r} is not a name|letter has the classes" if heads else "heads is empty"
+    message = f"{next(iter(heads))!r} is not a valid name|letter has the classes" if heads else "heads is empty"
     assert_refused(message, MultiHeadModel, tiny_config(vocab_size=8), heads)
 
 

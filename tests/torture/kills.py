@@ -133,7 +133,7 @@ def save_checkpoints(directory: pathlib.Path) -> None:
     done = int(checkpoints.open_checkpoint(newest).read("step")) if newest else 0
     assert newest is None or newest.endswith(f"-{done}")
     with saver.CheckpointSaver(str(directory), 2) as writer:
-        for step in range(min(done, 3) + 1, 5):  # the last one again, which removes leftovers
+        for step in range(min(done, 3) + 1, 5):  # repeats the last save, which removes leftovers
             writer.save(step, {"step": np.int64(step), "x": np.full(50, step, np.float32)})
             assert saver.latest_checkpoint(str(directory)).endswith(f"-{step}")
 

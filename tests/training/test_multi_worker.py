@@ -142,7 +142,7 @@ def test_workers_with_other_flags_and_files_do_not_start(files, tmp_path):
 
 @pytest.mark.slow  # a minute each
 @pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTSTP])  # the latter stops it
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTSTP])  # SIGTSTP stops the worker
 def test_whichever_worker_is_lost_in_whatever_way_the_others_end(files, tmp_path, lost, way):
     values = {"num_train_steps": 9000, "train_batch_size": 12, "worker_timeout": 3, "save_checkpoints_steps": 10}
     workers = start_workers(*[pretrain(files, tmp_path / "out", **values)] * 3)
@@ -150,7 +150,7 @@ def test_whichever_worker_is_lost_in_whatever_way_the_others_end(files, tmp_path
     workers[lost].send_signal(way)
     output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
     assert f"Start all workers again. The run in {tmp_path / 'out'} resumes from step " in output
-    if way == signal.SIGTSTP:  # it can't continue alone
+    if way == signal.SIGTSTP:  # the stopped worker can't continue alone
         workers[lost].send_signal(signal.SIGCONT)
         finish([workers[lost]], expect=1, expected_text=" has ended, or has not answered within --worker_timeout.")
     else:

@@ -193,7 +193,7 @@ def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     name = "bert/pooler/dense/kernel"
     assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
     trained, _ = run(config)
-    assert run(config)[1] == {}  # it has finished
+    assert run(config)[1] == {}  # the run is complete
     resume.restore_or_initialize(trainer.model, trainer.state, config.output_dir, init)
     assert_close(trainer.state()[name].numpy(), trained[name], 0)
     assert trainer.step == 2
@@ -419,7 +419,7 @@ def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, st
     with pytest.raises(SystemExit, match=f"after step {stops_after}"):
         run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
     monkeypatch.undo()
-    for _ in range(2):  # the second time after the run has finished
+    for _ in range(2):  # in the second iteration, the run is complete
         run(config_for(tmp_path, save_checkpoints_steps=3), hooks=[evaluation])
         found = [(line["step"], line["kind"]) for line in log.read_metrics(str(tmp_path))]
         assert found == [(step, kind) for step in (2, 4, 6) for kind in ("train", "eval")]

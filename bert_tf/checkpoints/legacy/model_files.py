@@ -37,7 +37,7 @@ def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
 
 
 @functools.cache
-@dry_run.guard(False)  # temporary files are no output
+@dry_run.guard(False)  # temporary files are not outputs
 def _written(directory: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
     # Keep the name of the directory, because the casing is checked by the names of the released models.

@@ -175,7 +175,7 @@ def _settings(graph: MetaGraphDef, query: tuple[int, ...]) -> dict[str, set]:
         if node.op in _ACTIVATIONS:
             settings["hidden_act"].add(_ACTIVATIONS[node.op])
         elif reshape := re.search(r"(.*attention/self/Reshape(_\d+)?)/shape(/[23])?$", node.name):
-            sizes[reshape.group(1)] += _constant(node)  # of reshape(query, [batch, length, heads, size])
+            sizes[reshape.group(1)] += _constant(node)  # the shape in reshape(query, [batch, length, heads, size])
         elif node.name.endswith("batchnorm/add/y"):
             settings["layer_norm_eps"] |= {float(str(np.float32(value))) for value in _constant(node)}
     if len(query) == 2:
@@ -205,7 +205,7 @@ def _casing(path: str, where: str) -> bool | None:
     nodes = {node.name: node for node in graph.graph_def.node}
     for signature in graph.signature_def.values():
         name = signature.outputs["do_lower_case"].name if "do_lower_case" in signature.outputs else ""
-        for _ in range(9):  # through a few identity operations
+        for _ in range(9):  # skips a few identity operations
             node = nodes.get(name.partition(":")[0], NodeDef())
             if value := _constant(node):
                 return bool(value[0])

@@ -1,6 +1,6 @@
 """Calibration of the probabilities of classes (Guo et al., 2017, "On Calibration of Modern Neural Networks").
 
-Labels [N] are classes. Labels [N, C] of 0 and 1 are several labels; each is a decision with its own probability.
+Labels have the shape [N] for classes, and [N, C], 0 or 1, for several labels. Each of several labels is a decision.
 
 Axis letters: N examples, C classes.
 """

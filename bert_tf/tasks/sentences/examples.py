@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_tf.data_report.rows import check_no_list, is_missing
 from bert_tf.finetuning.dev_split import as_tuple
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.tasks import tables
 from bert_tf.tasks.tables import Row, Source
@@ -135,7 +135,7 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
     """
     for label in example.label if isinstance(example.label, tuple) else [example.label]:
         if labels is not None and label not in labels:
-            raise InputError(f"{where}: the label {label!r} is unknown. Use one of {', '.join(map(repr, labels))}.")
+            raise InputError(f"{where}: the label {label!r} is unknown. Use one of {first_of(map(repr, labels))}.")
     if labels is None and not is_number(example.label):
         raise InputError(f"{where}: the score {example.label!r} is not a number. Correct it.")
 
@@ -230,7 +230,7 @@ def with_classes(example: InputExample, where: str, problem: str, known: Sequenc
         for label in labels if known is None else ():
             _check_new_class(label, where, problem)
     if len(set(labels)) < len(labels):
-        raise InputError(f"{where}: a label occurs twice in {', '.join(labels)}. {NAME_THE_COLUMNS}")
+        raise InputError(f"{where}: a label occurs twice in {first_of(labels)}. {NAME_THE_COLUMNS}")
     example = dataclasses.replace(example, label=tuple(labels) if problem == "multi_label" else labels[0])
     if known is not None or problem == "regression":
         check_label(example, where, known)

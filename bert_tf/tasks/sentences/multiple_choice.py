@@ -16,7 +16,7 @@ from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks import tables
@@ -142,7 +142,7 @@ class ChoiceReader(ExampleReader):
             return row["endings"]
         names = sorted(filter(_ENDING_COLUMN.fullmatch, row.columns), key=_ending_number)
         if [_ending_number(name) for name in names] != list(range(len(names))):
-            raise InputError(f"{row.where}: the columns {', '.join(names)} have a gap. Use ending0, ending1...")
+            raise InputError(f"{row.where}: the columns {first_of(names)} have a gap. Use ending0, ending1...")
         endings = [row[name] for name in names]
         while self.name == "multiple_choice" and endings and endings[-1] in ("", None):
             endings.pop()

@@ -16,7 +16,7 @@ from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import LongDocuments, TextPacker
 from bert_tf.tasks import metrics, tables
@@ -150,7 +150,7 @@ class TextTask(SentenceTask):
             given_flags = dict(self.config.loss.record)
             given_flags |= {"class_weights": self.config.class_weights} if self.problem == "multi_label" else {}
             if flag := next(filter(given_flags.get, given_flags), None):
-                raise InputError(f"--{flag}: the labels in {source} are probabilities. Omit it, or use classes.")
+                raise InputError(f"--{flag}: the labels in {source} are probabilities. Omit the flag, or use classes.")
             return  # even if the most probable class is the same in all rows, the probabilities may differ
         if self.config.distillation_temperature != 1:
             advice = f"Add columns {soft_labels.PREFIX}CLASS, or use 1."
@@ -161,7 +161,7 @@ class TextTask(SentenceTask):
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
-            labels = ", ".join(examples[0].label)
+            labels = first_of(examples[0].label)
             raise InputError(f"{source}: every row has the labels {labels!r}. {NAME_THE_COLUMNS}")
 
     def featurize(self, examples: Sequence[InputExample], packer: TextPacker, num_workers: int = 1) -> FeatureSet:
@@ -210,7 +210,7 @@ class TextTask(SentenceTask):
         return tuned
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the scores of `SentenceTask`, and for classes how far the probabilities can be trusted.
+        """Returns the scores of `SentenceTask` and, for classes, scores of the probabilities.
 
         - `calibration_error`, and `uncalibrated_error` without the temperature; see `calibration.expected_error`.
         - With `min_probability`: `abstained`, the number of examples below it, and the accuracy of the others,
@@ -234,7 +234,7 @@ class TextTask(SentenceTask):
     def weights(self) -> list[float] | None:
         """Returns the weight of each class in the training loss; None for equal weights.
 
-        Balanced weights of several labels are the number of examples without a label, divided by the number with it.
+        For several labels, a balanced weight is the number of examples without the label, per example with the label.
 
         Raises:
           InputError: if a class is unknown, or a weight is not a number above 0.
@@ -251,7 +251,7 @@ class TextTask(SentenceTask):
         for label, weight in self._class_weights.items():
             known = class_of(label, self.labels)
             if known not in weights or not is_number(weight) or not weight > 0:
-                classes, entry = ", ".join(self.labels), f"{label}={weight}"
+                classes, entry = first_of(self.labels), f"{label}={weight}"
                 raise InputError(f"--class_weights: {entry!r} is not class=weight. Use {classes} and numbers above 0.")
             weights[known] = weight
         return list(weights.values())

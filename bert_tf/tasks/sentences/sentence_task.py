@@ -125,7 +125,7 @@ class SentenceTask(Task):
         """Raises an InputError if all examples have the same class."""
         if self.labels is not None and len({example.label for example in examples}) == 1:
             label = examples[0].label
-            raise InputError(f"{self.name}: all training examples have the label {label!r}. Add another class.")
+            raise InputError(f"{self.name}: all training examples have the label {label!r}. Add other labels.")
 
     def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""

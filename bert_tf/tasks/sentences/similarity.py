@@ -22,7 +22,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.similarity_model import SimilarityModel, batch_loss
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
@@ -69,7 +69,7 @@ def example_of(cells: Mapping[str, Any], guid: str, where: str) -> SimilarityExa
     names = next((names for names in TEXT_COLUMNS if set(names[:2]) <= cells.keys()), ())
     scores = [name for name in SCORE_COLUMNS if name in cells]
     if not names:
-        found = ", ".join(map(repr, cells))
+        found = first_of(map(repr, cells))
         raise InputError(f"{where}: the columns are {found}. Name the texts 'anchor' and 'positive'.")
     if len(scores) > 1:
         raise InputError(f"{where} has the columns 'score' and 'label'. Remove one of them.")
@@ -187,7 +187,7 @@ class SimilarityTask(Task):
 
     def __init__(self, config: DataConfig, sources: Mapping[str, Source], vectors: VectorConfig) -> None:
         if vectors.layers != (-1,) or (vectors.prompt and not vectors.include_prompt):
-            raise InputError("vectors of other layers, or without the tokens of a prompt, can't be trained. Omit them.")
+            raise InputError("only the last layer's vectors, with the prompt, can be trained. Change the settings.")
         self.config, self._sources = config.similarity, sources
         self._reader = SimilarityReader(sources, config)
         self.vectors: VectorConfig = vectors.with_given(pooling=config.similarity.pooling)
@@ -225,7 +225,7 @@ class SimilarityTask(Task):
         values = {example.label if has_scores else example.text_b for example in examples}
         if len(values) == 1 and (has_scores or count == 2):
             kind = "score" if has_scores else "positive"
-            raise InputError(f"{tables.name_of(self._sources['train'])}: every row has the same {kind}. Add others.")
+            raise InputError(f"{tables.name_of(self._sources['train'])}: every {kind} is the same. Add other rows.")
 
     def input_settings(self) -> dict[str, Any]:
         """Returns how vectors are computed."""

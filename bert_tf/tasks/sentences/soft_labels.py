@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks.sentences.examples import InputExample, WeightedExample, class_of, is_number
 
 # Prefix of the columns with the probabilities of classes, in prediction files and in training files.
@@ -45,7 +45,7 @@ def checked(example: InputExample, where: str, problem: str, classes: Sequence[s
     expected = [str(name).removeprefix(PREFIX) for name in classes or example.label]
     values = {class_of(str(name).removeprefix(PREFIX), expected): value for name, value in example.label.items()}
     if other := sorted(values.keys() ^ set(expected)):
-        fault, names = "unknown" if other[0] in values else "missing", ", ".join(PREFIX + name for name in expected)
+        fault, names = "unknown" if other[0] in values else "missing", first_of(PREFIX + name for name in expected)
         raise InputError(f"{where}: the column {PREFIX}{other[0]} is {fault}. Use the columns {names}.")
     for label, value in values.items():
         if not is_number(value) or not 0 <= float(value) <= 1:

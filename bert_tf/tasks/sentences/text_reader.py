@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.data_report.rows import check_no_list
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
@@ -110,7 +110,7 @@ class TextReader(ExampleReader):
         first = next(iter(tables.read_table(source, [self._columns.text], self._config.delimiter)), None)
         self._soft = tuple(name for name in (first.columns if first else ()) if name.startswith(soft_labels.PREFIX))
         if self._soft:
-            say(f"{source}: training on the probabilities in {', '.join(self._soft)}. A label column is ignored.")
+            say(f"{source}: training on the probabilities in {first_of(self._soft)}. A label column is ignored.")
         return self._soft
 
     def _label(self, row: Row, split: str) -> str | tuple[str, ...] | dict[str, Cell]:

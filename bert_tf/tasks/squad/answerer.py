@@ -42,7 +42,7 @@ class Answerer:
 
     def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
         if config.merges_lists:
-            raise InputError("--ensemble_method=nbest: can't answer typed questions. Use distributions.")
+            raise InputError("--ensemble_method=nbest: can't answer typed questions. Omit it.")
         self.settings, self.data = run.settings, run.data
         if config.ensemble_dirs and run.training_config.pad_to_max_seq_length:
             raise InputError("--pad_to_max_seq_length: not supported by ensembles. Omit it with --ensemble_dirs.")

@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from bert_tf.runtime import lazy_imports
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say, say_once
 from bert_tf.tasks.squad.predictions import SquadPredictions
-from bert_tf.tasks.squad.questions import Answer, SquadExample, name_ids
+from bert_tf.tasks.squad.questions import Answer, SquadExample
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 # Value for a missing answer. It differs from all right answers.
@@ -90,7 +90,7 @@ def evaluate_v2(
     """
     articles, questions = _scored(examples, version_2_with_negative=True)
     if not questions.keys() & answers.keys():
-        raise InputError("--predict_file: no question has an answer. Use answers to this file.")
+        raise InputError("--predict_file: the answers are to other questions. Use answers to this file.")
     counted = _count_missing(questions, answers)
     answers = {qas_id: answers.get(qas_id, _WRONG) for qas_id in questions}
     if null_odds is None:
@@ -175,6 +175,6 @@ def _scored(
         else:
             others.append(example.qas_id)
     if others:
-        say_once(f"Warning: {len(others)} questions have no right answer and are not scored: {name_ids(others)}.")
+        say_once(f"Warning: {len(others)} questions have no right answer and are not scored: {first_of(others)}.")
     qas = [{"id": qas_id, "answers": answers} for qas_id, answers in right_answers.items()]
     return [{"paragraphs": [{"qas": qas}]}], right_answers

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files
+from bert_tf.runtime.errors import first_of
 from bert_tf.serving.answering import softmax
-from bert_tf.tasks.squad.questions import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
 # The original code's null score for a question without windows. Odds of this size mean no answer at any threshold.
@@ -105,7 +105,7 @@ class SquadPredictions:
         ids, total = self.without_candidates, len(self.answers)
         answer = "no answer" if self.null_odds else f"the answer {PLACEHOLDER!r}"
         what = f"have no candidate among the n best, and get {answer}"
-        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}"] if ids else []
+        return [f"{len(ids)} of {total} questions {what}: {first_of(ids)}"] if ids else []
 
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None

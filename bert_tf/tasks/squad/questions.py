@@ -14,15 +14,12 @@ from typing import Any, NotRequired, TypedDict
 from absl import logging
 
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.errors import check
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, check, first_of
 from bert_tf.tasks import tables
 from bert_tf.tasks.squad.rules import SquadConfig
 
 # A word of a context. As in the original code, the no-break space and the ideographic space do not separate words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# The largest number of ids in a message.
-_NAMED_IDS = 10
 
 
 class Answer(TypedDict):
@@ -108,13 +105,7 @@ class SquadData:
         groups["used with a corrected answer offset"] = self.realigned
         groups["used, though the question or the context is blank"] = self.blank
         total = len(self.examples) + len(self.dropped)
-        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups.items() if ids]
-
-
-def name_ids(ids: list[str]) -> str:
-    """Returns the first few ids, for a message."""
-    more = f" and {len(ids) - _NAMED_IDS} more" if len(ids) > _NAMED_IDS else ""
-    return ", ".join(ids[:_NAMED_IDS]) + more
+        return [f"{len(ids)} of {total} questions {what}: {first_of(ids)}" for what, ids in groups.items() if ids]
 
 
 def split_context(context: str) -> list[str]:

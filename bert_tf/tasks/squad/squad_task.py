@@ -59,7 +59,7 @@ class SquadTask(Task):
     architecture = class_names.SPAN
     output_weights = "cls/squad/output_weights"
     counts_examples = True
-    null_score_diff_threshold = 0.0  # with SQuAD 2.0, a larger score of no answer means that there is no answer
+    null_score_diff_threshold = 0.0  # SQuAD 2.0: with higher null odds, there is no answer
     dev_splits: Sequence[str] = (PREDICT_SPLIT,)
     test_splits: Sequence[str] = dev_splits
 

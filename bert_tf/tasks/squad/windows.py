@@ -19,9 +19,9 @@ import numpy as np
 
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sequences.text_packer import TextSpans, cut_texts
-from bert_tf.tasks.squad.questions import SquadExample, name_ids
+from bert_tf.tasks.squad.questions import SquadExample
 from bert_tf.tasks.squad.rules import SquadConfig, first_text_position, shows_most_context, text_room
 from bert_tf.text import Tokenizer
 
@@ -96,7 +96,7 @@ class SquadWindows(FeatureSet):
             )
         if ids:
             what = "have no window, because their text or their answer has no tokens"
-            lines.append(f"{len(ids)} of {len(examples)} questions {what}: {name_ids(ids)}")
+            lines.append(f"{len(ids)} of {len(examples)} questions {what}: {first_of(ids)}")
         return lines
 
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -185,7 +185,7 @@ def featurize(
 
 
 class _Question(NamedTuple):
-    """The tokens of a question, and the indices of the answer's first and last token; None if it has no tokens."""
+    """The tokens of a question, and the indices of the answer's first and last token, or None."""
 
     ids: list[int]
     answer: tuple[int, int] | None

@@ -136,7 +136,7 @@ class SpanReader:
         names = [name for name in self._names(values) if values[name]] or self._names(values)[:1]
         if len(names) != 1:
             problem = f"are spans in {' and '.join(names)}" if names else "is no list of tags or spans"
-            raise InputError(f"{where}: there {problem}. Pass its column as --tag_column.")
+            raise InputError(f"{where}: there {problem}. Pass the column as --tag_column.")
         if isinstance(values.get("data"), dict) and names[0] in _STUDIO_COLUMNS:
             spans = self._of_studio(values["data"], values[names[0]], text, where)
         else:
@@ -146,7 +146,7 @@ class SpanReader:
         number = values.get("_input_hash", values.get("id"))
         first, known = self._rows.setdefault((str(number), text), (where, spans))
         if number is not None and sorted(known) != sorted(spans):
-            raise InputError(f"{where}: the same text has other spans in {first}. Use one annotator.")
+            raise InputError(f"{where}: the same text has other spans in {first}. Keep the spans of one annotator.")
         return spans
 
     def _of_studio(

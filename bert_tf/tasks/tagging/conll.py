@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks import tables
 from bert_tf.tasks.tagging import schemes, tagged_tables
 from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Sentence
@@ -30,7 +30,7 @@ _GLOBAL_COLUMNS = "# global.columns"
 # The columns of words and of tags; "" to detect them.
 DETECTED = ("", "")
 _CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-# Columns of CoNLL-U in which "_" means that the value is missing. In others, it means that there are no features.
+# Columns of CoNLL-U in which "_" means that the value is missing. In other columns, "_" means "no features".
 _NEED_VALUE = ("upos", "xpos", "deprel")
 # Names in a first line that is a header.
 _HEADER_WORDS = (*WORD_COLUMNS, "text")
@@ -213,7 +213,7 @@ def _layout(
         number = int(column) if _NUMBER.fullmatch(column) else 0
         found = number - 1 if number > 0 else width + number
         if not number or not 0 <= found < width:
-            known = f", or {', '.join(names)}" if names else ""
+            known = f", or {first_of(names)}" if names else ""
             raise InputError(f"{path} has no column {column!r}. Use a number from 1 to {width}{known}.", flag)
         return found
 

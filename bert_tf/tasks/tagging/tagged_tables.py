@@ -105,13 +105,13 @@ def sentences_of(
         report(f"Warning: {path}: {omitted} rows were left out, because they are skipped, rejected or not annotated.")
     if crossing or overlapping:
         report(
-            f"Warning: {path}: of {total} spans, {crossing} cross a word and were extended to its ends, and "
-            f"{overlapping} overlap another one or have no word, and were left out."
+            f"Warning: {path}: {crossing} of {total} spans cover a part of a word, and were extended to the word. "
+            f"{overlapping} spans overlap another span or have no word, and were left out."
         )
 
 
 def _text(values: Mapping[str, Any], column: str) -> Any:
-    """Returns the text of a row. Label Studio has an object with texts in the column "data", doccano 1.5 the text."""
+    """Returns the text of a row. The column "data" has an object with texts (Label Studio) or a text (doccano 1.5)."""
     data = values.get("data")
     text = _value(values, column, (TEXT,) if isinstance(data, dict) else (TEXT, "data"))
     return _value(data, column, (TEXT,)) if text is None and isinstance(data, dict) else text
@@ -120,7 +120,7 @@ def _text(values: Mapping[str, Any], column: str) -> Any:
 def _tags(values: Mapping[str, Any], column: str, length: int, where: str) -> list[str]:
     tags = _value(values, column, TAG_COLUMNS)
     if not isinstance(tags, list):
-        raise InputError(f"{where}: there is no list of tags or spans. Pass its column as --tag_column.")
+        raise InputError(f"{where}: there is no list of tags or spans. Pass the column as --tag_column.")
     is_name = [isinstance(tag, str) and not tag.startswith(("['", '["')) for tag in tags]
     if len(tags) != length or not all(is_name):
         raise InputError(

@@ -22,7 +22,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task, TrainedRun
 from bert_tf.runtime import files, parallel
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks import metrics, tables
@@ -164,7 +164,7 @@ class TaggingTask(Task):
             for label, place in self._labels_of(sentence) if known_types is not None else ():
                 if label not in known_types:
                     where = dataclasses.replace(sentence, line=sentence.lines[place]).where
-                    raise InputError(f"{where}: unknown label {label!r}. Use {', '.join(map(repr, self.labels))}.")
+                    raise InputError(f"{where}: unknown label {label!r}. Use {first_of(map(repr, self.labels))}.")
             return sentence
 
         return tables.convert_rows(sentences, checked, source, self.config.on_bad_row)
@@ -275,7 +275,7 @@ class TaggingTask(Task):
             return [self._numbers[tag] for tag in sentence.tags]
         tags = schemes.tags_of(sentence.entities(), len(sentence.words), self._scheme_of_classes)
         if unknown := set(tags) - self._numbers.keys():
-            raise InputError(f"{sentence.where}: the model has no class {unknown.pop()!r}. Use a new output layer.")
+            raise InputError(f"{sentence.where}: the model has no class {unknown.pop()!r}. Train a new output layer.")
         return [self._numbers[tag] for tag in tags]
 
     def build_model(self, config: BertConfig, **options: Any) -> TokenModel:

@@ -39,7 +39,7 @@ class Trainer:
       optimizer: the optimizer of the model's trained variables.
       config: the settings.
       strategy: the strategy.
-      compilation: what XLA compiles. On a TPU, it compiles complete steps in any case.
+      compilation: the functions that XLA compiles. On a TPU, it compiles complete steps in any case.
     """
 
     stop_request: tf.Variable
@@ -58,7 +58,7 @@ class Trainer:
         self.loss_scale: LossScale = LossScale(enabled=config.dtype == "float16")
         self.metrics: MetricMeans = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
         self.nonfinite: NonfiniteSteps = NonfiniteSteps(config.max_nonfinite_steps)
-        # Whether this process was asked to stop, and the duration of its steps; the sums of both over all replicas.
+        # The request of this process to stop and the duration of its steps, and the sums of both over all replicas.
         start, aggregation = [0.0, _SECONDS_PER_STOP_CHECK], tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.stop_request, self.stop_requests = (
             tf.Variable(start, trainable=False, aggregation=aggregation) for _ in range(2)

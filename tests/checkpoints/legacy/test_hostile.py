@@ -63,7 +63,7 @@ GLOBAL = b"ctests.checkpoints.legacy.test_hostile\nrun_code\n"
 REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 START = b"\x80\x02}"
 SMALL = tensor("0", (2, 3))
-BOMB = b"K\x01q\x00" + b"h\x00\x86q\x00" * 64  # 64 nested tuples, each with twice the same part
+BOMB = b"K\x01q\x00" + b"h\x00\x86q\x00" * 64  # 64 nested tuples, each with the same part twice
 DATA = {"0": b"\0" * 24}
 PICKLES = {
     "a class with code": (pickle.dumps({"x": Evil()}, 2), "run_code"),
@@ -165,7 +165,7 @@ def test_damage_in_the_older_form(tmp_path):
         assert "damaged" in error(path)
     path.write_bytes(data.replace(b"\x88", b"\x89", 1))
     assert "not little-endian" in error(path)
-    first = data.index(b"]")  # the keys
+    first = data.index(b"]")  # the position of the keys
     path.write_bytes(data[:first] + data[first:].replace(struct.pack("<q", 144), struct.pack("<q", 1 << 40), 1))
     assert "damaged" in error(path)
 

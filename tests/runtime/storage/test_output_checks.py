@@ -102,7 +102,7 @@ def test_what_can_not_be_written_is_known_before_work_begins(tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", ["x.keras", "x.h5", "x.onnx", "x.safetensors", "bert_model.ckpt"])
 def test_a_directory_has_no_name_of_a_file(tmp_path, name):
-    with pytest.raises(InputError, match=rf"save\(\): a directory is written, but .*{name} is .* Omit [.]"):
+    with pytest.raises(InputError, match=rf"save\(\): the output is a directory, but .*{name} is .* Omit [.]"):
         path_checks.check_new_directory(str(tmp_path / name), "save()")
 
 

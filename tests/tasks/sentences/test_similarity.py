@@ -127,4 +127,4 @@ def test_texts_scores_and_prompts_become_features(write, tokenizer):
 @pytest.mark.parametrize(("row", "kind"), [(PAIR, "positive"), (SCORED, "score")])
 def test_a_training_set_without_differences_is_refused(write, row, kind):
     task = task_of(write, [row, row])
-    assert_refused(f"every row has the same {kind}", task.check_training_set, task.split("train"))
+    assert_refused(f"every {kind} is the same", task.check_training_set, task.split("train"))

@@ -137,7 +137,7 @@ def test_other_files_are_no_predictions(write, content, message):
 def test_what_can_not_be_evaluated_is_named():
     for examples in ([], one_question()):
         assert_refused("no question with a correct answer", squad.evaluate_v1, examples, {"q": "x"})
-    assert_refused("no question has an answer", squad.evaluate_v2, one_question("x"), {"other": "x"})
+    assert_refused("the answers are to other questions", squad.evaluate_v2, one_question("x"), {"other": "x"})
 
 
 def test_questions_without_right_answers_are_left_out_and_counted(write, capsys):

@@ -163,7 +163,7 @@ def test_the_threshold_is_tuned_once_and_then_used(directory, tmp_path, capsys):
 
     assert predict_with(tune=False)[1] == ""
     scores, stored = predict_with()
-    assert scores["NoAns_exact"] < 100.0  # by a model that was trained without unanswerable questions
+    assert scores["NoAns_exact"] < 100.0  # the model was trained without unanswerable questions
     assert scores["best_f1"] >= scores["f1"]
     threshold = json.loads(stored)["null_score_diff_threshold"]
     assert threshold == scores["best_f1_thresh"] != 0.0
