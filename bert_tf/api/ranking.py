@@ -7,7 +7,7 @@ import numpy as np
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
 from bert_tf.checkpoints import run_directory
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, first_of, require_whole
 from bert_tf.tasks.sentences.own_files import reads_pairs
 
 
@@ -48,7 +48,7 @@ class Ranker(Estimator):
             label = classes[1]
         name = None if label is None else in_memory.class_name(label)
         if name not in (classes or [None]):
-            advice = f"Pass the class whose probability is the score: {', '.join(classes)}." if classes else "Omit it."
+            advice = f"Pass the class whose probability is the score: {first_of(classes)}." if classes else "Omit it."
             raise InputError(f"label is {label!r}. {advice}", "label")
         pairs = [(in_memory.text(query, "query"), text) for text in in_memory.as_list(texts, "texts")]
         if not pairs:

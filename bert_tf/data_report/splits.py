@@ -35,11 +35,11 @@ def report_inputs(
     """Reports unusual properties of texts and their tokens.
 
     Args:
-      lines: the texts, of which the first ones are looked at.
+      lines: the texts. The first ones are checked.
       tokenizer: the tokenizer.
       where: the location of the texts, for messages.
       ids: the ids of all sequences; None to tokenize some of the texts.
-      **options: see `findings.report`. What is unusual in the texts themselves is printed once in a process.
+      **options: see `findings.report`. Findings about the texts themselves are printed once in a process.
 
     Returns:
       The numbers of tokens of the texts, and of [UNK].

@@ -47,12 +47,12 @@ _TAG = (
     r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
     r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(nbsp|quot|apos|#x?[\da-f]+);"
 )
-# Patterns of markup in a line. Each has texts, at least one of which is in a matching line, the name and the remedy.
+# Patterns of markup in a line, each with texts, a name and a remedy. A matching line contains one of the texts.
 _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
     r"\b\d\d:\d\d:\d\d\b|^\W*\d{1,2}:\d\d[.,]\d\d": ((":",), "timestamps", "Remove them from the lines."),
-    r"\\[a-z]+\{|\\(pard?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
+    r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
     r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove '##'. To mask whole words, pass --word_segmenter."),
     r"\w@@(\s|$)|\u2581\w": (("@@", "\u2581"), "marks of another tokenizer", "Join the tokens to words first."),
     r"\]\([^)\s]+\)|^\.\. [\w-]+::|:\w+:`[^`]+`": (
