@@ -4,8 +4,8 @@
         [--recomputes=no,yes] [--results=build/device_table.jsonl] [--python=PATH] [--libtpu=0.0.31]
 
 The step is a pre-training step in bfloat16. The batch is a power of two. The step is compiled as in `tpu_compile` and
-`gpu_compile`. gpu16 is a GPU with 16 GB; the programs of all GPUs are compiled for an H100. To save time, models with 2 and
-4 layers are compiled. Each further layer adds the same memory and time, so the values for 12 or 24 layers are
+`gpu_compile`. gpu16 is a GPU with 16 GB; the programs of all GPUs are compiled for an H100. To save time, models with
+2 and 4 layers are compiled. Each further layer adds the same memory and time, so the values for 12 or 24 layers are
 extrapolated linearly from these two models. The table also has the memory by the formula of `--dry_run`.
 
 Each cell of the table takes minutes on 2 idle cores. The program adds each cell to the file --results, does not
