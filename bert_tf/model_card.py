@@ -35,16 +35,16 @@ def write(directory: str, name: str, source: CheckpointSource) -> None:
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    before, path = run_directory.directory_of_checkpoint(source.path), os.path.join(directory, CARD_FILE)
-    if files.exists(existing := os.path.join(before, CARD_FILE)):
+    source_directory, path = run_directory.directory_of_checkpoint(source.path), os.path.join(directory, CARD_FILE)
+    if files.exists(existing := os.path.join(source_directory, CARD_FILE)):
         files.copy(files.require_file(existing, "--input", may_be_empty=True), path)
         return
     config = json_files.read(os.path.join(directory, HF_CONFIG_FILE), "--output", dict[str, Any])
     architecture = next(iter(config.get("architectures") or ()), ENCODER)
     is_of_sentences = files.exists(os.path.join(directory, MODULES_FILE))
     pipeline = "sentence-similarity" if is_of_sentences else _PIPELINES.get(architecture, "fill-mask")
-    run, flags = run_directory.recorded(source.path), run_directory.recorded_flags(before)
-    task, scores = run.get("task") or run.get("objective"), _scores(before, source) if run else {}
+    run, flags = run_directory.recorded(source.path), run_directory.recorded_flags(source_directory)
+    task, scores = run.get("task") or run.get("objective"), _scores(source_directory, source) if run else {}
     paths = flags.get("train_file") or flags.get("data_dir") or "unknown"
     data = ", ".join(os.path.basename(x.rstrip("/")) for x in ([paths] if isinstance(paths, str) else paths))
     dataset = ("nyu-mll/glue", f"GLUE {task}") if task in GLUE_TASKS else (data, data)
@@ -77,7 +77,7 @@ def _hub_name(path: str) -> str | None:
 
 
 def _scores(directory: str, source: CheckpointSource) -> dict[str, float]:
-    """Returns the scores of a run on the dev set; empty if they are not recorded, or are those of other weights."""
+    """Returns the scores of a run on the dev set; empty if none are recorded for these weights."""
     path = os.path.join(directory, "eval_results.json")
     if not files.exists(path):
         return {}
