@@ -40,6 +40,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.common import PEERS, QNLI_DIRECTORY, ROOT, VOCAB_FILE, Peer, seconds
+from bert_tf.runtime import lazy_imports
 from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Vocabulary of an uncased model.")
@@ -121,6 +122,7 @@ def texts_of_length(pairs, tokenizer):
 def serve(directory):
     """Runs a worker, which loads the model and then measures the batches of each request on standard input."""
     start = time.perf_counter()
+    lazy_imports.import_tensorflow_for_serving()
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)

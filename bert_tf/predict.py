@@ -13,7 +13,7 @@ import sys
 from absl import flags
 
 from bert_tf import export
-from bert_tf.runtime import files, path_checks, program
+from bert_tf.runtime import files, lazy_imports, path_checks, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.serving import line_predictions
@@ -50,6 +50,8 @@ def main() -> None:
                 f"--input_file: {_INPUT_FILE.value} is {file_format}. Write JSON lines. In Python, pass a table."
             )
     keep_packed_weights()
+    if _ENGINE.value == "tensorflow":
+        lazy_imports.import_tensorflow_for_serving()
     model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)
     if _INPUT_FILE.value:
         line_predictions.report_file(model, _INPUT_FILE.value, _MODEL.value)

@@ -141,6 +141,13 @@ def test_text_modules_load_and_a_vocabulary_is_learnt_without_tensorflow():
     subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, check=True)
 
 
+def test_programs_that_serve_import_keras_without_its_optional_packages():
+    calls = "lazy_imports.prepare_tensorflow(); lazy_imports.import_tensorflow_for_serving()"
+    names = "{'keras', 'matplotlib', 'sklearn'} & sys.modules.keys() == {'keras'}"
+    code = f"import sys; from bert_tf.runtime import lazy_imports; {calls}; assert {names}; import sklearn"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_flags_are_defined_and_read_in_programs_only():
     allowed = {ROOT / "bert_tf" / f"{name}.py" for name in ("runtime/program", *PROGRAMS)}
     for path in modules("bert_tf"):
