@@ -92,7 +92,9 @@ class ConfidenceConfig(Settings, frozen=True):
         Annotated[float, Meta(ge=0, le=1)] | None,
         about("Lowest probability of an answer. Default: as in training, or 0."),
     ] = None
-    abstain_label: Annotated[str, about("Answer below --min_probability."), only_with("min_probability")] = "abstained"
+    abstain_label: Annotated[
+        str, about("Answer below --min_probability.", min_length=1), only_with("min_probability")
+    ] = "abstained"
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raises an InputError if a class has the name of the answer below `min_probability`."""

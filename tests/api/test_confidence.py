@@ -97,6 +97,8 @@ def test_an_answer_that_is_not_sure_enough_is_not_given(write, tmp_path, problem
     assert scores["abstained"] == sum("none" in name for name in names)
     assert scores["answered_accuracy"] == pytest.approx(1.0 if labels.ndim == 2 else 2 / 3)
     refused = task_of(write, ROWS, problem=problem, confidence=ConfidenceConfig(min_probability=0.8, abstain_label="y"))
+    with pytest.raises(InputError, match="--abstain_label is ''"):
+        ConfidenceConfig(min_probability=0.8, abstain_label="")
     with pytest.raises(InputError, match="--abstain_label: 'y' is also a class"):
         _ = refused.labels
 
