@@ -277,9 +277,9 @@ class SentenceEncoder(NamesArguments):
         # Without texts, an empty text is encoded to get the size of the vectors.
         packed = [bert.tokenizer.pack(config.prompt + a, b, longest) for a, b in texts or [("", None)]]
         report_truncation(sum(is_truncated for *_, is_truncated in packed), len(packed), "x", longest)
-        self._report((text_a for text_a, _ in texts), packed)
+        lines = (text_a for text_a, _ in texts)
         results = None
-        for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size):
+        for numbers, vectors in self._outputs(vectors_of, config, packed, batch_size, lines):
             results = np.zeros((len(packed), vectors.shape[1]), np.float32) if results is None else results
             results[numbers] = vectors
         return results[0] if isinstance(x, str) else results[: len(texts)]
@@ -316,27 +316,32 @@ class SentenceEncoder(NamesArguments):
                 in_memory.text(item, f"text {number}")
         packed = [features.pack_words(self.bert.tokenizer, value, None, self.max_seq_length) for value in values]
         features.report_truncated_words(sum(count for *_, count in packed), "x", self.max_seq_length)
-        self._report((value if isinstance(value, str) else " ".join(value) for value in values), packed)
+        lines = (value if isinstance(value, str) else " ".join(value) for value in values)
         results: list[Any] = [None] * len(packed)
-        for numbers, states in self._outputs(states_of, config, packed, batch_size):
+        for numbers, states in self._outputs(states_of, config, packed, batch_size, lines):
             for number, row in zip(numbers, states, strict=True):
                 words = packed[number][2]
                 results[number] = words, features.word_vectors(row, words, pooling)
         return results
 
     def _outputs(
-        self, function: Callable[..., tf.Tensor], config: VectorConfig, packed: Sequence[tuple], batch_size: int
+        self,
+        function: Callable[..., tf.Tensor],
+        config: VectorConfig,
+        packed: Sequence[tuple],
+        batch_size: int,
+        lines: Iterator[str],
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them."""
+        """Yields the indices of each batch's sequences, and the outputs [B, ...] of `function` for them.
+
+        First reports unusual properties of the texts `lines` and of their tokens.
+        """
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
+        report_inputs(lines, self.bert.tokenizer, "x", sequences.input_ids, once=True)
         buckets = feature_sets.bucket_lengths(self.max_seq_length)
         compute = self._functions(function, config.replace(prompt="", prompts=()))  # the graph contains no prompt
         for numbers, batch in feature_sets.batches_by_length(sequences, batch_size, buckets):
             yield numbers, compute(**batch).numpy()[: len(numbers)]
-
-    def _report(self, lines: Iterator[str], packed: Sequence[tuple]) -> None:
-        ids = np.concatenate([(), *(row[0] for row in packed)])
-        report_inputs(lines, self.bert.tokenizer, "x", ids, once=True)
 
     def similarity(self, a: Any, b: Any) -> np.ndarray:
         """Returns the cosine similarity of each vector in a [n, H] and each vector in b [m, H], as [n, m].

@@ -211,7 +211,7 @@ class FinetuningRun(Run):
         if not self._starting_point and isinstance(self.model, EncoderModel):
             say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
         if self.settings.group_by_length:
-            say("Note: --group_by_length has no effect, because sequences are packed into rows.")
+            say("Note: --group_by_length has no effect. Batches have examples of all lengths.")
         num_features = len(self.data.features(self.split))
         reports.announce_training(self.training_config, len(self.task.split(self.split)), num_features)
 

@@ -58,7 +58,7 @@ def build_task(
         task_class = FeatureTaggingTask if feature_based else TASKS[config.task_name]
         task = task_class.build(Setup(config, model_dir, do_train, feature_based, examples))
     output_names = {}
-    if config.test_file:  # predictions must not overwrite those of another test file, nor the files of a dev split
+    if config.test_file:  # keeps the predictions for other test files, and the files of dev splits
         name = tables.split_name(config.test_file)[0]
         output_names["test"] = f"test_{name}" if name in task.dev_splits else name
     if config.selection_metric and config.selection_metric not in task.metric_names:
