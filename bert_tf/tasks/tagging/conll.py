@@ -1,6 +1,5 @@
 """Reads and writes tagged sentences in columns: a word and its tag on each line, blank lines between sentences."""
 
-import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -10,7 +9,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks import tables
 from bert_tf.tasks.tagging import schemes, tagged_tables
-from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Sentence
+from bert_tf.tasks.tagging.schemes import AUTO, PLAIN, TAG, Sentence
 from bert_tf.tasks.tagging.tagged_tables import SENTENCE_COLUMNS, TAG_COLUMNS, WORD_COLUMNS
 
 DOCUMENT_START = "-DOCSTART-"
@@ -58,31 +57,34 @@ def read_sentences(
     Args:
       source: the file or the sentences.
       has_tags: whether to read tags.
-      scheme: the tagging scheme. If a tag does not fit it, the sentence gets a `problem`.
+      scheme: the tagging scheme; "auto" to detect it. If a tag does not fit it, the sentence gets a `problem`.
       columns: the columns of the words and of the tags; "" to detect a column. A column is a 1-based number, a negative
         number counted from the end, or a name. Names come from the first line, from a comment `# global.columns = ...`,
         or from CoNLL-U.
-      report: called with a line about the columns.
+      report: called with a line about the columns, and about a detected scheme.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8, a column does not exist, or the detected columns do not
-        contain words and tags.
+      InputError: if the file is missing, empty or not UTF-8, a column does not exist, the detected columns do not
+        contain words and tags, or no scheme has the prefixes of the tags.
     """
-    is_plain = scheme == PLAIN
+    name = tables.name_of(source)
     if isinstance(source, str):
-        read = tagged_tables.read_tagged if is_table(source) else functools.partial(_read_columns, is_plain=is_plain)
+        read = tagged_tables.read_tagged if is_table(source) else _read_columns
         source = list(read(source, columns, has_tags, report=report))
+    if scheme == AUTO:
+        scheme = schemes.detect_scheme((sentence.tags for sentence in source if sentence.tags), name)
+        report(f"{name}: detected the tagging scheme {scheme} (--tag_scheme).")
     known = (sentence.tags for sentence in source if sentence.tags and not sentence.problem)
-    usual = str if is_plain else schemes.spelling(itertools.chain.from_iterable(known))
+    usual = str if scheme == PLAIN else schemes.spelling(itertools.chain.from_iterable(known))
     for sentence in source:
-        yield sentence.checked(usual, is_plain)
+        yield sentence.checked(usual, scheme)
 
 
 def _read_columns(
-    path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None], is_plain: bool
+    path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
 ) -> Iterator[Sentence]:
     lines = _lines(path)
-    groups = list(_groups(lines, has_tags, is_plain))
+    groups = list(_groups(lines, has_tags))
     if not groups:
         return
     layout = _layout(path, lines, groups, has_tags, columns)
@@ -99,11 +101,6 @@ def _read_columns(
             yield _sentence(path, rows, layout, document)
 
 
-def may_have_comments(path: str) -> bool:
-    """Returns True if a file has lines that are comments or words, depending on whether the tags are plain."""
-    return not is_table(path) and any(line.lstrip(" \t").startswith("#") for line in _lines(path))
-
-
 def is_table(path: str) -> bool:
     """Returns True if a file is a table, such as CSV, JSON lines, or TSV with a column of sentence numbers."""
     found = tables.format_of(path)
@@ -116,14 +113,16 @@ def is_table(path: str) -> bool:
 Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
 
 
-def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tuple[int | None, Rows]]:
+def _groups(lines: Sequence[str], has_tags: bool) -> Iterator[tuple[int | None, Rows]]:
     """Yields the index of the document and the rows of each sentence."""
     rows: Rows = []
     document: int | None = None
     filled = [line for line in lines if line.strip(" \t") and not line.startswith(DOCUMENT_START)]
-    certain = next((line for line in filled if not line.startswith("#")), "")
-    tabs = "\t" in (certain or "".join(filled[:1]))
-    width = len(_cells(certain, tabs)) if certain else 0
+    certain = [line for line in filled if not line.startswith("#")]
+    tabs = "\t" in "".join((certain or filled)[:1])
+    width = len(_cells(certain[0], tabs)) if certain else 0
+    last_cells = {cell for line in certain or filled for cell in line.split()[-1:]}
+    is_plain = not any(map(TAG.fullmatch, last_cells - {"O"} or last_cells))
     for number, line in enumerate([*lines, ""], start=1):
         line = line.strip(" ") if tabs else line.strip(" \t")
         if line.startswith(DOCUMENT_START) or not line.strip(" \t"):

@@ -53,7 +53,7 @@ class Sentence:
       document: the index of the document; None if the file does not mark documents.
       problem: the reason why the sentence can't be used, or "".
       line: the line of the problem; without a problem, the first line.
-      is_plain: whether the tags are plain.
+      scheme: the tagging scheme of the file.
     """
 
     path: str = dataclasses.field(repr=False)  # excluded, so sentences of a copied file have the same repr
@@ -63,7 +63,7 @@ class Sentence:
     document: int | None
     problem: str
     line: int
-    is_plain: bool = dataclasses.field(default=False, repr=False)
+    scheme: str = dataclasses.field(default="iob2", repr=False)
 
     @classmethod
     def in_row(cls, path: str, words: Sequence[str], tags: Sequence[str] | None, line: int) -> Self:
@@ -81,6 +81,11 @@ class Sentence:
         return f"{self.path}, line {self.line}" if self.path else f"sentence {self.line}"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the tags are plain."""
+        return self.scheme == PLAIN
+
+    @property
     def label(self) -> tuple[str, ...]:
         """The type of each entity."""
         return tuple(kind for kind, *_ in self.entities())
@@ -89,10 +94,16 @@ class Sentence:
         """Returns the entities of the tags, in any scheme. An entity may begin with I-."""
         return entities_of(self.tags, self.is_plain)
 
-    def checked(self, usual: Callable[[str], str], is_plain: bool) -> Self:
+    def labels(self) -> list[tuple[str, int]]:
+        """Returns the type and the index of the first word of each entity, or each plain tag and its index."""
+        if self.is_plain:
+            return [(tag, place) for place, tag in enumerate(self.tags)]
+        return [(kind, start) for kind, start, _ in self.entities()]
+
+    def checked(self, usual: Callable[[str], str], scheme: str) -> Self:
         """Returns the sentence with the usual spelling of tags. Sets `problem` if a word or a tag can't be used."""
         tags = self.tags and tuple(map(usual, self.tags))
-        is_tag = str.strip if is_plain else TAG.fullmatch
+        is_tag = str.strip if scheme == PLAIN else TAG.fullmatch
         problem, line = self.problem, self.line
         for word, tag, place in zip(self.words, tags or self.words, self.lines, strict=True):
             if problem:
@@ -109,9 +120,7 @@ class Sentence:
                     f"the tag is {tag!r}. Use O, or B-, I-, E-, S-, L-, U-, M- or W- followed by a type, or pass the "
                     "tags' column (--tag_column) or scheme (--tag_scheme)."
                 )
-        return dataclasses.replace(
-            self, tags=tags, problem=problem, line=line if problem else self.line, is_plain=is_plain
-        )
+        return dataclasses.replace(self, tags=tags, problem=problem, line=line if problem else self.line, scheme=scheme)
 
 
 def entities_of(tags: Sequence[str], is_plain: bool) -> list[Entity]:

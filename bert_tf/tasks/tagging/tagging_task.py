@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from bert_tf.finetuning.explanations import ExplainedText, Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task, TrainedRun
-from bert_tf.runtime import files, parallel
+from bert_tf.runtime import parallel
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import TextPacker
@@ -58,8 +58,6 @@ class TaggingTask(Task):
     name = class_names.TAGGING
     architecture = class_names.TOKENS
     explains = True
-    # The training set, if it was parsed to detect the tagging scheme, until its examples are read.
-    _parsed: tuple[list[Sentence], list[str]] | None = None
 
     def __init__(
         self,
@@ -72,7 +70,8 @@ class TaggingTask(Task):
         self.sources = sources
         self._columns = config.word_column, config.tag_column
         self._types = types and tuple(types)
-        self._scheme = recorded.get("tag_scheme", AUTO) if config.tag_scheme == AUTO else config.tag_scheme
+        scheme = recorded.get("tag_scheme", AUTO) if config.tag_scheme == AUTO else config.tag_scheme
+        self._scheme = "iob2" if scheme == AUTO and "train" not in sources else scheme
         # The classes of the model; None for the IOB2 tags of the types.
         self._classes = recorded.get("tag_classes") if recorded else config.tag_classes
 
@@ -86,10 +85,7 @@ class TaggingTask(Task):
         """The entity types, or the plain tags."""
         if self._types is not None:
             return self._types
-        sentences = self.split("train")
-        if self.is_plain:
-            return tuple(sorted({tag for sentence in sentences for tag in sentence.tags}))
-        return tuple(sorted({kind for sentence in sentences for kind, *_ in sentence.entities()}))
+        return tuple(sorted({label for sentence in self.split("train") for label, _ in sentence.labels()}))
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
@@ -101,21 +97,16 @@ class TaggingTask(Task):
         return {tag: i for i, tag in enumerate(self.tags)}
 
     @functools.cached_property
+    def _training_sentences(self) -> list[Sentence]:
+        """The sentences of the training set. The examples of the split are the same objects."""
+        return self._read("train")
+
+    @functools.cached_property
     def scheme(self) -> str:
         """The tagging scheme of the training set and of predictions; IOB2 without a training set."""
-        source = self.sources.get("train")
         if self._scheme != AUTO:
             return self._scheme
-        if source is None or (isinstance(source, str) and not files.exists(source)):
-            return "iob2"
-        # Read the tags as plain tags, because any text is a valid plain tag.
-        sentences, messages = self._tagged(source, schemes.PLAIN)
-        tags = (sentence.tags for sentence in sentences if sentence.tags)
-        scheme = schemes.detect_scheme(tags, tables.name_of(source))
-        say(f"{tables.name_of(source)}: detected the tagging scheme {scheme} (--tag_scheme).")
-        if scheme == schemes.PLAIN or not isinstance(source, str) or not conll.may_have_comments(source):
-            self._parsed = sentences, messages
-        return scheme
+        return next((sentence.scheme for sentence in self._training_sentences), "iob2")
 
     @functools.cached_property
     def _scheme_of_classes(self) -> str:
@@ -147,49 +138,41 @@ class TaggingTask(Task):
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        source = tables.split_source(self.sources, split, FILE_NAMES)
-        scheme, parsed = self.scheme, self._valid_tags(source) if split == "test" else None
-        if split == "train":
-            parsed, self._parsed = self._parsed, None
-        if parsed:
-            sentences = conll.read_sentences(parsed[0], True, scheme)
-            for message in parsed[1]:
-                say(message)
+        if split == "test":
+            sentences = self._read_tagged_test() or self._read("test", has_tags=False)
         else:
-            sentences = conll.read_sentences(source, split != "test", scheme, self._columns, report=say)
+            sentences = self._training_sentences if split == "train" else self._read(split)
         # Labels that were found in the training file are not checked in the training file.
-        known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
+        is_checked = split != "test" and (split != "train" or self._types is not None)
 
         def checked(sentence: Sentence) -> Sentence:
-            for label, place in self._labels_of(sentence) if known_types is not None else ():
-                if label not in known_types:
+            for label, place in sentence.labels() if is_checked else ():
+                if label not in self.labels:
                     where = dataclasses.replace(sentence, line=sentence.lines[place]).where
                     raise InputError(f"{where}: unknown label {label!r}. Use {first_of(map(repr, self.labels))}.")
             return sentence
 
-        return tables.convert_rows(sentences, checked, source, self.config.on_bad_row)
+        return tables.convert_rows(sentences, checked, self.sources[split], self.config.on_bad_row)
 
-    def _labels_of(self, sentence: Sentence) -> list[tuple[str, int]]:
-        """Returns the label and the index of the first word of each entity, or of each plain tag."""
-        if self.is_plain:
-            return [(tag, place) for place, tag in enumerate(sentence.tags)]
-        return [(kind, start) for kind, start, _ in sentence.entities()]
+    def _read(self, split: str, has_tags: bool = True, report: Callable[[str], None] = say) -> list[Sentence]:
+        source = tables.split_source(self.sources, split, FILE_NAMES)
+        scheme = self._scheme if split == "train" else self.scheme
+        return list(conll.read_sentences(source, has_tags, scheme, self._columns, report))
 
-    def _tagged(self, source: Source, scheme: str) -> tuple[list[Sentence], list[str]]:
-        """Returns the sentences of a source, and messages about its columns."""
+    def _read_tagged_test(self) -> list[Sentence]:
+        """Returns the test sentences if they have tags, all labels are known, and one is not O; else an empty list."""
         messages: list[str] = []
-        return list(conll.read_sentences(source, True, scheme, self._columns, messages.append)), messages
-
-    def _valid_tags(self, source: Source) -> tuple[list[Sentence], list[str]] | None:
-        """Returns `_tagged` if a source has tags, all labels are known, and at least one label is not O."""
         try:
-            sentences, messages = self._tagged(source, self.scheme)
+            sentences = self._read("test", report=messages.append)
         except InputError:  # there is no column of tags; other errors are reported when the words are read
-            return None
-        if any(sentence.problem or sentence.tags is None for sentence in sentences):
-            return None
-        labels = {label for sentence in sentences for label, _ in self._labels_of(sentence)}
-        return (sentences, messages) if labels - {"O"} and labels <= set(self.labels) else None
+            return []
+        usable = [sentence for sentence in sentences if sentence.tags is not None and not sentence.problem]
+        labels = {label for sentence in usable for label, _ in sentence.labels()}
+        if len(usable) < len(sentences) or labels <= {"O"} or not labels <= set(self.labels):
+            return []
+        for message in messages:
+            say(message)
+        return sentences
 
     def has_labels(self, examples: Sequence[Sentence]) -> bool:
         """Returns True if the sentences of a test split have tags."""

@@ -30,11 +30,15 @@ def task_of(write, text=IOB1, test=None, types=None, **settings):
     return TaggingTask(DataConfig("ner", **settings), paths, types)
 
 
-def test_classes_are_iob2_for_every_scheme(write):
-    task = task_of(write)
+def test_classes_are_iob2_for_every_scheme_and_the_file_is_read_once(write, capsys):
+    task = task_of(write, IOB1.replace("e NN", "# id 7 x\ne NN"))
+    assert task.scheme == "iob1"
+    task = task.replace(held_out=0.5)
+    assert [len(task.split(name)) for name in ("train", "dev")] == [2, 1]
+    task = task.replace(held_out=0.0)
     assert task.labels == ("ORG", "PER")
     assert task.tags == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER")
-    assert task.scheme == "iob1"
+    assert capsys.readouterr().err.count("reading the words") == 1
 
 
 def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(write, tokenizer):
