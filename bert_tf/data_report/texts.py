@@ -25,6 +25,8 @@ _UNKNOWN, _MANY_TOKENS, _FEW_UNKNOWN = 0.03, 1000, 8
 # The ends of sentences, and the width of lines for a terminal or an e-mail, in characters.
 _SENTENCE_END = re.compile(r"[.!?…:;。．！？।۔؟]\W*$")
 _WIDTHS, _WRAPPED, _FEW_WRAPPED, _CASED = range(30, 111), 0.4, 5, 0.2
+# The number of lines from which a list of words is unusual.
+_FEW_LISTED = 100
 
 
 _TO_TEXT, _EXTRACT = "Convert it to plain text first.", "Extract its text with WikiExtractor and --json."
@@ -51,7 +53,8 @@ _TAG = (
 _MARKUP = {
     _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
     r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
-    r"\b\d\d:\d\d:\d\d\b|^\W*\d{1,2}:\d\d[.,]\d\d": ((":",), "timestamps", "Remove them from the lines."),
+    r"(?<!\d)\d{1,2}:\d\d:\d\d\b|^\W*\d{1,2}:\d\d[.,]\d\d|[\[(][\W\d]{0,20}\b\d\d:\d\d[\])]|"
+    r"^[\W\d]*\b\d{1,2}:\d\d( [AP]M)?\W+\w+( \w+)?[:>] ": ((":",), "timestamps", "Remove them from the lines."),
     r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
     r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove '##'. To mask whole words, pass --word_segmenter."),
     r"\w@@(\s|$)|\u2581\w": (("@@", "\u2581"), "marks of another tokenizer", "Join the tokens to words first."),
@@ -65,7 +68,16 @@ _MARKUP = {
         "wrongly decoded characters, such as '\xc3\xa9'",
         "Convert the original file to UTF-8.",
     ),
-    r"^[^\t]*\w[^\t]*\t|,\"[^\"]*\"(,|\s*$)": (("\t", ',"'), "several columns", "Keep only the column with the text."),
+    r"^[^\t\w]*\w[^\t]*\t|,\"[^\"]*\"(,|\s*$)|^[\w-]+ ?\| ?\S| (\|\|\||\+\+\+\$\+\+\+) ": (
+        ("\t", ',"', "|", "+++$+++"),
+        "several columns",
+        "Keep only the column with the text.",
+    ),
+    r"(?<!\S)([^\s/_]+[/_][A-Za-z.,$:'-]+\s+){3}| (O|[BI]-[A-Z]\S*)\s*$|\(NP \([A-Z]+ |^__label__\S+ ": (
+        ("/", "_", " O", " B-", " I-", "(NP "),
+        "labels or tags",
+        "Keep only the words.",
+    ),
     r"^(?=[\w+/-]{60,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])": (("",), "encoded data", "Decode or remove it."),
 }
 
@@ -86,7 +98,8 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
     usual = max(_FEW_LINES, _UNUSUAL * len(lines))
     for pattern, (parts, markup, remedy) in _MARKUP.items():
         if sum(map(text.count, parts)) > usual:  # faster than the pattern
-            count = sum(map(bool, map(re.compile(pattern).search, lines)))
+            candidates = (line for line in lines if any(part in line for part in parts))
+            count = sum(map(bool, map(re.compile(pattern).search, candidates)))
             message = f"{where}: {count / len(lines):.0%} of the lines have {markup}. {remedy}"
             if count > usual:
                 yield Finding(markup, message, count > _UNUSABLE * len(lines))
@@ -155,6 +168,24 @@ def words_of_one_token(texts: Sequence[str], ids: Sequence[int], tokenizer: Toke
             f"{where}: words have only one token, so --do_whole_word_mask masks single tokens. For text without spaces "
             "between words, pass --word_segmenter, such as jieba:lcut; for words separated by spaces, "
             "--word_segmenter=spaces.",
+        )
+
+
+def words_alone(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
+    """Finds a file with one word on each line, alone or with a number or a tag, in a script with capitals.
+
+    Args:
+      lines: see `wrapped_lines`.
+      where: see `wrapped_lines`.
+    """
+    filled = [line for line in lines if line]
+    cased = [line for line in filled if line.upper() != line.lower()]
+    words = sum(len(line.split()) for line in cased)
+    if len(cased) >= max(_FEW_LISTED, len(filled) / 2) and words <= 2 * len(cased):
+        yield Finding(
+            "list",
+            f"{where}: lines have {words / len(cased):.1f} words on average. Write a sentence on each line, or pass "
+            "--join_lines.",
         )
 
 
