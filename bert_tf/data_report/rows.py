@@ -15,6 +15,7 @@ _MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Nul
 _LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
 # Names of label columns. A class with such a name and few rows is a header line.
 _COLUMNS, _HEADERS = ("label", "labels", "class", "category", "target", "gold_label", "tag", "tags"), 3
+_MANY = 50  # the number of rows from which a class that only the first row has is unusual
 # The attributes of examples that are inputs of the model.
 _INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
 # Largest usual fraction of the rows of a split that occur in a second split.
@@ -50,13 +51,18 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
       where: the file, for messages.
       column: the name of the label column, if known.
     """
-    for label, count in collections.Counter(labels).items():
+    counts = collections.Counter(labels)
+    singles = [label for label, count in counts.items() if count == 1]
+    for number, (label, count) in enumerate(counts.items()):
         if label in _MAYBE_MISSING or is_missing(label):
             advice = "If it is a missing value, remove these rows."
             yield Finding("missing", f"{where}: {count} rows have the class {label!r}. {advice}")
         elif label.lower() in (*_COLUMNS, column) and count <= _HEADERS:
             advice = "If it is a header line, remove it."
             yield Finding("header", f"{where}: the class {label!r} is the name of a column. {advice}")
+        elif number == 0 and singles == [label] and counts.total() >= _MANY:
+            advice = "If it is a header line, remove it."
+            yield Finding("header", f"{where}: only the first row has the class {label!r}. {advice}")
 
 
 def inputs_of(example: Any) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ def test_encoding_unknown_tokens_and_markup_is_reported_once(pretrained, capsys)
         ({"a": 50, "label": 1}, "the class 'label' is the name of a column"),
         ({"a": 50, "stars": 1}, "the class 'stars' is the name of a column"),
         ({"a": 50, "class": 40}, ""),
+        ({"Note": 1, "a": 50, "b": 50}, "only the first row has the class 'Note'. If it is a header line"),
+        ({"x": 1, "a": 50, "b": 1}, ""),
     ],
 )
 def test_classes_that_are_no_classes(counts, expected):

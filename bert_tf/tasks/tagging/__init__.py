@@ -2,6 +2,7 @@
 
     tagging_task         the task for fine-tuning: features, scores, prediction files
     conll                reads and writes files with columns
+    layouts              finds the columns of words and tags
     tagged_tables        reads tables: lists of words and tags, and texts with spans of characters
     annotations          reads character spans of annotation programs
     schemes              the tagging schemes: IOB1, IOB2, BIOES, BILOU and plain tags

@@ -2,38 +2,23 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks import tables
-from bert_tf.tasks.tagging import schemes, tagged_tables
+from bert_tf.tasks.tagging import layouts, schemes, tagged_tables
+from bert_tf.tasks.tagging.layouts import Layout
 from bert_tf.tasks.tagging.schemes import AUTO, PLAIN, TAG, Sentence
-from bert_tf.tasks.tagging.tagged_tables import SENTENCE_COLUMNS, TAG_COLUMNS, WORD_COLUMNS
+from bert_tf.tasks.tagging.tagged_tables import SENTENCE_COLUMNS, WORD_COLUMNS
 
 DOCUMENT_START = "-DOCSTART-"
 # Column separators. str.split can't be used, because words may contain other Unicode white space.
 _WHITE_SPACE = re.compile(r"[ \t]+")
-_NUMBER = re.compile(r"-?\d+")
-# From this number of rows on, there are more different words than tags, and words that are not numbers.
-_ENOUGH_ROWS = 50
 # Sentences have fewer words.
 _LONG = 200
-_SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
-# The number of a CoNLL-U line that is not a word of the text: 1-2 for several words, 8.1 for an empty node.
-_NO_WORD = re.compile(r"\d+[-.]\d+")
-# Cells that are not words: missing values; if other columns may have the words, also numbers and ranges of numbers.
-_MISSING, _NUMBERS = re.compile("_"), re.compile(r"_|\d+([-.:]\d+)?")
 _GLOBAL_COLUMNS = "# global.columns"
 # The columns of words and of tags; "" to detect them.
 DETECTED = ("", "")
-_CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-# Columns of CoNLL-U in which "_" means that the value is missing. In other columns, "_" means "no features".
-_NEED_VALUE = ("upos", "xpos", "deprel")
-# Names in a first line that is a header.
-_HEADER_WORDS = (*WORD_COLUMNS, "text")
-_HEADER_TAGS = (*TAG_COLUMNS, "ner_tag", "entity", "bio", "iob", "chunk", "pos", "pos_tag", "pos_tags", "upos", "xpos")
 
 
 def read_sentences(
@@ -87,14 +72,16 @@ def _read_columns(
     groups = list(_groups(lines, has_tags))
     if not groups:
         return
-    layout = _layout(path, lines, groups, has_tags, columns)
+    named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
+    sentences = [[cells for _, cells in rows] for _, rows in groups]
+    layout = layouts.find_layout(path, sentences, named, has_tags, columns)
     tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
     report(f"{path}: reading the words from column {layout.word + 1} of {layout.width}{tags}.")
     if len(groups) == 1 and len(groups[0][1]) > _LONG:
         report(f"Warning: {path}: all {len(groups[0][1])} words are one sentence. Separate sentences by blank lines.")
     for position, (document, rows) in enumerate(groups):
         if layout.is_counted:
-            rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
+            rows = [(number, cells) for number, cells in rows if not layouts.NO_WORD.fullmatch(cells[0])]
         if layout.has_header and not position:
             rows = rows[1:]
         if rows:
@@ -165,123 +152,7 @@ def _lines(path: str) -> list[str]:
     return files.lines_of(files.read_text(path, "--data_dir"))
 
 
-class _Layout(NamedTuple):
-    """The layout of a file.
-
-    Attributes:
-      width: the number of columns.
-      word: the index of the column with the words.
-      tag: the index of the column with the tags; -1 if tags are not read.
-      is_counted: whether the first column counts the words of each sentence.
-      has_header: whether the first row contains the names of the columns.
-      needs_value: whether the tag "_" means that the tag is missing.
-    """
-
-    width: int
-    word: int
-    tag: int
-    is_counted: bool
-    has_header: bool
-    needs_value: bool
-
-
-def _layout(
-    path: str, lines: Sequence[str], groups: Sequence[tuple[int | None, Rows]], has_tags: bool, columns: tuple[str, str]
-) -> _Layout:
-    """Returns the layout of a file. See `read_sentences`."""
-    first = groups[0][1][0][1]
-    header, width = [cell.casefold() for cell in first], len(first)
-    wanted = [name.casefold() for name in columns if not _NUMBER.fullmatch(name)]
-    has_header = any(name in header for name in wanted if name) or (
-        not {*header}.isdisjoint(_HEADER_WORDS) and not {*header}.isdisjoint(_HEADER_TAGS)
-    )
-    sentences = [[cells for _, cells in rows] for _, rows in groups]
-    if has_header:
-        sentences[0] = sentences[0][1:]
-    rows = [row for sentence in sentences for row in sentence if len(row) == width]
-    # A majority of the sentences decides, so a single bad row does not change the result.
-    is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, sentences)) > len(sentences)
-    named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
-    names = header if has_header else named or (_CONLL_U if is_counted and width == len(_CONLL_U) else ())
-
-    def index(column: str, flag: str, default: int) -> int:
-        if not column:
-            return default
-        if column.casefold() in names:
-            return names.index(column.casefold())
-        number = int(column) if _NUMBER.fullmatch(column) else 0
-        found = number - 1 if number > 0 else width + number
-        if not number or not 0 <= found < width:
-            known = f", or {first_of(names)}" if names else ""
-            raise InputError(f"{path} has no column {column!r}. Use a number from 1 to {width}{known}.", flag)
-        return found
-
-    word, tag = int(is_counted), width - 1
-    if has_header:
-        word, tag = (
-            next((names.index(name) for name in known if name in names), column)
-            for known, column in ((_HEADER_WORDS, word), (_HEADER_TAGS, tag))
-        )
-    elif is_counted and "upos" in names:
-        tag = names.index("upos")
-    elif is_counted:
-        others = range(word + 1, width)
-        tag = next((i for i in others if any(row[i] != "O" and TAG.fullmatch(row[i]) for row in rows)), tag)
-    elif not columns[1]:
-        word, tag = _checked(path, rows, has_tags)
-    word = index(columns[0], "--word_column", word)
-    is_detected = not columns[0] and width > 1 + has_tags and len(rows) >= _ENOUGH_ROWS
-    bad_words = list(filter((_NUMBERS if is_detected else _MISSING).fullmatch, (row[word] for row in rows)))
-    if 2 * len(bad_words) > len(rows):
-        raise InputError(f"{path}: most words are {bad_words[0]!r} or similar. Add the text, or pass --word_column.")
-    tag = index(columns[1], "--tag_column", tag) if has_tags else -1
-    needs_value = has_tags and tag < len(names) and names[tag] in _NEED_VALUE
-    return _Layout(width, word, tag, is_counted, has_header, needs_value)
-
-
-def _checked(path: str, rows: Sequence[Sequence[str]], has_tags: bool) -> tuple[int, int]:
-    """Returns the first and the last column, for words and tags, or of two columns the one that has tags of entities.
-
-    Raises:
-      InputError: if tags are read, and the last column has numbers or more different cells than the words, or only
-        another column has tags of entities.
-    """
-    columns = list(zip(*rows, strict=True))
-    entities = [i for i, cells in enumerate(columns) if _are_entity_tags(set(cells))]
-    last = len(columns) - 1
-    # The word "O" is rare. In plain tags of entities, O is frequent.
-    if entities and last not in entities and 10 * columns[-1].count("O") < len(rows):
-        if entities == [0] and last == 1:
-            return 1, 0
-        if has_tags:
-            raise InputError(
-                f"{path}: column {entities[0] + 1} has tags of entities, but the last column has none. Pass "
-                "--tag_column."
-            )
-    if has_tags and len(rows) >= _ENOUGH_ROWS and len({*columns[-1]}) > 2 * len({*columns[0]}):
-        raise InputError(
-            f"{path}: the first column has {len({*columns[0]})} different cells, and the last column has "
-            f"{len({*columns[-1]})}, so it can't contain the tags. Pass --word_column and --tag_column."
-        )
-    if has_tags and last > 0 and all(map(_SCORE.fullmatch, columns[-1])):
-        raise InputError(f"{path}: the last column has numbers instead of tags. Pass --tag_column.")
-    return 0, max(last, 0)
-
-
-def _are_entity_tags(cells: Set[str]) -> bool:
-    """Returns True if all cells are O or tags with a prefix and a type."""
-    tags = set(map(schemes.spelling(cells), cells)) - {"O"}
-    return any(not tag.endswith("-_") for tag in tags) and all(map(TAG.fullmatch, tags))
-
-
-def _counts_words(table: Sequence[Sequence[str]]) -> bool:
-    """Returns True if the first cells of a sentence's rows are consecutive numbers."""
-    numbers = [cells[0] for cells in table if not _NO_WORD.fullmatch(cells[0])]
-    start = int(numbers[0]) if numbers and _NUMBER.fullmatch(numbers[0]) else -1
-    return start >= 0 and numbers == [str(number) for number in range(start, start + len(numbers))]
-
-
-def _sentence(path: str, rows: Rows, layout: _Layout, document: int | None) -> Sentence:
+def _sentence(path: str, rows: Rows, layout: Layout, document: int | None) -> Sentence:
     problems = ((number, _problem(cells, layout)) for number, cells in rows)
     line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
     words, tags = (
@@ -291,7 +162,7 @@ def _sentence(path: str, rows: Rows, layout: _Layout, document: int | None) -> S
     return Sentence(path, words, tags if layout.tag >= 0 else None, lines, document, problem, line)
 
 
-def _problem(cells: Sequence[str], layout: _Layout) -> str:
+def _problem(cells: Sequence[str], layout: Layout) -> str:
     if len(cells) != layout.width:
         return f"the row has {len(cells)} columns instead of {layout.width}. Correct it."
     if layout.needs_value and cells[layout.tag] == "_":

@@ -35,9 +35,9 @@ _BRACKETS = re.compile(r"(\([^()*]+)+\*?\)*|\*\)+")
 _SEVERAL = re.compile(r".*[|,;+][BI]-.*")
 _TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
 _OTHER_SPELLINGS = (
-    re.compile("(?P<letter>[BIESLUMW])[-_./:|](?P<kind>.+)", re.IGNORECASE),
-    re.compile("(?P<kind>.+)[-_./:|](?P<letter>[BIESLUMW])", re.IGNORECASE),
-    re.compile("(?P<letter>[BIESLUMW])(?P<kind>)", re.IGNORECASE),
+    re.compile(r"(?P<letter>[BIESLUMW])[\W_](?P<kind>.+)", re.IGNORECASE),
+    re.compile(r"(?P<kind>.+)[\W_](?P<letter>[BIESLUMW])", re.IGNORECASE),
+    re.compile(r"(?P<letter>[BIESLUMW])[\W_]?(?P<kind>)", re.IGNORECASE),
 )
 
 
@@ -181,7 +181,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]], place: str = "") -> str:
     prefixes = {tag[0] for tag in tags if TAG.fullmatch(tag)}
     if tags and not prefixes:
         has_o = any("O" in row for row in tagged)
-        parts = [re.split("[-_./:|]", tag, maxsplit=1) for tag in tags]
+        parts = [re.split(r"[\W_]", tag, maxsplit=1) for tag in tags]
         prefixes, kinds = ({part[end] for part in parts} for end in (0, -1))
         if has_o and len(kinds) < len(tags) and 2 * len(tags) > len(prefixes) * len(kinds):  # most combinations occur
             raise InputError(

@@ -106,6 +106,8 @@ SPELLINGS = {
     "A/b A/i o B/b": "B-A I-A O B-B",
     "人名_B 人名_M 人名_E O": "B-人名 M-人名 E-人名 O",
     "B-x_y I-x_y o": "B-x_y I-x_y O",
+    "B–x I–x O B–y": "B-x I-x O B-y",
+    "B- I- O B-": "B-_ I-_ O B-_",
     "B I O B": "B-_ I-_ O B-_",
     "b m e s": "B-_ M-_ E-_ S-_",
     "n v b a": "n v b a",
@@ -171,6 +173,7 @@ CONLL_U = (
         ("a NN B-NP X\nb NN O O\n", conll.DETECTED, ["a b"], ["X O"]),
         ("a B-X 0.9\nb O 0.8\n", ("", "2"), ["a b"], ["B-X O"]),
         ("a B-X NN\nb O VB\n", ("", "-1"), ["a b"], ["NN VB"]),
+        ("1/2 B_X\nand/or O\nhttp://x/y O\n", conll.DETECTED, ["1/2 and/or http://x/y"], ["B_X O O"]),
     ],
 )
 def test_columns_are_found(write, text, columns, words, tags):
@@ -201,6 +204,14 @@ def test_a_column_that_is_not_there_is_named(write):
         ("1-1\t0-4\tMara\tX[1]\n1-2\t5-9\tleft\t_\n" * 30, "most words are '1-1' or similar"),
         (CONLL_U.replace("See", "_").replace("zu\t", "_\t").replace("dem", "_"), "most words are '_'"),
         (CONLL_U.replace("NOUN", "_"), "line 6: the tag is '_'"),
+        ("The/DT dog/NN\nHe/PRP and/or/CC\n", "'The/DT' is not a single word or tag"),
+        ("The|the:B-X\nand/or:O\n", "'The|the:B-X' is not a single word or tag"),
+        ('"Mara" "B-X"\n"\'s" "O"\n', "is not a single word or tag.*without quotes"),
+        ("Mara left Bonn\tB-X O B-Y\n" * 9, "'Mara left Bonn' is not a single word or tag"),
+        ("He PRP he\nran VBD run\nup RP up\n", "the last column repeats the words"),
+        ("a X _\nb Y _\nc Y A0\n", "the last column has mostly '_' or '-'"),
+        ("word pos ne\na NN B-X\nb VB O\n", "column 3 has tags of entities, but column 2 has none"),
+        ("s1.w1 Mara B-X\ns1.w2 left O\n" * 30, "most words are 's1.w1' or similar"),
     ],
 )
 def test_columns_without_words_or_tags_are_refused(write, text, message):
