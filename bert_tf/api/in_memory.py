@@ -39,7 +39,7 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         if values.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError(f"{name} is a data set without an end. Omit repeat(), and use `epochs`.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    rows = [_plain(value) for value in values]
+    rows = [_plain(value, f"example {number}") for number, value in enumerate(values)]
     has_one_column = all(isinstance(row, Mapping) and len(row) == 1 for row in rows)
     return [cell for row in rows for cell in row.values()] if has_one_column else rows
 
@@ -116,11 +116,7 @@ def text(value: Any, where: str) -> str:
     """
     if not isinstance(value, str):
         raise InputError(f"{where} is {_shown(value)}. Use a str.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{where} has a lone surrogate at character {error.start}. Remove it.") from None
-    return value
+    return _plain(value, where)
 
 
 def texts(value: Any, where: str) -> tuple[str, str | None]:
@@ -187,20 +183,23 @@ def label(value: Any, where: str) -> str | int | float | bool:
     return text(value, f"the label of {where}")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, where: str) -> Any:
     if hasattr(value, "tolist"):  # an object of NumPy, PyTorch or JAX
         value = value.tolist()
     if isinstance(value, decimal.Decimal):  # from a database or PyArrow
         return float(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
+        return {key: _plain(item, where) for key, item in value.items()}
+    try:
+        value = value.decode() if isinstance(value, bytes) else value
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where} has a lone surrogate at character {error.start}. Remove it.") from None
     if isinstance(value, list | tuple):
-        items = map(_plain, value)
+        items = (_plain(item, where) for item in value)
         return list(items) if isinstance(value, list) else tuple(items)  # named tuples also become tuples
     return value
 

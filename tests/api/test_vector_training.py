@@ -106,6 +106,8 @@ def test_all_forms_of_examples_are_read():
         ((PAIRS,), {"freeze_encoder": True, "batch_size": 4}, "^all weights are frozen. Omit freeze_encoder"),
         ((PAIRS,), {"sample_weight": [1.0] * 4}, "^sample_weight: SentenceEncoder does not support weights"),
         (([("a", "\ud800")],), {}, "^example 0 has a lone surrogate"),
+        (([{"anchor": "a", "positive": "b"}, {"anchor": "a", "positive": "\ud800"}],), {}, "^example 1 has a lone"),
+        ((PAIRS, [0.5, 0.5, 0.5, float("nan")]), {}, "^example 3: the score is nan. Use a number.$"),
     ],
 )
 def test_bad_input_is_refused_before_training(pretrained, data, settings, message):

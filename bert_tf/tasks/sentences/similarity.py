@@ -122,7 +122,9 @@ class SimilarityReader(ExampleReader):
             return dataclasses.replace(example, label=None)
         if example.negative is not None:
             raise InputError(f"{where}: there are a negative and a score. Remove one of these columns.")
-        if not is_number(score) or abs(float(score)) > self._max_score:
+        if not is_number(score):
+            raise InputError(f"{where}: the score is {score!r}. Use a number.")
+        if abs(float(score)) > self._max_score:
             advice = f"Use a number from -{self._max_score:g} to {self._max_score:g}, or pass the largest score with"
             raise InputError(f"{where}: the score is {score!r}. {advice} --max_score.")
         return dataclasses.replace(example, label=float(score) / self._max_score)
