@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 TEST := $(PYTEST) -m "not slow and not documentation"
 TEST_ALL := $(PYTEST) -m "not slow"
 
-.PHONY: quickstart test test-latest test-lowest test-transformers coverage lint types setting-types format bench docs site notebooks notebook-files wheel pins clean
+.PHONY: quickstart test test-latest test-lowest test-transformers coverage lint types setting-types format bench docs site commands notebooks notebook-files wheel pins clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -78,8 +78,12 @@ format: $(WITH_TESTS)
 bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# Broken links, unknown parameters in docstrings, spelling mistakes, failing commands and wrong outputs are errors.
-docs: site $(WITH_TESTS)
+# Broken links, unknown parameters in docstrings, spelling mistakes, failing commands and wrong outputs are errors. The
+# site is built at the same time as the commands run, because it uses only one core.
+docs: $(WITH_DOCS) $(WITH_TESTS)
+	$(MAKE) --jobs=2 site commands
+
+commands: $(WITH_TESTS)
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
 	$(PYTEST) -m "not slow and documentation" tests/test_documentation.py
 

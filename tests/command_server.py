@@ -18,6 +18,7 @@ import faulthandler
 import functools
 import gc
 import json
+import multiprocessing
 import os
 import pathlib
 import runpy
@@ -123,8 +124,10 @@ def _import_what_takes_long() -> None:
     import bert_tf.graphs.pretrained
     import bert_tf.pretraining.run
     import bert_tf.tasks.registry  # noqa: F401
+    from bert_tf.graphs.characters import character_rules
 
     shuffle_few_records()
+    character_rules(do_lower_case=True, strip_accents=True, tokenize_chinese_chars=True)
     gc.freeze()  # otherwise a garbage collection in a child process copies all these objects
 
 
@@ -160,6 +163,9 @@ def _answer(connection: socket.socket) -> None:
 def _become(request: dict, open_files: list[int]) -> None:
     for standard, number in enumerate(open_files):
         os.dup2(number, standard)
+    # Programs that start others use the server too. Worker processes that `multiprocessing` starts do not.
+    multiprocessing.set_executable(sys.executable)
+    sys.executable = str(pathlib.Path(request["arguments"][0]).with_name("python"))
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])

@@ -1,6 +1,7 @@
 """Runs every command and Python block of the documentation on small data; see `documentation.small_data`."""
 
 import base64
+import fcntl
 import json
 import os
 import pathlib
@@ -120,12 +121,22 @@ NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
 SLOW_NOTEBOOKS = ("pretraining", "serving")
 
 # Modules whose flags aren't parsed, because parsing would run or require the module.
-WITHOUT_FLAGS = ("pytest", "examples.quickstart", "examples.tagged_articles", "wikiextractor.WikiExtractor")
+WITHOUT_FLAGS = ("pip", "pytest", "examples.quickstart", "examples.tagged_articles", "wikiextractor.WikiExtractor")
 
 
 def not_run(block: Block) -> str | None:
     """Returns the reason why a block isn't run; None if it is run."""
     return next((why for page, text, why in NOT_RUN if page == block.page and text in block.code), None)
+
+
+def run_blocks(page: pathlib.Path) -> list[Block]:
+    """Returns the blocks of a page that are run."""
+    return [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
+
+
+def code_size(page: pathlib.Path) -> int:
+    """Returns the number of characters in the blocks that are run, from which the time of a page is estimated."""
+    return sum(len(block.code) for block in run_blocks(page))
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +150,16 @@ def programs():
 @pytest.fixture(scope="module")
 def small_files(tmp_path_factory):
     """Returns a directory with all files that the documentation's commands read."""
-    directory = tmp_path_factory.mktemp("files")
-    small_data.write_files(directory)
-    run_script(directory, small_data.commands())
+    base = tmp_path_factory.getbasetemp()
+    # With -n, the first process that needs the files writes them.
+    directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "files"
+    with open(f"{directory}.complete", "a") as complete:
+        fcntl.flock(complete, fcntl.LOCK_EX)
+        if not os.path.getsize(complete.name):
+            directory.mkdir()
+            small_data.write_files(directory)
+            run_script(directory, small_data.commands())
+            complete.write("yes")
     return directory
 
 
@@ -178,7 +196,14 @@ def script_of(block: Block, number: int, directory: pathlib.Path) -> str:
     return f"{heading}python block_{number}.py\n"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_examples_in_docstrings_run(small_files, tmp_path):
+    directory = tmp_path / "work"
+    shutil.copytree(small_files, directory, symlinks=True)
+    run_script(directory, f"python -m tests.documentation.docstrings {' '.join(docstrings.NAMES)}")
+
+
+# Long tests run first, so that no process is still busy with one when the other processes have finished.
+@pytest.mark.parametrize("page", sorted(PAGES, key=code_size, reverse=True), ids=pages.name_of)
 def test_blocks_run(page, small_files, tmp_path):
     """The blocks of a page, run in order, print the outputs that the page shows.
 
@@ -188,7 +213,7 @@ def test_blocks_run(page, small_files, tmp_path):
     directory = tmp_path / "work"
     shutil.copytree(small_files, directory, symlinks=True)
     small_data.remove_without_source(directory, page.read_text(encoding="utf-8"))
-    blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
+    blocks = run_blocks(page)
     printed = run_script(directory, "".join(script_of(block, i, directory) for i, block in enumerate(blocks)))
     with_output = list(outputs.of_blocks(pages.blocks(page)))
     shown_for = [block for block, _ in with_output]
@@ -274,12 +299,6 @@ def test_flowcharts_have_all_boxes_and_arrows():
         assert drawn.count("<rect") == len(set(re.findall(r"\w+(?=\[| -->|$)", chart.partition("\n")[2], re.MULTILINE)))
 
 
-def test_examples_in_docstrings_run(small_files, tmp_path):
-    directory = tmp_path / "work"
-    shutil.copytree(small_files, directory, symlinks=True)
-    run_script(directory, f"python -m tests.documentation.docstrings {' '.join(docstrings.NAMES)}")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_programs_and_flags_of_other_blocks_exist(page, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -321,7 +340,7 @@ def test_every_block_is_of_a_language_that_is_known():
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_a_page_has_commands_that_run(page):
     if pages.name_of(page) not in WITHOUT_COMMANDS:
-        assert any(block.language in pages.RUN and not not_run(block) for block in pages.blocks(page))
+        assert run_blocks(page)
 
 
 @pytest.mark.parametrize(("page", "text", "reason"), NOT_RUN)
@@ -361,8 +380,9 @@ def test_help_shows_every_flag_in_a_section(programs, name):
 
 
 def test_listed_messages_are_those_of_the_programs():
-    assert messages.unknown_parts("FILE: no such problem. Try again.", messages.in_source())
-    unknown = {message: messages.unknown_parts(message, messages.in_source()) for message in messages.listed()}
+    known = messages.in_source()
+    assert messages.unknown_parts("FILE: no such problem. Try again.", known)
+    unknown = {message: messages.unknown_parts(message, known) for message in messages.listed()}
     assert not {message: parts for message, parts in unknown.items() if parts}
 
 
@@ -392,8 +412,7 @@ def code_cells(notebook: pathlib.Path) -> list[dict]:
 )
 def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
     smaller = small_data.NOTEBOOKS[notebook.stem]
-    # Notebooks start programs with `sys.executable`, which is the command server's interpreter here.
-    script = "import matplotlib, shutil, sys\nsys.executable = shutil.which('python')\nmatplotlib.use('agg')\n"
+    script = "import matplotlib\nmatplotlib.use('agg')\n"
     for cell in code_cells(notebook):
         script += "".join(cell["source"]) + "\n"
         if "parameters" in cell["metadata"].get("tags", ()):
