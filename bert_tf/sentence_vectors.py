@@ -371,5 +371,5 @@ def _settings(path: str, flag_name: str) -> dict[str, Any]:
         is_known = name in _KNOWN or name.startswith("pooling_mode_") or value in (None, False, {}, [])
         if not is_known and _ACCEPTED.get(name) != value:
             problem = f"the setting {name!r} is {str(value)[:60]}, which may change the vectors"
-            raise InputError(f"{problem}. Use another model, or remove it.", f"{flag_name}: {path}")
+            raise InputError(f"{problem}. Use another model, or remove the setting.", f"{flag_name}: {path}")
     return values

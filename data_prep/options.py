@@ -45,7 +45,7 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     reserved_tokens: Annotated[tuple[str, ...], about("Tokens that are never split; or a file with one per line.")] = ()
     num_unused: Annotated[int, about("Number of [unusedN] tokens, which can be replaced later.", ge=0)] = 0
     max_alphabet: Annotated[
-        int, about("Largest number of single characters; 0 for 1000, or more to cover 99.95% of the text.", ge=0)
+        int, about("Maximum number of distinct characters; 0: 1000, or more to cover 99.95% of the text.", ge=0)
     ] = 0
     max_words: Annotated[int, about("Maximum number of distinct words in memory per process.", ge=1)] = 1_000_000
     input_format: Annotated[InputFormat, about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"

@@ -47,7 +47,7 @@ class ClassLabels:
         return dict(zip(self.names, value, strict=True))
 
     def name(self, value: Any, where: str) -> str:
-        """Returns the name of a class, which may be its index in `originals`, as in Hugging Face's data sets."""
+        """Returns the name of a class from its name or, as in Hugging Face's data sets, its index in `originals`."""
         value, classes = in_memory.label(value, where), self.originals or []
         is_number = type(value) is int and 0 <= value < len(classes)  # True and False are also instances of int
         is_index = is_number and isinstance(classes[value], str) and str(value) not in classes

@@ -68,7 +68,7 @@ class ClassifierOptions(LongDocuments, frozen=True):
         str | dict[str | int | bool | float, float] | tuple[float, ...], about("Class weights in the training loss.")
     ] = ""
     label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
-    distillation_temperature: Annotated[float, about("Distillation: above 1 softens targets.", gt=0)] = 1.0
+    distillation_temperature: Annotated[float, about("Softens probability labels if above 1.", gt=0)] = 1.0
     loss: LossConfig = LossConfig()
     confidence: ConfidenceConfig = ConfidenceConfig()
 

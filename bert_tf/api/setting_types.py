@@ -135,7 +135,7 @@ class EstimatorSettings(FitSettings, total=False):
     num_tpu_cores: int
     """Number of cores the TPU must have; 0 for any. Default: 0."""
     worker_timeout: int
-    """Seconds without a heartbeat after which one of several workers is lost. Default: 60."""
+    """Seconds without a heartbeat after which a worker counts as lost. Default: 60."""
     allow_tf32: bool
     """Let GPUs multiply float32 numbers as TensorFloat-32. Default: False."""
     deterministic: bool
@@ -168,7 +168,7 @@ class ClassifierSettings(RegressorSettings, total=False):
     label_threshold: str | float
     """Lowest probability of a predicted label."""
     distillation_temperature: float
-    """Distillation: above 1 softens targets. Default: 1.0."""
+    """Softens probability labels if above 1. Default: 1.0."""
     label_smoothing: float
     """Share of each training label that is spread evenly over all classes. Default: 0.0."""
     focal_gamma: float
@@ -248,7 +248,7 @@ class PretrainerSettings(PretrainingSettings, total=False):
     num_tpu_cores: int
     """Number of cores the TPU must have; 0 for any. Default: 0."""
     worker_timeout: int
-    """Seconds without a heartbeat after which one of several workers is lost. Default: 60."""
+    """Seconds without a heartbeat after which a worker counts as lost. Default: 60."""
     allow_tf32: bool
     """Let GPUs multiply float32 numbers as TensorFloat-32. Default: False."""
     deterministic: bool

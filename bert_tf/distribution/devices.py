@@ -29,9 +29,7 @@ class DistributionConfig(Settings, frozen=True):
     tpu_zone: Annotated[str, about("The TPU's zone, if it is not detected.")] = ""
     gcp_project: Annotated[str, about("The TPU's project, if it is not detected.")] = ""
     num_tpu_cores: Annotated[int, about("Number of cores the TPU must have; 0 for any.", ge=0)] = 0
-    worker_timeout: Annotated[
-        int, about("Seconds without a heartbeat after which one of several workers is lost.", ge=1)
-    ] = 60
+    worker_timeout: Annotated[int, about("Seconds without a heartbeat after which a worker counts as lost.", ge=1)] = 60
     allow_tf32: Annotated[bool, about("Let GPUs multiply float32 numbers as TensorFloat-32.")] = False
     deterministic: Annotated[bool, about("Use deterministic operations on GPUs, which are slower.")] = False
     use_tpu: Annotated[bool, about("Run on a TPU, like --distribution_strategy=tpu."), PROGRAMS] = False

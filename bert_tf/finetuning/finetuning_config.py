@@ -123,7 +123,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     ] = False
     explain: Annotated[
         bool,
-        about("Write which words caused each prediction of --do_predict."),
+        about("Write a score of each word for each prediction of --do_predict."),
         only_with("do_predict"),
         _HAS_LAYERS,
         PROGRAMS,

@@ -57,7 +57,7 @@ class SimilarityModel(EncoderModel, WholeBatchModel):
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """Returns `batch_loss`, or a part's share of the loss of the whole batch. See `WholeBatchModel`."""
+        """Returns `batch_loss` or, for a part of the batch, its share of the total loss. See `WholeBatchModel`."""
         values = self._values(batch, seed)
         if "gradients" not in totals:
             return batch_loss(values, self._scale, self._is_symmetric), {}

@@ -64,7 +64,7 @@ def exists(batch: Mapping[str, tf.Tensor], choices: int = 1) -> tf.Tensor:
 
 
 def unpack(states: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pads packed sequences. The inverse of `repack`.
+    """Converts packed rows to padded sequences; `repack` reverses this.
 
     Args:
       states: [R, L, H].
@@ -81,7 +81,7 @@ def unpack(states: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor
 
 
 def repack(states: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Returns the states [R, L, H] of packed rows for states [S, L, H]. The inverse of `unpack`."""
+    """Converts states [S, L, H] of padded sequences to states [R, L, H] of packed rows; `unpack` reverses this."""
     if "sequence_ids" not in batch:
         return states
     to_sequences, to_rows, _ = _maps(batch)

@@ -161,7 +161,7 @@ class Packer:
     def _place_in_needed_rows(
         self, sizes: Sizes, length: int, groups: Sequence[np.ndarray], replicas: int
     ) -> list[list[Layout]]:
-        """Places groups of examples, the longest first, so that all parts have equally many examples."""
+        """Places groups of examples, the longest first, so that all micro-batches have equally many examples."""
         batches = []
         for examples in groups:
             rounds = examples.reshape(-1, replicas * self.micro_batches).copy()
@@ -174,7 +174,7 @@ class Packer:
         return [[layout(own_batches, sizes, *shape)] for own_batches in by_replica]
 
     def _place_in_shape(self, sizes: Sizes, length: int, examples: np.ndarray, replicas: int) -> list[list[Layout]]:
-        """Places examples, the longest first, in the fullest row of any part that has room."""
+        """Places examples, the longest first, in the fullest row with room in any micro-batch."""
         rows, predictions, *spill_shape, spills = self.shape
         size = len(examples) // (replicas * self.micro_batches)
         slots = size if len(examples) == size else -(-size * 3 // 2)

@@ -50,7 +50,7 @@ class Columns(Settings, frozen=True):
         str, about("Column of the label. Multi-label: also several columns of 0 and 1.", flag="label_column")
     ] = "label"
     id: Annotated[str, about('Column of a unique id. Default: "id", or else line numbers.', flag="id_column")] = ""
-    weight: Annotated[str, about("Column of the weights in the training loss.", flag="weight_column")] = ""
+    weight: Annotated[str, about("Column of each row's weight in the training loss.", flag="weight_column")] = ""
     label_separator: Annotated[str, about("Separator between several labels."), _MULTI_LABEL] = ","
 
 
@@ -180,7 +180,7 @@ class DataConfig(Settings, frozen=True):
     confidence: ConfidenceConfig = ConfidenceConfig()
     tuned_in: str = ""
     distillation_temperature: Annotated[
-        float, about("Distillation: above 1 softens targets.", gt=0), _TEXT, not_with("problem", values=("regression",))
+        float, about("Softens probability labels if above 1.", gt=0), _TEXT, not_with("problem", values=("regression",))
     ] = 1.0
     delimiter: Annotated[
         str,

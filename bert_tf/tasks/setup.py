@@ -48,7 +48,7 @@ class Setup(NamedTuple):
         labels, directory = self.config.labels, self.model_dir
         recorded = None if self.does_train else run_directory.recorded_labels(directory)
         if labels and recorded and list(labels) != recorded:
-            raise InputError(f"--labels: the run in {directory} was trained with {first_of(recorded)}. Omit them.")
+            raise InputError(f"--labels: the run in {directory} was trained with {first_of(recorded)}. Omit the flag.")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels: {first_of(labels)} has duplicates. Remove them.")
         return labels or recorded

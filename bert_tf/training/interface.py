@@ -96,7 +96,7 @@ class WholeBatchModel(TrainableModel):
 
     @abc.abstractmethod
     def loss_of_all(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the loss and the gradients for the values of all examples, as further totals for `loss`."""
+        """Returns the loss of all examples and its gradients with respect to `values`, as further totals for `loss`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,7 @@ def add_up(part_results: Iterable[tuple[str, Mapping[str, Any]]], capacity: int)
     """Sums the counts of a corpus.
 
     Args:
-      part_results: the path and the result of `count_words` of each part, in order.
+      part_results: for each part of the corpus, the path of the counts and the result of `count_words`.
       capacity: largest number of distinct words in memory.
     """
     counter = BoundedCounter(capacity)

@@ -331,7 +331,7 @@ def class_weights_of(value: str | Mapping[str, float]) -> str | Mapping[str, flo
     """Returns the value of --class_weights: "", "balanced" or, for "class=weight,...", the weights of classes.
 
     Raises:
-      InputError: if a part has another form, or a weight is not a number above 0.
+      InputError: if an entry has another form, or a weight is not a number above 0.
     """
     if not isinstance(value, str) or value in ("", BALANCED):
         return value

@@ -189,7 +189,7 @@ class SimilarityTask(Task):
 
     def __init__(self, config: DataConfig, sources: Mapping[str, Source], vectors: VectorConfig) -> None:
         if vectors.layers != (-1,) or (vectors.prompt and not vectors.include_prompt):
-            raise InputError("only the last layer's vectors, with the prompt, can be trained. Change the settings.")
+            raise InputError("only the last layer, including the prompt, can be trained. Change the settings.")
         self.config, self._sources = config.similarity, sources
         self._reader = SimilarityReader(sources, config)
         self.vectors: VectorConfig = vectors.with_given(pooling=config.similarity.pooling)

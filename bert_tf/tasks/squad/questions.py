@@ -165,7 +165,7 @@ def read_squad(
     """
     data = _read(source, is_training, config)
     if not data.examples:
-        raise InputError("\n".join([f"{_flag(is_training)}: there is no usable question. Add one.", *data.report()]))
+        raise InputError("\n".join([f"{_flag(is_training)}: no usable question. Add questions.", *data.report()]))
     return data
 
 
