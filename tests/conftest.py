@@ -16,7 +16,7 @@ import pytest
 
 from bert_tf.runtime import lazy_imports
 
-# Sets how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+# Sets the same options of TensorFlow as the programs, because tests compare numbers of both bitwise.
 lazy_imports.prepare_tensorflow()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -112,7 +112,7 @@ def eagerly():
     """Runs functions and started programs without graphs, because a few steps take less time than building a graph."""
     import tensorflow as tf
 
-    os.environ["RUN_EAGERLY"] = "1"  # for programs
+    os.environ["RUN_EAGERLY"] = "1"  # for the started programs
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -127,7 +127,7 @@ def _mode(request, monkeypatch):
     if request.node.get_closest_marker("plain") and not request.node.get_closest_marker("kernels"):
         from bert_tf.model import cpu_kernels
 
-        monkeypatch.setenv("PLAIN_KERNELS", "1")  # for programs
+        monkeypatch.setenv("PLAIN_KERNELS", "1")  # for the started programs
         monkeypatch.setattr(cpu_kernels, "apply_to", lambda x: False)
     is_eager = request.node.get_closest_marker("eager") and not request.node.get_closest_marker("graph")
     with eagerly() if is_eager else contextlib.nullcontext():

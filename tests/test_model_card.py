@@ -14,7 +14,7 @@ NAME = "google-bert/bert-base-uncased"
 CACHED = "/private/hub/models--google-bert--bert-base-uncased/snapshots/0a1b"
 RESULTS = {"global_step": 7, "eval_f1": 0.5, "eval_pearson": float("nan"), "loss": 1.0, "confusion_matrix": {}}
 ANSWERED = {"f1": 0.5, "total": 9, "model": "step 7 (0a1b)"}
-# The task, the start, flags and results of a run; the base model, the data set and the score in the card.
+# The task, the initial model, flags and results of a run; the base model, the data set and the score in the card.
 RUNS = [
     ("mrpc", f"hf://{NAME}@main", {"data_dir": "/private/x"}, RESULTS, (NAME, "GLUE mrpc", 0.5)),
     ("text", CACHED, {"train_file": "/private/films: new.csv"}, RESULTS, (NAME, "films: new.csv", 0.5)),

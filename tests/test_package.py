@@ -177,7 +177,7 @@ def test_another_backend_of_keras_is_an_error_except_in_programs(module, is_in_f
     others = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
     variables = others | ({"KERAS_HOME": str(tmp_path)} if is_in_file else {"KERAS_BACKEND": "torch"})
     done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=ROOT)
-    if "program" in module or ("api" in module and is_in_file):  # they set the variable
+    if "program" in module or ("api" in module and is_in_file):  # these modules set the variable
         assert done.stdout == "tensorflow\n"
     else:
         assert "InputError: Keras has the backend 'torch'" in done.stderr
@@ -202,8 +202,9 @@ def test_all_imports_are_declared_and_optional_ones_are_lazy():
     for path in SOURCES:
         for module in {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names:
             packages = {canonicalize_name(name) for name in installed.get(module, [])}
-            of_beam = module == "apache_beam" and path.parent.name == "data_prep"  # after beam_pipeline.py required it
-            of_old_environment = path.name == "run_old_model.py"  # the environment in --verify_python
+            # beam_pipeline.py checks that Beam is installed.
+            of_beam = module == "apache_beam" and path.parent.name == "data_prep"
+            of_old_environment = path.name == "run_old_model.py"  # runs in the environment of --verify_python
             is_known = declared & packages or module in ("bert_tf", "data_prep") or of_beam or of_old_environment
             assert is_known, f"{path} imports {module}"
     offered = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}

@@ -217,7 +217,7 @@ def test_lines_are_not_read_from_other_formats(tmp_path, reader, fault):
     (tmp_path / "file.txt").write_bytes(content)
     path = str(tmp_path / "file.txt")
     codah = ChoiceReader("codah", {"train": path})
-    if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # which data preparation reads
+    if reader == "corpus" and fault in ("JSON lines", "Parquet"):  # data preparation reads these formats
         assert len(list(filter(None, corpus(path)))) == 2
         return
     message = "the column 'sentence' is missing" if (reader, fault) == ("glue", "TSV") else message

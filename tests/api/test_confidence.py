@@ -1,4 +1,4 @@
-"""Calibration, answers that are not sure enough, and their exports."""
+"""Tests calibrated probabilities, answers below the lowest probability, and their exports."""
 
 import json
 

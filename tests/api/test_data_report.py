@@ -1,4 +1,4 @@
-"""The report of the data in fine-tuning, prediction and pre-training."""
+"""Tests the report of the data in fine-tuning, prediction and pre-training."""
 
 import json
 import types

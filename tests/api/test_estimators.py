@@ -245,7 +245,7 @@ def test_a_second_fit_trains_on_and_the_same_calls_resume_in_another_process(pre
         assert equal(fit(second, steps), expected)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("model.ckpt*")} == before
     assert_refused("num_train_steps was 2, and is 3 now", fit, make(tmp_path / "run"), 3)
-    if kind != "Pretrainer":  # a loaded estimator trains on in another directory
+    if kind != "Pretrainer":  # a loaded estimator continues in another directory
         before = tensors_of(tmp_path / "run")
         loaded = getattr(bert_tf, kind).load(tmp_path / "run")
         assert not equal(fit(loaded, 2), before)

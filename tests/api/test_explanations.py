@@ -1,4 +1,4 @@
-"""Which words caused a prediction: integrated gradients."""
+"""Tests the scores of words for a prediction, which are integrated gradients."""
 
 import numpy as np
 import pytest

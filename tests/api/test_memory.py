@@ -36,7 +36,7 @@ def counts():
 
 @pytest.mark.parametrize("fit", [fit_classifier, fit_keras_model])
 def test_a_training_keeps_no_graph_and_no_data(fit, pretrained):
-    fit(pretrained)  # functions that are traced once for all training runs
+    fit(pretrained)  # traces the functions that all training runs share
     first = counts()
     fit(pretrained)
     assert counts() == first

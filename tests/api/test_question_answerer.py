@@ -82,7 +82,9 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     answerer.save(str(tmp_path / "saved"))
     loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
     assert len(loaded.predict_n_best(questions[:1])[0]) > 2
-    assert len(loaded.set_params(n_best_size=1).predict_n_best(questions[:1])[0]) == 2  # the best answer, and no answer
+    assert (
+        len(loaded.set_params(n_best_size=1).predict_n_best(questions[:1])[0]) == 2
+    )  # the best answer and the empty answer
     loaded.set_params(max_seq_length=15).predict(questions[:1])
     assert loaded._model.settings.max_seq_length == 15
     assert loaded._model.task.null_score_diff_threshold == scores["best_f1_thresh"]

@@ -1,4 +1,4 @@
-"""A `SentenceEncoder` learns from pairs, scores and triplets, and all forms of the trained model give its vectors."""
+"""A `SentenceEncoder` learns from pairs, scores and triplets. All forms of the model return the same vectors."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_fit_gives_the_weights_of_the_program_and_resumes(pretrained, tmp_path):
     for _ in range(2):
         encoder = encoder_of(pretrained, tmp_path / "ours")
         encoder.fit(TRIPLETS, batch_size=4, **settings)
-        encoder.fit(*SCORED, batch_size=4, **steps)  # another form, from the weights of the first run
+        encoder.fit(*SCORED, batch_size=4, **steps)  # data in another form; starts from the weights of the first run
     flags = {"data_dir": tmp_path, "output_dir": tmp_path / "theirs", "init_checkpoint": pretrained}
     flags |= {"max_seq_length": 16, "train_batch_size": 4, **settings}
     given = (f"--{name}={value}" for name, value in flags.items())

@@ -212,7 +212,7 @@ def test_two_processes_may_unpack_the_same_zip_file(hub, released, write, monkey
 
     def extract(archive, directory, members):
         monkeypatch.setattr(download.zipfile.ZipFile, "extractall", unpack)
-        reading.find_checkpoint(path)  # another process, which is faster
+        reading.find_checkpoint(path)  # as another process that is faster
         unpack(archive, directory, members)
 
     monkeypatch.setattr(download.zipfile.ZipFile, "extractall", extract)

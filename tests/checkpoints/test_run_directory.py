@@ -38,7 +38,7 @@ def test_a_run_directory_contains_settings_versions_and_vocabulary(tmp_path, wri
     assert {"python", "tensorflow", "keras"} <= recorded["versions"].keys()
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert recorded["git_commit"].removesuffix("+changes") == commit.stdout.strip()
-    prepare(tmp_path / "run", str(tmp_path / "run" / "vocab.txt"))  # where it is already
+    prepare(tmp_path / "run", str(tmp_path / "run" / "vocab.txt"))  # the source is the target
     assert (tmp_path / "run" / "vocab.txt").read_text() == "[PAD]\na\n"
     assert_refused("--output_dir", prepare, "", vocab)
     assert json.loads((tmp_path / "run" / "bert_config.json").read_text())["hidden_size"] == 12
@@ -107,5 +107,5 @@ def test_the_best_checkpoint_of_a_run_has_the_settings_of_the_run(tmp_path, writ
     for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
         assert run_directory.is_causal(str(checkpoint))
     assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
-    write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # now it is a run itself
+    write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # now `best` is a run directory, too
     assert not run_directory.is_causal(str(best))

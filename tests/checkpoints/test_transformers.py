@@ -127,7 +127,7 @@ def test_our_models_are_what_they_are_in_transformers(tmp_path, head):
 def test_their_models_are_the_same_here(tmp_path, head):
     build, our_logits, _, architecture = HEADS[head]
     model = randomize(build())
-    # The order of their classes differs from ours.
+    # The classes in transformers have another order.
     names = list(model.classes or ("LABEL_0", "LABEL_1")[: 1 + (head == "answerer")])[::-1]
     config = transformers.BertConfig(
         **{name: value for name, value in CONFIG.to_dict().items() if name != "hidden_act"},
@@ -141,7 +141,7 @@ def test_their_models_are_the_same_here(tmp_path, head):
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path)
     source, variables = checkpoints.open_checkpoint(str(tmp_path)), checkpoints.named_variables(model.variables)
-    # Their models for tokens have no pooler, and their logits do not depend on it.
+    # In transformers, models for tokens have no pooler, and the logits do not depend on the pooler.
     pooler = "" if theirs.bert.pooler else "bert/pooler/.*"
     checkpoints.restore(variables, class_names.with_classes(source, variables, model.classes), may_be_new=pooler)
     expected = their_logits(theirs)

@@ -37,7 +37,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Divides a small corpus into many pieces of work, and reads few sentences at a time."""
+    """Divides a small corpus into many jobs, and reads few sentences at a time."""
     monkeypatch.setattr(corpus_files, "_SPLIT_BYTES", (300, 300))
     monkeypatch.setattr(one_machine, "_RANGE_EXAMPLES", (20, 20))
     monkeypatch.setattr(one_machine, "_SORTED_EXAMPLES", (50, 50))
@@ -146,7 +146,7 @@ def test_lost_files_are_named(text, tmp_path, small_pieces, monkeypatch):
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_links_are_followed(text, tmp_path, exists):
-    """Links are followed also if the files are made again, or if the metadata file is a link."""
+    """Links are followed even if the files are made again, or if the metadata file is a link."""
     expected = contents(make(tmp_path, text, output="expected")[0])
     for directory in ("data", "more"):
         (tmp_path / directory).mkdir()

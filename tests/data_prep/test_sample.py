@@ -1,4 +1,4 @@
-"""The report of the text, before and after the data is made."""
+"""Tests the report of the text, before and after the data is made."""
 
 import base64
 import gzip

@@ -40,7 +40,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
     "tests.torture": [("", ["--minutes=0", "--only=kills,damage"])],
-    # A run takes minutes; tests/experiments contains one.
+    # A run takes minutes. tests/experiments starts one.
     "experiments": [("", ["--list"])],
 }
 # Notebook -> parameters in the first cell that make it small.

@@ -101,7 +101,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         assert row["accuracy"] == max(line["accuracy"] for line in lines_of(trial, "eval"))
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
     kept = [any(trial.glob("best/*.index")) for trial in trials]
-    assert sorted(kept) == [False, True]  # only the weights of the best trial
+    assert sorted(kept) == [False, True]  # only the best trial still has weights
     assert [run_directory.recorded_labels(str(directory)) for directory in (out, *trials)] == [["no", "yes"]] * 3
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
@@ -275,7 +275,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
     finetune(run_of(tmp_path / "out", write, init_checkpoint=str(tmp_path / "pretrained"), do_train=True))
     assert run_directory.recorded(str(tmp_path / "out"))["causal"]
-    later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
+    later = run_of(tmp_path / "out", write)  # evaluates without the pre-trained model
     assert later.model.encoder.causal
     with pytest.raises(InputError, match=r"model\.ckpt-6 is a left-to-right model"):
         convert_checkpoint.convert(str(tmp_path / "out"), str(tmp_path / "hf"), "hf")
@@ -287,7 +287,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     write_model(tmp_path / "pretrained", BertEncoder(CONFIG))
     finetune(run_of(out, write, init_checkpoint=str(tmp_path / "pretrained"), **settings, bilstm_units=3))
     assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
-    later = run_of(out, write)  # to evaluate, without the flag
+    later = run_of(out, write)  # evaluates without the flag
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later = run_of(out, write, **settings, bilstm_units=4)

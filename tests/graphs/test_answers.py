@@ -21,7 +21,7 @@ CONTEXT = "The leader, Steve Smith's heir (1895-1943), left\xa0Paris  in cafe\u0
 # Text that the tokenizer changes, splits or replaces by [UNK], and answers that could begin earlier in the first word.
 ODD_WORDS = [*"aA(.#", "a-a", "(a)", "A.a", "again", "x#y", "Σ.Β", "ΑΣ", "e\u0301é", "İß½", "文字", "한글", "a\u200bb"]
 ODD_WORDS += ["[MASK]", "\xa0", "ﬁn", "a)a", "\u3000", "##", "qqqqx"]
-# n_best_size, max_answer_length, and the threshold of 2.0 or None for 1.1.
+# n_best_size, max_answer_length, and the no-answer threshold for SQuAD 2.0; None for SQuAD 1.1.
 SETTINGS = [(20, 30, None), (1, 5, None), (20, 1000, 0.0), (1, 30, 0.0), (2, 1, -2.0)]
 
 

@@ -84,7 +84,7 @@ def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
 
 
 def executed(directory, tokens):
-    """Counts the operations, with their fused operations, in the graph that TensorFlow runs for a SavedModel."""
+    """Counts the operations, and the fused operations, in the graph that TensorFlow runs for a SavedModel."""
     metadata = tf.compat.v1.RunMetadata()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         model = tf.compat.v1.saved_model.load(session, ["serve"], directory)

@@ -1,4 +1,4 @@
-"""Compares activations, normalisation and matrix multiplication with definitions, and compiled with plain forms."""
+"""Compares activations, normalisation and matrix multiplication with definitions, and compiled with plain results."""
 
 import numpy as np
 import pytest

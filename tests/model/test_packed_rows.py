@@ -44,7 +44,9 @@ def labels_of(lengths, choices):
     return {
         "label_ids": rng.integers(0, choices if choices > 1 else 3, count).astype(np.int32),
         "next_sentence_labels": rng.integers(0, 2, count).astype(np.int32),
-        "start_positions": np.where(np.arange(count) == 1, LENGTH + 1, 0).astype(np.int32),  # one is outside
+        "start_positions": np.where(np.arange(count) == 1, LENGTH + 1, 0).astype(
+            np.int32
+        ),  # one is outside of the sequence
         "end_positions": np.maximum(ends, 0).astype(np.int32),
     }
 

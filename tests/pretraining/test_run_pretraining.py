@@ -256,7 +256,7 @@ def test_xla_compiles_the_step_on_a_gpu_and_on_request(device, choice, recorded,
     run.record()
     assert run_directory.recorded(str(tmp_path / "out"))["jit_compile"] == run.compilation.value == recorded
     assert not run.model.encoder.jit_compile
-    # On other devices, a resumed run with the default makes the same choice.
+    # With the default, a run that is resumed on other devices makes the same choice.
     resumed = make_run(files, tmp_path / "out")
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": "CPU"})
     assert resumed.training_config.jit_compile == "auto"

@@ -1,4 +1,4 @@
-"""Inputs that all models for plain Python values refuse."""
+"""Tests inputs that all models for plain Python values refuse."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""Every task is read, trained, resumed, predicted and exported. The exported model gives the answers of Python.
+"""Every task is read, trained, resumed, predicted and exported. The exported model and Python give the same answers.
 
 The test module of a task contains only what is special about the task.
 """

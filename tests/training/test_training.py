@@ -89,7 +89,7 @@ def trainer_for(config):
 
 
 def gradients_of(options):
-    """Returns loss, gradients and operations for one batch, with dropout, of an encoder with the given options."""
+    """Returns the loss, gradients and operations of an encoder with the given options, for one batch with dropout."""
     keras.utils.set_random_seed(3)
     model = PretrainingModel(tiny_config(), **options)
     compute = tf.function(lambda batch: loss_and_gradients(model, batch), autograph=False)

@@ -63,7 +63,7 @@ GLOBAL = b"ctests.checkpoints.legacy.test_hostile\nrun_code\n"
 REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 START = b"\x80\x02}"
 SMALL = tensor("0", (2, 3))
-BOMB = b"K\x01q\x00" + b"h\x00\x86q\x00" * 64  # 64 nested tuples, each with the same part twice
+BOMB = b"K\x01q\x00" + b"h\x00\x86q\x00" * 64  # 64 nested tuples; each contains the inner tuple twice
 DATA = {"0": b"\0" * 24}
 PICKLES = {
     "a class with code": (pickle.dumps({"x": Evil()}, 2), "run_code"),
@@ -182,7 +182,7 @@ def test_sizes_are_compared_before_memory_is_allocated(tmp_path):
         writers.write_bin(tmp_path / place / "pytorch_model.bin", writers.arrays())
         assert "bytes, but the config describes" in error(tmp_path / place, bert_tf.load_model)
         assert "bytes, but the config describes" in error(ModelFiles(str(tmp_path / place)), pretrained.read_model)
-    names, whole, values = ["w"], ["900000000 128 0,10:0,128"], [np.zeros((10, 128), np.float32)]  # a part of a table
+    names, whole, values = ["w"], ["900000000 128 0,10:0,128"], [np.zeros((10, 128), np.float32)]  # a slice of a table
     writers.tf.raw_ops.SaveV2(prefix=str(tmp_path / "x"), tensor_names=names, shape_and_slices=whole, tensors=values)
     assert "x: the data has 5120 bytes instead of 460800000000" in error(tmp_path / "x")
 

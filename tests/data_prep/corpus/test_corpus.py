@@ -79,7 +79,7 @@ def test_compressed_files(write, suffix, compress):
     assert documents(write(f"a.txt.{suffix}", content)) == expected
     assert documents(write(f"b.txt.{suffix}", content * 2)) == [*expected[:2], ["fa b", "c"], *expected[1:]]
     assert_refused(rf"c\.txt\.{suffix} can't be decompressed", documents, write(f"c.txt.{suffix}", content[:-9]))
-    for other in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content counts, not the name
+    for other in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content decides how the file is read
         assert documents(write(f"d.txt.{suffix}", other)) == expected
 
 

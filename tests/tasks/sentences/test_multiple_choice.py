@@ -101,7 +101,7 @@ def test_missing_endings_have_no_probability_and_no_loss(write, tokenizer, file,
     batch = task.featurize(examples, TextPacker(tokenizer, 16)).batch(np.array([0, 1]), 8)
     outputs = model.predict(batch)
     assert outputs["probabilities"][0, 2] == 0
-    # An example alone has the same scores and loss.
+    # In a batch of its own, an example has the same scores and loss.
     for number, example in enumerate(examples):
         row = {"prompt": example.prompt, "endings": example.endings, "label": int(example.label)}
         own = task_of(write, "multiple_choice", "own.jsonl", json.dumps(row) + "\n")

@@ -306,7 +306,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
 
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
-    names = [squad_task._describe_member(str(tmp_path))]  # only lists
+    names = [squad_task._describe_member(str(tmp_path))]  # a directory without weights
     for weight in (1.0, 2.0):
         saver.CheckpointSaver(str(tmp_path), 1).save(1, {"x": np.float32(weight)})
         names.append(squad_task._describe_member(str(tmp_path)))

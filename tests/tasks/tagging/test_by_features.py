@@ -67,7 +67,7 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     run = run_of(write, tmp_path / "out", pretrained)
     features = run.data.features("dev")
     assert features.lengths.tolist() == [3, 3]
-    assert isinstance(features.per_token["activations"][0], np.memmap)  # in a file, not in memory
+    assert isinstance(features.per_token["activations"][0], np.memmap)  # an array in a file
     batch = features.batch(np.array([1]), 4)
     assert run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()) == ["f", "b", "a", "[PAD]"]
     ids = run.tokenizer.convert_tokens_to_ids(["[CLS]", "f", "b", "##c", "##d", "a", "[SEP]"])
@@ -97,9 +97,9 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, ch
     activations(features_dir=str(directory))
     assert activations(layers="-1", features_dir=str(directory)).shape == (2, 4, 1, 12)
     assert len(list(directory.iterdir())) == 2
-    monkeypatch.setattr(FrozenEncoder, "compiled", None)  # is not called
+    monkeypatch.setattr(FrozenEncoder, "compiled", None)  # the encoder is not called
     assert_close(activations(features_dir=str(directory)), expected, 0)
-    with pytest.raises(TypeError):  # other weights
+    with pytest.raises(TypeError):  # the weights differ, so the encoder is called
         activations(changed, features_dir=str(directory))
     assert len(list(directory.iterdir())) == 2
     assert_refused("--features_dir is 'gs://bucket'", activations, features_dir="gs://bucket")

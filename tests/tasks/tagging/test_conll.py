@@ -161,15 +161,15 @@ CONLL_U = (
         (COLUMNS, ("", "2"), ["EU rejects", "Peter Black"], ["NNP VBZ", "NNP NNP"]),
         (COLUMNS, ("", "-2"), ["EU rejects", "Peter Black"], ["I-NP I-VP", "I-NP I-NP"]),
         ("Tag Word\nO a\nB-X b\n", ("word", "tag"), ["a b"], ["O B-X"]),
-        ("1 O\n2 O\n", conll.DETECTED, ["1 2"], ["O O"]),  # numbers are the words
+        ("1 O\n2 O\n", conll.DETECTED, ["1 2"], ["O O"]),  # the words are numbers
         ("7 a X\n8 b Y\n\n9 c X\n", conll.DETECTED, ["a b", "c"], ["X Y", "X"]),
         ("0 a X\n1 b Y\n", conll.DETECTED, ["a b"], ["X Y"]),
-        ("2-1 a X\n0-0 b Y\n", conll.DETECTED, ["2-1 0-0"], ["X Y"]),  # results are the words
+        ("2-1 a X\n0-0 b Y\n", conll.DETECTED, ["2-1 0-0"], ["X Y"]),  # the words are results of games
         ("# text = vitamin O\na\tX\n#\tY\n", conll.DETECTED, ["a #"], ["X Y"]),
         ("# SYM\n#fun NN\n", conll.DETECTED, ["# #fun"], ["SYM NN"]),
         ("word pos\na X\n", conll.DETECTED, ["a"], ["X"]),
         ("Token\tNER\tscore\na\tX\t0.5\n", conll.DETECTED, ["a"], ["X"]),
-        ("O\twho\nB-X\tAlien\n", conll.DETECTED, ["who Alien"], ["O B-X"]),  # the MIT corpora
+        ("O\twho\nB-X\tAlien\n", conll.DETECTED, ["who Alien"], ["O B-X"]),  # as in the MIT corpora
         ("a NN B-NP X\nb NN O O\n", conll.DETECTED, ["a b"], ["X O"]),
         ("a B-X 0.9\nb O 0.8\n", ("", "2"), ["a b"], ["B-X O"]),
         ("a B-X NN\nb O VB\n", ("", "-1"), ["a b"], ["NN VB"]),
