@@ -41,8 +41,9 @@ _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline; the 
 _BATCH = flags.DEFINE_integer("batch_size", 256, "Examples per batch.")
 _WORKERS_BATCH = flags.DEFINE_integer("workers_batch_size", 4096, "Examples per global batch of all workers.")
 
+_WORKERS = flags.DEFINE_list("workers", ["1", "2", "4", "8", "64"], "Numbers of workers to simulate.")
+
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
-_WORKERS = (1, 2, 4, 8, 64)
 
 
 def write_files(directory, features):
@@ -109,7 +110,7 @@ def costs(dataset):
 def workers_table(shards, features, masker):
     """Returns table rows for each number of workers, with the medians over all rounds."""
     rows = []
-    for workers in _WORKERS:
+    for workers in map(int, _WORKERS.value):
         context = tf.distribute.InputContext(workers, 0, workers)
 
         def measure(reads_through, context=context):

@@ -28,10 +28,14 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--num_restarts", ["--num_restarts=2"]),
         ("--feature_layers", ["--feature_layers=-1"]),
         ("--bilstm_layers", ["--bilstm_layers=1"]),
+        ("--bilstm_units", ["--bilstm_units=8"]),
+        ("--long_documents", ["--max_seq_length=128", "--num_train_epochs=0.25"]),
         ("--reinit_layers", ["--reinit_layers=1"]),
     ],
     "run_squad": [("", ["--num_train_epochs=1", "--train_batch_size=4", "--num_workers=1"])],
-    "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64", "--workers_batch_size=64"])],
+    "benchmarks.input_pipeline": [
+        ("", ["--records=600", "--rounds=1", "--batch_size=64", "--workers_batch_size=64", "--workers=2"])
+    ],
     "extract_features": [("", ["--layers=-1"])],
     "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
     "data_prep.create_pretraining_data": [
