@@ -173,8 +173,8 @@ class SpanReader:
 
 
 def is_rejected(values: Mapping[str, Any]) -> bool:
-    """Returns True if a row was rejected or ignored in Prodigy."""
-    return values.get("answer") in ("reject", "ignore")
+    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla."""
+    return values.get("answer") in ("reject", "ignore") or values.get("status") in ("Discarded", "discarded")
 
 
 def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
@@ -193,6 +193,8 @@ def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
             raise InputError(f"{where}: {value!r:.60} is not a span. Use [start, end, type].")
         span = _Span.of(value, where)
         marked = text[max(span.start, 0) : span.end]
+        if span.start < len(text) < span.end:
+            raise InputError(f"{where}: a span ends at {span.end} of {len(text)} characters. Correct the offsets.")
         if span.text and span.text.replace("\\n", "\n").split() != marked.split():
             raise InputError(
                 f"{where}: the characters {span.start} to {span.end} are {marked!r}, but the span has the text "

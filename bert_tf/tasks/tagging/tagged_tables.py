@@ -121,7 +121,10 @@ def _tags(values: Mapping[str, Any], column: str, length: int, where: str) -> li
     tags = _value(values, column, TAG_COLUMNS)
     if not isinstance(tags, list):
         raise InputError(f"{where}: there is no list of tags or spans. Pass the column as --tag_column.")
-    is_name = [isinstance(tag, str) and not tag.startswith(("['", '["')) for tag in tags]
+    lists = [name for name in TAG_COLUMNS if isinstance(x := _value(values, name, ()), list) and len(x) == length]
+    if not column and len(lists) > 1:
+        raise InputError(f"{where}: there are tags in {' and '.join(lists)}. Pass one of them as --tag_column.")
+    is_name = [isinstance(x, str) and not x.startswith(("['", '["')) and (column or not x.isdigit()) for x in tags]
     if len(tags) != length or not all(is_name):
         raise InputError(
             f"{where}: the tags {tags!s:.60} are not names, one for each word. Write names instead of numbers."
