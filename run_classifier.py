@@ -24,23 +24,18 @@ _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 def main() -> None:
     """Trains, evaluates, predicts and exports, as the flags select."""
     config, data, features, export_config = read_settings()
-    from bert_tf import sentence_vectors
     from bert_tf.checkpoints import pretrained
     from bert_tf.export import check_can_export, export_run
     from bert_tf.finetuning.finetune import finetune
     from bert_tf.tasks import registry
-    from bert_tf.tasks.sentences import glue_benchmark
+    from bert_tf.tasks.sentences import glue_benchmark, similarity
 
-    if data.task_name == SIMILARITY and config.do_train and config.model.init_checkpoint:
-        start = sentence_vectors.find(config.model.init_checkpoint, "--init_checkpoint")
-        config = config.replace(model=config.model.replace(init_checkpoint=start.path))
-        data = data.replace(vectors=start.config)
+    if data.task_name == SIMILARITY:
+        config, data = similarity.from_model(config, data)
     names, output_dir = parse(data.task_name), config.training.output_dir
     if config.do_train or config.do_eval or config.do_predict:
         model = pretrained.read_model(config.model, output_dir)
-        frozen = make_feature_based(config, features, model[0]) if features.layers else None
-        if frozen:
-            config = config.replace(model=config.model.replace(init_checkpoint=None))
+        config, frozen = make_feature_based(config, features, model[0])
         if export_config is not None:
             check_can_export(config)
         if len(names) > 1:
@@ -49,9 +44,6 @@ def main() -> None:
             task = registry.build_task(data, registry.model_directory(config), config.do_train, frozen)
             finetune(task, config, model)
     if export_config is not None:
-        confidence = data.confidence
-        changes = {"min_probability": confidence.min_probability, "abstain_label": confidence.abstain_label}
-        export_config = export_config.replace(**changes)
         for directories in glue_benchmark.export_directories(names, output_dir, _EXPORT.export_dir):
             export_run(*directories, export_config)
 
@@ -71,19 +63,29 @@ def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig, Export
     program.require_one("do_train", "do_eval", "do_predict", "do_export")
     data = _DATA.config()
     data = data.replace(task_name=",".join(parse(data.task_name)))
-    export_config = _EXPORT.config() if _EXPORT.do_export else None
-    if export_config is not None:
-        check_no_bilstm(bool(features.layers), "--do_export")
-    return config, data, features, export_config
+    if not _EXPORT.do_export:
+        return config, data, features, None
+    check_no_bilstm(bool(features.layers), "--do_export")
+    confidence = data.confidence
+    threshold = {"min_probability": confidence.min_probability, "abstain_label": confidence.abstain_label}
+    return config, data, features, _EXPORT.config(**threshold)
 
 
-def make_feature_based(config: FinetuningConfig, features: FeatureConfig, model: "BertConfig") -> "FeatureBased":
-    """Returns the settings of feature-based tagging, including the frozen model."""
+def make_feature_based(
+    config: FinetuningConfig, features: FeatureConfig, model: "BertConfig"
+) -> tuple[FinetuningConfig, "FeatureBased | None"]:
+    """Returns the settings of feature-based tagging, with the frozen model, or None without --feature_layers.
+
+    The first result has the settings of the training, which starts without the weights of the frozen model.
+    """
+    if not features.layers:
+        return config, None
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
     encoder = FrozenEncoder(model, config.model.init_checkpoint, features.layers, "--feature_layers")
-    return FeatureBased(encoder, features.combination, config.bilstm_units, features.directory)
+    config = config.replace(model=config.model.replace(init_checkpoint=None))
+    return config, FeatureBased(encoder, features.combination, config.bilstm_units, features.directory)
 
 
 def cli() -> None:

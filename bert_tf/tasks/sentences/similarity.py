@@ -19,6 +19,7 @@ from bert_tf import sentence_vectors
 from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.similarity_model import SimilarityModel, batch_loss
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
@@ -168,6 +169,19 @@ def cosines_of(vectors: np.ndarray) -> np.ndarray:
     """Returns the cosine similarity [N] of the first two texts of each example, for vectors [N, C, W]."""
     first, second = np.moveaxis(sentence_vectors.unit_vectors(vectors[:, :2], "vectors"), 1, 0)
     return np.sum(first * second, axis=-1)
+
+
+def from_model(config: FinetuningConfig, data: DataConfig) -> tuple[FinetuningConfig, DataConfig]:
+    """Returns the settings of a training that starts with the vectors of --init_checkpoint, if there is such a model.
+
+    Raises:
+      InputError: if the model is a sentence encoder with modules that are not supported.
+    """
+    if not (config.do_train and config.model.init_checkpoint):
+        return config, data
+    start = sentence_vectors.find(config.model.init_checkpoint, "--init_checkpoint")
+    model = config.model.replace(init_checkpoint=start.path)
+    return config.replace(model=model), data.replace(vectors=start.config)
 
 
 class SimilarityTask(Task):
