@@ -119,11 +119,14 @@ class ExportFlags:
     """Defines the flags for exporting a model.
 
     Args:
-      is_step: whether the export is a step of the program that is selected by the flag --do_export.
+      is_step: whether the export is a step of a training program, which also has a flag to select the step, and a flag
+        to check all steps without writing anything.
     """
 
     def __init__(self, is_step: bool = False) -> None:
         if is_step:
+            program.section("What to do")
+            flags.DEFINE_bool("dry_run", False, "Check everything and trace a training step. Write nothing.")
             program.section("Export")
             text = "Export a SavedModel, which takes raw strings, to --export_dir."
             self._do_export = flags.DEFINE_bool("do_export", False, text)

@@ -24,11 +24,21 @@ def write_run(directory, model, flags=None, **resume_settings):
     directory.mkdir(parents=True)
     _, vocab_file = write_model_files(directory)
     resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}
-    run_directory.prepare(str(directory), config(), vocab_file, flags or {}, resume_settings)
+    record(directory, vocab_file, config(), flags, **resume_settings)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
     saver.write_checkpoint(str(directory / "model.ckpt-7"), tensors)
     (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     return str(directory)
+
+
+def record(
+    directory, vocab_file, config, flags=None, devices=None, rules=None, allow_changed_settings=False, **resume_settings
+):
+    """Compares and records the settings of a run."""
+    settings = run_directory.all_settings(config, vocab_file, resume_settings)
+    choice = {"devices": devices, "allow_changed_settings": allow_changed_settings}
+    settings = run_directory.compared(str(directory), settings, **choice)
+    run_directory.write(str(directory), config, vocab_file, flags or {}, settings, devices=devices, rules=rules)
 
 
 def config():

@@ -16,7 +16,7 @@ import urllib.request
 import zipfile
 import zlib
 
-from bert_tf.runtime import dry_run, files, reporting
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
@@ -117,7 +117,7 @@ def _reason(error: Exception) -> str:
     return f"the download failed ({why}). Run the program again to resume it."
 
 
-@dry_run.guard(False)  # the cache is not an output
+@files.fills_cache()
 def _unpacked(path: str, identity: str, flag_name: str) -> str:
     """Returns the directory with an unpacked model. Downloads and unpacks the zip file if it is not in the cache.
 

@@ -49,33 +49,23 @@ class _RunFile(TypedDict):
     devices: NotRequired[dict[str, Any] | None]
 
 
-def prepare(
+def compared(
     output_dir: str,
-    config: BertConfig,
-    vocab_file: str,
-    flags: Mapping[str, Any],
-    resume_settings: Mapping[str, Any],
+    settings: dict[str, Any],
     *,
-    rules: Mapping[str, bool] | None = None,
     devices: Mapping[str, Any] | None = None,
-    data_counts: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
-) -> None:
-    """Writes the settings of a run to the run directory. If the run is resumed, compares the settings first.
-
-    A dry run compares the settings and ends.
+) -> dict[str, Any]:
+    """Compares the settings of a run with those in its directory, if the run is resumed.
 
     Args:
-      output_dir: the run directory; created if it doesn't exist.
-      config: the config of the model.
-      vocab_file: the vocabulary; "" if unknown.
-      flags: the values of all flags of the program. They are recorded but not compared.
-      resume_settings: the settings that must stay the same when the run is resumed: flags that influence the weights,
-        and the data.
-      rules: the rules of the tokenizer, if known.
-      devices: the devices; see `strategies.devices`. They are recorded. If they change, a warning is printed.
-      data_counts: the counts of the data. They are recorded but not compared.
+      output_dir: the run directory; it may not exist yet.
+      settings: the settings that must stay the same when the run is resumed; see `all_settings`.
+      devices: the devices; see `strategies.devices`. If they have changed, a warning is printed.
       allow_changed_settings: if True, resume even if settings have changed.
+
+    Returns:
+      The settings to record.
 
     Raises:
       InputError: if another process is training in the directory, or if there is a checkpoint to resume from and
@@ -84,33 +74,57 @@ def prepare(
     if not output_dir:
         raise InputError("--output_dir is required. Pass it.")
     locks.require_free(output_dir, "--output_dir")
-    resume_settings = all_settings(config, vocab_file, resume_settings)
-    path = os.path.join(output_dir, RUN_FILE)
-    if files.exists(path) and saver.latest_checkpoint(output_dir):
+    if files.exists(os.path.join(output_dir, RUN_FILE)) and saver.latest_checkpoint(output_dir):
         before = recorded(output_dir)
-        start = resume_settings.get("init_checkpoint")
+        start = settings.get("init_checkpoint")
         if start and before.get("init_checkpoint") == files.resolved(start):
             # A run needs the checkpoint only at the start, so it may have been deleted. Compare only the path.
-            resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
+            settings = settings | {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changed_settings:
             _refuse_differences(
                 f"--output_dir: {output_dir}: the run began with other settings",
                 before,
-                resume_settings,
+                settings,
                 "Use another directory or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
+    return settings
+
+
+def write(
+    output_dir: str,
+    config: BertConfig,
+    vocab_file: str,
+    flags: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    rules: Mapping[str, bool] | None = None,
+    devices: Mapping[str, Any] | None = None,
+    data_counts: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the config, the vocabulary and the settings of a run to the run directory.
+
+    Args:
+      output_dir: the run directory; created if it doesn't exist.
+      config: the config of the model.
+      vocab_file: the vocabulary; "" if unknown.
+      flags: the values of all flags of the program. They are never compared.
+      settings: the result of `compared`.
+      rules: the rules of the tokenizer, if known.
+      devices: the devices; see `strategies.devices`.
+      data_counts: the counts of the data. They are never compared.
+    """
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     if vocab_file:
         copy_tokenizer(vocab_file, output_dir, rules or {})
     files.write_json(
-        path,
+        os.path.join(output_dir, RUN_FILE),
         {
             "format": _FORMAT,
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
-            "resume_settings": resume_settings,
+            "resume_settings": dict(settings),
             **({"tokenizer": tokenizer_record(vocab_file, rules or {})} if vocab_file else {}),
             "devices": devices,
             "data": data_counts or {},
@@ -123,7 +137,13 @@ def prepare(
 
 
 def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the resume settings, the config and the digest of the vocabulary. For the arguments, see `prepare`."""
+    """Returns the settings that must stay the same when a run is resumed.
+
+    Args:
+      config: the config of the model.
+      vocab_file: the vocabulary; "" if unknown. Its digest is one of the settings.
+      resume_settings: the flags that influence the weights, and the data.
+    """
     return {
         "bert_config": config.to_dict(),
         **resume_settings,
@@ -193,7 +213,7 @@ class _Recorded(dict[str, Any]):
 
 
 def read(output_dir: str) -> dict[str, Any]:
-    """Reads the file that `prepare` wrote.
+    """Reads the file that `write` wrote.
 
     Raises:
       InputError: if the directory is not a run directory, or another version wrote the file.

@@ -7,7 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ from bert_tf.runtime import dry_run
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 
+T = TypeVar("T")
 # Seconds to wait for a TPU before a message is printed.
 _SECONDS_OF_SILENCE = 5.0
 _TPU_LOCK = "/tmp/libtpu_lockfile"
@@ -252,6 +253,17 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_own_job and resolver.task_id == 0)
 
 
+def computing(function: Callable[..., T]) -> Callable[..., T]:
+    """Returns a function that computes results, such as predictions. A dry run ends when it is called."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> T:
+        dry_run.end()
+        return function(*arguments)
+
+    return call
+
+
 def replicated(
     function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
     strategy: tf.distribute.Strategy,
@@ -290,4 +302,4 @@ def replicated(
             for name, value in outputs.items()
         }
 
-    return split_and_run
+    return computing(split_and_run)

@@ -3,7 +3,7 @@
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras.callbacks import Callback
@@ -62,14 +62,11 @@ def finetune(
     if config.do_train:
         candidates = config.candidates()
         run = _train(run, candidates[0], callbacks) if len(candidates) == 1 else _run_trials(run, candidates)
-    results: dict[str, dict[str, Any]] = {"eval": {}, "predict": {}}
-    with dry_run.step():
-        if config.do_train and task.uses_model_of_run:
-            dry_run.end()
-        results = task.finish(run, output_dir)
-    if config.do_train:  # later steps need the weights, too
+    if config.do_train:  # the other steps need the weights
         dry_run.end()
-    return results
+    with dry_run.step():
+        return task.finish(run, output_dir)
+    return {"eval": {}, "predict": {}}
 
 
 def prepare(run: FinetuningRun) -> None:
@@ -119,10 +116,7 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
         num_examples = _num_examples(run, split)
         stage_run = run.with_settings(stage.replace(training=stage.for_steps(num_examples)), split=split)
         stage_run.check_workers()
-        with dry_run.step():
-            stage_run.record()
-            # Written only after `record`: if it refuses the directory, the classes of the existing run must be kept.
-            task.write_settings(output_dir, run.config, settings.max_seq_length)
+        stage_run.check_directory()
         eval_steps = settings.selection.eval_steps(stage_run.training_config, num_examples)
         hooks: list[Hook] = []
         if is_evaluated:
@@ -139,22 +133,19 @@ def _train(run: FinetuningRun, settings: FinetuningConfig, callbacks: Sequence[C
     return stage_run
 
 
-def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> list[tuple[str, FinetuningConfig]]:
-    """Returns the splits that are not finished, with their settings. A split is finished if a later one has begun."""
+def _unfinished_stages(splits: Sequence[str], settings: FinetuningConfig) -> Iterator[tuple[str, FinetuningConfig]]:
+    """Yields the splits that are not finished, with their settings. A split is finished if a later one has begun."""
     output_dir = settings.training.output_dir
     directories = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
-    begun = [bool(saver.latest_checkpoint(directory)) for directory in directories]
-    stages = []
     for number, (split, directory) in enumerate(zip(splits, directories, strict=True)):
-        if any(begun[number + 1 :]):
+        if any(map(saver.latest_checkpoint, directories[number + 1 :])):
             continue
-        # The first stage starts from --init_checkpoint. So does every stage in a dry run, which trains no other stage.
-        if number == 0 or (dry_run.is_on() and not begun[number - 1]):
-            settings = settings.in_directory(directory)
-        else:
+        # A dry run trains no stage, so every stage starts from --init_checkpoint.
+        if number and saver.latest_checkpoint(directories[number - 1]):
             settings = settings.starting_from(directories[number - 1], directory)
-        stages.append((split, settings))
-    return stages
+        else:
+            settings = settings.in_directory(directory)
+        yield split, settings
 
 
 def _num_examples(run: FinetuningRun, split: str) -> int:

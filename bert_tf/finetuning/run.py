@@ -14,7 +14,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
-from bert_tf.runtime import dry_run, files, reporting
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import document_means
 from bert_tf.text import Tokenizer
@@ -169,6 +169,12 @@ class FinetuningRun(Run):
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
+    def record(self) -> None:
+        """Writes also the settings of the task, such as the classes. See `Run.record`."""
+        super().record()
+        output_dir = self.training_config.output_dir
+        self.task.write_settings(output_dir, self.config, self.settings.max_seq_length)
+
     @property
     def data_counts(self) -> Mapping[str, Any]:
         """See `Run`."""
@@ -253,7 +259,6 @@ class FinetuningRun(Run):
           InputError: if there are several workers, or the batch can't be divided evenly among the replicas.
         """
         self.settings.distribution.check_one_worker(description)
-        dry_run.end()
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         rows = devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")

@@ -8,7 +8,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.distribution import devices, strategies
 from bert_tf.pretraining.example_sets import ExampleSet
 from bert_tf.pretraining.training_batches import batches, packer_of
-from bert_tf.runtime import dry_run, reporting
+from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.placement import Packer
 from bert_tf.training import worker_checks
@@ -93,7 +93,6 @@ def _check_trained_with(run: Run) -> None:
 
 def _means(run: Run, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:
     """Returns the means of loss and metrics over `steps` batches."""
-    dry_run.end()
     paths = ", ".join(shard.path for shard in examples.shards)
     with explain_data(lambda: f"{examples.flag_name}: one of {paths}"):
         return run.evaluator.evaluate(

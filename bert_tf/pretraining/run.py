@@ -85,11 +85,11 @@ class PretrainingRun(Run):
         self.training_config.freeze(model.encoder)
         return model
 
-    def record(self) -> None:
-        """Records the settings and the data in the run directory. See `Run.record`."""
+    def check_directory(self) -> None:
+        """Compares the settings and the data with those in the run directory. See `Run.check_directory`."""
         if strategies.is_chief(self.strategy) and self.settings.allow_changed_settings:
             self._report_jump()
-        super().record()
+        super().check_directory()
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings and the data that influence the weights. Some bytes of every file are read."""
@@ -178,8 +178,7 @@ def pretrain(
             hooks.append(evaluation.while_training(run, examples))
         if callbacks:
             hooks.append(Callbacks(callbacks, held_out.steps))
-        with dry_run.step():
-            run.record()
+        run.check_directory()
         run.announce()
         results = train(run, training_data(run, run.phases), hooks)
         dry_run.end()

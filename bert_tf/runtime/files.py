@@ -69,6 +69,11 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
     return open(path, mode, encoding="utf-8", newline="")
 
 
+def fills_cache() -> contextlib.AbstractContextManager[None]:
+    """Returns a decorator for functions that write to a cache. A cache is not an output, so a dry run writes it too."""
+    return dry_run.guard(False)
+
+
 def exists(path: str) -> bool:
     """Returns True if the path is a file or a directory."""
     return remote.call("exists", path) if is_remote(path) else os.path.exists(path)

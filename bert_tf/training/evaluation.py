@@ -106,7 +106,7 @@ class BatchEvaluator:
         def step(iterator: tf.data.Iterator) -> None:
             strategy.run(replica_step, args=(next(iterator),))
 
-        self._step = step
+        self._step = strategies.computing(step)
 
     def evaluate(
         self, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset], steps: int

@@ -72,6 +72,7 @@ def train(run: Run, data: TrainingData, hooks: Sequence[Hook] = ()) -> dict[str,
         estimate.report(trainer, data)
         return {}
     if is_chief:
+        run.record()
         evaluation.remove_stale_best(config.output_dir)
 
     step, batches, is_stopped = trainer.step, None, False

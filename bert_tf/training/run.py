@@ -99,7 +99,8 @@ class Run(abc.ABC):
     @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
         training = self.training_config.resume_settings(self.strategy)
-        return {**self.data_settings(), **training, "jit_compile": self.compilation.value}
+        settings = {**self.data_settings(), **training, "jit_compile": self.compilation.value}
+        return run_directory.all_settings(self.config, self.vocab_file, settings)
 
     def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
@@ -113,31 +114,38 @@ class Run(abc.ABC):
         Raises:
           WorkersError: if the workers differ; see `worker_checks.require`.
         """
+        worker_checks.require(self.strategy, lambda: self._resume_settings | {"init_checkpoint": None} | others)
 
-        def compared() -> dict[str, Any]:
-            settings = run_directory.all_settings(self.config, self.vocab_file, self._resume_settings)
-            return settings | {"init_checkpoint": None} | others
+    @functools.cached_property
+    def _settings_to_record(self) -> dict[str, Any]:
+        return run_directory.compared(
+            self.training_config.output_dir,
+            self._resume_settings,
+            devices=strategies.devices(self.strategy),
+            allow_changed_settings=self.settings.allow_changed_settings,
+        )
 
-        worker_checks.require(self.strategy, compared)
-
-    def record(self) -> None:
-        """Writes the run's config, vocabulary and settings to its directory. See `run_directory.prepare`.
+    def check_directory(self) -> None:
+        """Compares the settings with those in the run directory, if the run is resumed. See `run_directory.compared`.
 
         Raises:
           InputError: if the directory contains a run with other settings and `allow_changed_settings` is False.
         """
         if strategies.is_chief(self.strategy):
-            run_directory.prepare(
-                self.training_config.output_dir,
-                self.config,
-                self.vocab_file,
-                self.settings.flag_values() | self.settings.flags,
-                self._resume_settings,
-                rules=self.rules,
-                devices=strategies.devices(self.strategy),
-                data_counts=self.data_counts,
-                allow_changed_settings=self.settings.allow_changed_settings,
-            )
+            self._settings_to_record  # noqa: B018 (compares them)
+
+    def record(self) -> None:
+        """Writes config, vocabulary and settings to the run directory, on the chief. Raises as `check_directory`."""
+        run_directory.write(
+            self.training_config.output_dir,
+            self.config,
+            self.vocab_file,
+            self.settings.flag_values() | self.settings.flags,
+            self._settings_to_record,
+            rules=self.rules,
+            devices=strategies.devices(self.strategy),
+            data_counts=self.data_counts,
+        )
 
     @property
     def shapes(self) -> Shapes:

@@ -7,7 +7,6 @@ import msgspec
 
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
-from bert_tf.runtime import dry_run
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.lazy_imports import check_installed
 from bert_tf.runtime.settings import MODEL, PROGRAMS, WEIGHTS, WEIGHTS_IF_SET, WORKERS, FiniteFromZero, Settings, about
@@ -129,9 +128,6 @@ class TrainingConfig(Settings, frozen=True):
         about("Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
         WORKERS,
     ] = ""
-    dry_run: Annotated[
-        bool, about("Check everything and trace a training step. Write nothing.", group="What to do"), PROGRAMS
-    ] = False
     second_batch: Annotated[SecondBatch | None, WEIGHTS] = None
 
     def __post_init__(self) -> None:
@@ -139,8 +135,6 @@ class TrainingConfig(Settings, frozen=True):
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
         if self.traced_steps and self.traced_steps[0] >= self.traced_steps[1]:
             raise InputError(f"--profile_steps is {self.profile_steps}. Use a larger second number.", "--profile_steps")
-        if self.dry_run and not dry_run.is_on():
-            raise InputError("--dry_run: not a setting in Python. Use `with bert_tf.runtime.dry_run.guard(True)`.")
         for name in filter(None, self.report_to.split(",")):
             check_installed(name, "--report_to")
         if self.freeze_encoder and self.freeze_layers >= 0:

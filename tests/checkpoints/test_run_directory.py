@@ -8,12 +8,12 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.runtime.files import InputError
+from tests import finished_runs
 from tests.conftest import ROOT, assert_refused, tiny_config
 
 
 def prepare(directory, vocab_file, rate=0.1, config=None, **options):
-    settings = {"flags": {"flag": 1}, "resume_settings": {"learning_rate": rate}}
-    run_directory.prepare(str(directory), config or tiny_config(), vocab_file, **settings, **options)
+    finished_runs.record(directory, vocab_file, config or tiny_config(), {"flag": 1}, learning_rate=rate, **options)
 
 
 def test_a_run_is_recorded_with_the_tpu_build_of_tensorflow(tmp_path, write, monkeypatch):
@@ -77,7 +77,7 @@ def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monke
     monkeypatch.chdir(tmp_path)
 
     def prepare(start):
-        run_directory.prepare("run", tiny_config(), "", flags={}, resume_settings={"init_checkpoint": start})
+        finished_runs.record("run", "", tiny_config(), init_checkpoint=start)
 
     prepare(str(tmp_path / "init"))  # recorded while the checkpoint existed
     CheckpointSaver("run", 1).save(1, {"x": 1.0})

@@ -147,7 +147,7 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     record = json.loads((out / "run.json").read_text())
     record["resume_settings"]["group_by_length"] = "auto"  # as earlier versions recorded
     (out / "run.json").write_text(json.dumps(record))
-    run.record()
+    run.with_settings(run.settings).record()
     elsewhere = run.settings.replace(model=ModelFiles("elsewhere"))
     assert_refused("init_checkpoint was None, and is 'elsewhere' now", run.with_settings(elsewhere).record)
     text = (tmp_path / "train.tsv").read_text()

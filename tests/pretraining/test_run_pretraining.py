@@ -287,7 +287,9 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     assert_refused(message, make_run(files, tmp_path / "out").record)
     make_run(files, tmp_path / "out", allow_changed_settings=True).record()
     assert "batch size" not in capsys.readouterr().err
-    make_run(files, tmp_path / "out", train_batch_size=16, allow_changed_settings=True).record()
+    changed = make_run(files, tmp_path / "out", train_batch_size=16, allow_changed_settings=True)
+    changed.check_directory()
+    changed.record()
     assert run_directory.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
     message = "Training continues after example 16 of this phase, so about 8 examples are skipped"
     assert message in capsys.readouterr().err

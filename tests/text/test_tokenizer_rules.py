@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bert_tf.checkpoints import run_directory
 from bert_tf.graphs.tokenization import GraphTokenizer
 from bert_tf.text import FullTokenizer, Tokenizer
 from bert_tf.text.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, check_same_ids, fits_record, vocabulary_record
+from tests import finished_runs
 from tests.conftest import assert_refused, tiny_config, tokenizer_json
 from tests.graphs.test_modes import assert_same
 
@@ -188,7 +188,7 @@ def test_added_tokens_are_never_split(vocab, write):
 def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
     path = vocab(PIECES, settings=settings)
     tokenizer = Tokenizer.checked(path, True)
-    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {}, rules=tokenizer.rules)
+    finished_runs.record(tmp_path / "run", path, tiny_config(), rules=tokenizer.rules)
     copy = Tokenizer.checked(str(tmp_path / "run" / "vocab.txt"))
     assert tokenizer.tokenize("É 中文") == copy.tokenize("É 中文") == pieces
     rules = {"strip_accents": pieces[0] == "e", "tokenize_chinese_chars": pieces[2] == "文"}
@@ -255,5 +255,5 @@ def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
     reverse = {piece: i for i, piece in reversed(list(enumerate(PIECES)))}
     path = write("tokenizer.json", json.dumps(tokenizer_json(PIECES, {"vocab": reverse})))
     assert list(Tokenizer.checked(path, True).vocab) == PIECES
-    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
+    finished_runs.record(tmp_path / "run", path, tiny_config())
     assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"

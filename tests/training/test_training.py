@@ -117,7 +117,7 @@ def run(config, bert_config=None, strategy=None, *, data=dataset_from_step, desc
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
     compilation = Compilation.STEP if config.jit_compile == "yes" else Compilation.NONE
-    start = {"init_checkpoint": None, "new_variables": "", "compilation": compilation}
+    start = {"init_checkpoint": None, "new_variables": "", "compilation": compilation, "record": lambda: None}
     run = types.SimpleNamespace(model=model, training_config=config, strategy=strategy, **start)
     result = loop.train(run, TrainingData(data, describe=describe), hooks)
     return values_of(model), result

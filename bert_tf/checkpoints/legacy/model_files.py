@@ -9,7 +9,7 @@ import tempfile
 
 from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.checkpoints.legacy import keras_hub, saved_model
-from bert_tf.runtime import dry_run, files
+from bert_tf.runtime import files
 from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_JSON, VOCAB_FILE
 
 # If one of these files is in the directory of `saved_model.pb`, it is used instead.
@@ -37,7 +37,7 @@ def described(directory: str, flag_name: str = "--init_checkpoint") -> str:
 
 
 @functools.cache
-@dry_run.guard(False)  # temporary files are not outputs
+@files.fills_cache()
 def _written(directory: str, stamps: tuple, flag_name: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
     # Keep the name of the directory, because the casing is checked by the names of the released models.

@@ -87,28 +87,28 @@ def finetune_tasks(
         registry.build_task(data.replace(task_name=name, data_dir=directory), output_dir, config.do_train)
         for name, directory in zip(names, directories, strict=True)
     ]
-    submission = majority_predictions(GlueTask("wnli", task_directory(root, "wnli"))) if config.do_predict else {}
+    majority = majority_predictions(GlueTask("wnli", task_directory(root, "wnli"))) if config.do_predict else {}
     runs = [FinetuningRun(task, config.in_directory(task_directory(output_dir, task.name)), model) for task in tasks]
     for run in runs:  # tokenizer processes can be started only before TensorFlow trains
         prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    submission: dict[str, Sequence[tuple[str, str]]] = {}
     for task, run in zip(tasks, runs, strict=True):
         say(f"***** {task.name} *****")
         with dry_run.step():
-            task_results = finetune(task, run.settings, run=run)
-            results[task.name] = task_results["eval"]
+            outcome = finetune(task, run.settings, run=run)
+            if outcome["eval"]:
+                results[task.name] = outcome["eval"]
             if task.name != "wnli":
-                submission |= server_predictions(task, task_results["predict"])
+                submission |= server_predictions(task, outcome["predict"])
     if config.do_train:
         dry_run.end()
-    if dry_run.is_on():
-        return
-    if config.do_eval:
+    if results:
         row = table_1_row(results)
         say(reporting.table([row]))
         files.write_json(os.path.join(output_dir, "glue_results.json"), {"table_1": row, "dev": results})
-    if config.do_predict:
-        write_submission(os.path.join(output_dir, "glue_submission.zip"), submission)
+    if submission:
+        write_submission(os.path.join(output_dir, "glue_submission.zip"), majority | submission)
 
 
 def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
