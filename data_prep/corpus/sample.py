@@ -11,8 +11,10 @@ from data_prep.corpus.files import FileRange, InputFile
 from data_prep.corpus.lines import INPUT_FLAG
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
-# The largest number of lines of a file to check, and of characters of a file and of all files.
-_LINES, _SMALLEST, _CHARACTERS = 10_000, 1 << 12, 1 << 18
+# The largest number of lines of a file to check, and the smallest number of characters.
+_LINES, _SMALLEST = 10_000, 1 << 12
+# The number of characters of all files to check: an eighth of the files, between these limits.
+_SHARE, _FEWEST, _MOST = 8, 1 << 16, 1 << 18
 # If more than this fraction of the lines is not plain text, the file is probably binary.
 _BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
 
@@ -39,9 +41,10 @@ def report_sample(
       InputError: if a finding is an error, and errors are not allowed.
     """
     reader_options = corpus.replace(split_sentences=False, join_lines=False)
-    characters = max(_SMALLEST, _CHARACTERS // len(inputs))
+    total = min(_MOST, max(_FEWEST, sum(file.size for file in inputs) // _SHARE))
+    characters = max(_SMALLEST, total // len(inputs))
     sample: list[str] = []
-    for file in inputs[: _CHARACTERS // characters]:
+    for file in inputs[: total // characters]:
         where, reader, size = f"{INPUT_FLAG}: {file.path}", CorpusReader(reader_options), 0
         lines: list[str | None] = []
         unusual: list[Finding] = []
