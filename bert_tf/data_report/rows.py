@@ -15,6 +15,7 @@ _MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Nul
 _LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
 # Names of label columns. A class with such a name and few rows is a header line.
 _COLUMNS, _HEADERS = ("label", "labels", "class", "category", "target", "gold_label", "tag", "tags"), 3
+_SEPARATOR = re.compile(r"\s*[,;|]\s*")
 _MANY = 50  # the number of rows from which a class that only the first row has is unusual
 # The attributes of examples that are inputs of the model.
 _INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
@@ -44,7 +45,7 @@ def check_no_list(cell: str, where: str, brackets: str = "") -> None:
 
 
 def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iterator[Finding]:
-    """Finds classes that are probably mistakes: missing values and header lines.
+    """Finds classes that are probably mistakes: missing values, header lines, spellings, several labels, and texts.
 
     Args:
       labels: the class of each row.
@@ -52,7 +53,10 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
       column: the name of the label column, if known.
     """
     counts = collections.Counter(labels)
+    spellings = collections.Counter(map(str.lower, counts))
     singles = [label for label, count in counts.items() if count == 1]
+    if 2 * len(singles) > counts.total() >= _MANY:
+        yield Finding("singles", f"{where}: {len(singles)} classes have only one row. Use the column of the labels.")
     for number, (label, count) in enumerate(counts.items()):
         if label in _MAYBE_MISSING or is_missing(label):
             advice = "If it is a missing value, remove these rows."
@@ -63,6 +67,12 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
         elif number == 0 and singles == [label] and counts.total() >= _MANY:
             advice = "If it is a header line, remove it."
             yield Finding("header", f"{where}: only the first row has the class {label!r}. {advice}")
+        elif label != label.lower() and spellings[label.lower()] > 1:
+            advice = "Use one spelling if it is the same class."
+            yield Finding("spelling", f"{where}: another class differs from {label!r} only in case. {advice}")
+        elif column and len(parts := _SEPARATOR.split(label)) > 1 and counts.keys() >= {*parts}:
+            advice = "For several labels in a row, use --problem=multi_label and --label_separator."
+            yield Finding("several", f"{where}: the class {label!r} consists of other classes. {advice}")
 
 
 def inputs_of(example: Any) -> tuple[str, ...]:

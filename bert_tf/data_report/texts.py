@@ -78,6 +78,11 @@ _MARKUP = {
         "labels or tags",
         "Keep only the words.",
     ),
+    r"^(nan|NaN|<NA>|None|NULL|null|#N/A|#NAME\?|#REF!|\[deleted\]|\[removed\])$": (
+        ("nan", "NaN", "<NA>", "None", "NULL", "null", "#N", "#REF!", "[deleted]", "[removed]"),
+        "missing values",
+        "Remove these texts.",
+    ),
     r"^(?=[\w+/-]{60,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])": (("",), "encoded data", "Decode or remove it."),
 }
 

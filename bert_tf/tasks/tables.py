@@ -90,6 +90,11 @@ class SkippedRow(Exception):
     """Raised for a known faulty row of a published file, which is skipped. The message is the reason."""
 
 
+def is_rejected(values: Mapping[str, Any]) -> bool:
+    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla."""
+    return values.get("answer") in ("reject", "ignore") or values.get("status") in ("Discarded", "discarded")
+
+
 def name_of(source: Source) -> str:
     """Returns the name of a source for messages."""
     return source if isinstance(source, str) else "the examples"

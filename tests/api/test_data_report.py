@@ -1,6 +1,7 @@
 """Tests the report of the data in fine-tuning, prediction and pre-training."""
 
 import json
+import re
 import types
 
 import pytest
@@ -80,11 +81,15 @@ def test_encoding_unknown_tokens_and_markup_is_reported_once(pretrained, capsys)
         ({"a": 50, "class": 40}, ""),
         ({"Note": 1, "a": 50, "b": 50}, "only the first row has the class 'Note'. If it is a header line"),
         ({"x": 1, "a": 50, "b": 1}, ""),
+        ({"Pos": 9, "a": 50, "pos": 9}, "another class differs from 'Pos' only in case"),
+        ({"a": 50, "a; b": 9, "b": 9}, "the class 'a; b' consists of other classes. .* --problem=multi_label"),
+        ({"a": 50, "a; c": 9, "b": 9}, ""),
+        ({str(number): 1 for number in range(60)} | {"a": 9}, "60 classes have only one row"),
     ],
 )
 def test_classes_that_are_no_classes(counts, expected):
     messages = [found.message for found in rows.unusual_classes(counts, "train.tsv", "stars")]
-    assert expected in messages[0] if expected else not messages
+    assert re.search(expected, messages[0]) if expected else not messages
 
 
 def test_a_row_is_its_complete_input():

@@ -51,6 +51,7 @@ ERRORS = {
     "__label__pos It swam.\nAnn NNP B-NP B-PER\nswam VBD B-VP O\n"
     * 9: "100% of the lines have labels or tags ... words",
     "L1 +++$+++ u0 +++$+++ It swam.\n1|It swam.|pos\nIt swam. ||| Il nage.\n" * 9: "100% ... have several columns",
+    "nan\n[deleted]\n" * 9: "100% of the lines have missing values",
     "it &apos;s old &quot;\n" * 9: "100% of the lines have HTML or XML",
     "the low@@ er \u2581whale\n" * 9: "100% of the lines have marks of another tokenizer ... Join",
     "See [the sea](https://x.org).\n" * 9: "100% of the lines have markup of Markdown",

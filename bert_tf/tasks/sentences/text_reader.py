@@ -77,6 +77,9 @@ class TextReader(ExampleReader):
     def example(self, row: Row, split: str) -> InputExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
         columns = self._columns
+        unused = {"answer", "status"}.intersection(row.columns) - {columns.text, columns.text_b, columns.label}
+        if split != "test" and tables.is_rejected({name: row[name] for name in unused}):
+            raise tables.SkippedRow("rejected or discarded by an annotator")
         row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
         text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
         example = InputExample(row_id, _text(row, columns.text, "text"), text_b)

@@ -172,11 +172,6 @@ class SpanReader:
         return alternatives[0] if alternatives else None
 
 
-def is_rejected(values: Mapping[str, Any]) -> bool:
-    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla."""
-    return values.get("answer") in ("reject", "ignore") or values.get("status") in ("Discarded", "discarded")
-
-
 def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
     """Returns the spans in a list of [start, end, type] or of objects.
 

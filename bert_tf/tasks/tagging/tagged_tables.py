@@ -80,7 +80,7 @@ def sentences_of(
                 raise InputError(
                     f"{where}: there is no text, no list of words and no column sentence_id. Add one of them."
                 )
-            if has_tags and annotations.is_rejected(values):
+            if has_tags and tables.is_rejected(values):
                 omitted += 1
                 continue
             tags: list[str] | None = None

@@ -197,6 +197,15 @@ def test_class_weights(write, class_weights, expected):
         assert several.weights() == pytest.approx([1 / 5, 4 / 2])
 
 
+def test_rejected_rows_are_left_out(write, capsys):
+    rows = [("a", "x", "accept"), ("b", "y", "reject"), ("c", "y", "ignore"), ("d", "y", "accept")]
+    text = "text\tlabel\tanswer\n" + "".join("\t".join(row) + "\n" for row in rows)
+    assert [example.text_a for example in task_of(write, text).split("train")] == ["a", "d"]
+    assert "2 rows skipped (rejected or discarded by an annotator)" in capsys.readouterr().err
+    answers = task_of(write, text, name="answers.tsv", columns=Columns(label="answer")).split("train")
+    assert [example.label for example in answers] == ["accept", "reject", "ignore", "accept"]
+
+
 def test_rows_have_weights_in_training_only(write, tokenizer):
     columns = Columns(weight="w")
     train, dev = "text\tlabel\tw\na\tx\t0.5\nb\ty\t2\n", "text\tlabel\na\tx\n"
