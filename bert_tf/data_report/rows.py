@@ -56,23 +56,21 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
     spellings = collections.Counter(map(str.lower, counts))
     singles = [label for label, count in counts.items() if count == 1]
     if 2 * len(singles) > counts.total() >= _MANY:
-        yield Finding("singles", f"{where}: {len(singles)} classes have only one row. Use the column of the labels.")
+        yield Finding("class", f"{where}: {len(singles)} classes have only one row. Use the column of the labels.")
     for number, (label, count) in enumerate(counts.items()):
         if label in _MAYBE_MISSING or is_missing(label):
-            advice = "If it is a missing value, remove these rows."
-            yield Finding("missing", f"{where}: {count} rows have the class {label!r}. {advice}")
+            problem = f"{count} rows have the class {label!r}. If it is a missing value, remove these rows"
         elif label.lower() in (*_COLUMNS, column) and count <= _HEADERS:
-            advice = "If it is a header line, remove it."
-            yield Finding("header", f"{where}: the class {label!r} is the name of a column. {advice}")
+            problem = f"the class {label!r} is the name of a column. If it is a header line, remove it"
         elif number == 0 and singles == [label] and counts.total() >= _MANY:
-            advice = "If it is a header line, remove it."
-            yield Finding("header", f"{where}: only the first row has the class {label!r}. {advice}")
+            problem = f"only the first row has the class {label!r}. If it is a header line, remove it"
         elif label != label.lower() and spellings[label.lower()] > 1:
-            advice = "Use one spelling if it is the same class."
-            yield Finding("spelling", f"{where}: another class differs from {label!r} only in case. {advice}")
+            problem = f"another class differs from {label!r} only in case. Use one spelling if it is the same class"
         elif column and len(parts := _SEPARATOR.split(label)) > 1 and counts.keys() >= {*parts}:
-            advice = "For several labels in a row, use --problem=multi_label and --label_separator."
-            yield Finding("several", f"{where}: the class {label!r} consists of other classes. {advice}")
+            problem = f"the class {label!r} consists of other classes. Use --problem=multi_label and --label_separator"
+        else:
+            continue
+        yield Finding("class", f"{where}: {problem}.")
 
 
 def inputs_of(example: Any) -> tuple[str, ...]:

@@ -78,11 +78,7 @@ _MARKUP = {
         "labels or tags",
         "Keep only the words.",
     ),
-    r"^(nan|NaN|<NA>|None|NULL|null|#N/A|#NAME\?|#REF!|\[deleted\]|\[removed\])$": (
-        ("nan", "NaN", "<NA>", "None", "NULL", "null", "#N", "#REF!", "[deleted]", "[removed]"),
-        "missing values",
-        "Remove these texts.",
-    ),
+    r"^(nan|NaN|<NA>|None|NULL|null|#N/A|#NAME\?|\[(deleted|removed)\])$": (("",), "missing values", "Remove them."),
     r"^(?=[\w+/-]{60,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])": (("",), "encoded data", "Decode or remove it."),
 }
 
@@ -176,26 +172,8 @@ def words_of_one_token(texts: Sequence[str], ids: Sequence[int], tokenizer: Toke
         )
 
 
-def words_alone(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
-    """Finds a file with one word on each line, alone or with a number or a tag, in a script with capitals.
-
-    Args:
-      lines: see `wrapped_lines`.
-      where: see `wrapped_lines`.
-    """
-    filled = [line for line in lines if line]
-    cased = [line for line in filled if line.upper() != line.lower()]
-    words = sum(len(line.split()) for line in cased)
-    if len(cased) >= max(_FEW_LISTED, len(filled) / 2) and words <= 2 * len(cased):
-        yield Finding(
-            "list",
-            f"{where}: lines have {words / len(cased):.1f} words on average. Write a sentence on each line, or pass "
-            "--join_lines.",
-        )
-
-
 def wrapped_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
-    """Finds lines that end inside sentences, at about the same width, in a script with capitals.
+    """Finds lines that end inside sentences, at about the same width, and lists of words, in a script with capitals.
 
     Args:
       lines: the lines of a file. None or "" ends a paragraph.
@@ -216,3 +194,8 @@ def wrapped_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
             f"{where}: {wrapped} of {len(lengths)} lines end inside a sentence, so the lines are hard-wrapped. Pass "
             "--join_lines and --split_sentences. If blank lines separate paragraphs, also pass --documents=file.",
         )
+    cased = [line for line in lines if line and line.upper() != line.lower()]
+    words = sum(len(line.split()) for line in cased)
+    if len(cased) >= max(_FEW_LISTED, len(lengths) / 2) and words <= 2 * len(cased):
+        mean = f"lines have {words / len(cased):.1f} words on average"
+        yield Finding("list", f"{where}: {mean}. Write a sentence on each line, or pass --join_lines.")

@@ -61,7 +61,7 @@ def report_sample(
             unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text.", is_error=True))
         unusual += texts.unusual_texts(file_texts, where, strips_accents)
         if not corpus.join_lines:
-            unusual += [*texts.wrapped_lines(lines, where), *texts.words_alone(lines, where)]
+            unusual += texts.wrapped_lines(lines, where)
         findings.report(unusual, allows_errors, once=True)
         sample += file_texts
     if tokenizer:
