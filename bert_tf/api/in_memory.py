@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.serving.answering import records
+from bert_tf.tasks import tables
 from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 
@@ -79,6 +80,8 @@ def labelled(
             problem = f"the columns are {first_of(map(repr, first))}" if first else "labels are needed"
             known = " or ".join(repr(column) for column in columns if column != PREFIX)
             raise InputError(f"{name}: {problem}. Give a pair (examples, labels), or name the labels {known}.")
+        if rejected := sum(isinstance(row, dict) and tables.is_rejected(row) for row in examples):
+            raise InputError(f"{name}: annotators rejected {rejected} examples ('answer' or 'status'). Remove them.")
         column = next(iter(matches), None)
         y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")

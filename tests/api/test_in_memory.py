@@ -74,6 +74,11 @@ def test_batches_of_two_are_no_pairs():
         (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
         (TEXTS, None, "labels are needed"),
         ([], [], "no examples"),
+        (
+            [{"text": "a", "label": "pos"}, {"text": "b", "label": "neg", "answer": "reject"}],
+            None,
+            "rejected 1 examples",
+        ),
         ([*TEXTS[:3], 5], LABELS[:4], r"example 3 is '5' \(int\)"),
         ([*TEXTS[:3], ("a", "b", "c")], LABELS[:4], "example 3 has 3 texts"),
         ([*TEXTS[:3], ("a", "b")], LABELS[:4], "example 0 is one text, but others are pairs"),
