@@ -7,7 +7,8 @@ LATEST := .venv-latest
 LOWEST := .venv-lowest
 UV := uv==0.13.9
 # Benchmarks are the modules with a command line, except those that need arguments or another environment.
-NEED_ARGUMENTS := device_table gpu_compile long_documents released_preparation serving_load side_by_side tpu_compile
+NEED_ARGUMENTS := data_report device_table gpu_compile long_documents released_preparation serving_load serving_profile side_by_side \
+    tpu_compile
 PROGRAMS := $(shell grep -l '__name__ == "__main__"' benchmarks/*.py)
 BENCHMARKS := $(filter-out $(NEED_ARGUMENTS),$(PROGRAMS:benchmarks/%.py=%))
 INSTALLED := $(VENV)/.installed

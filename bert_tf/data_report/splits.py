@@ -15,7 +15,7 @@ from bert_tf.text import Tokenizer
 from bert_tf.text.vocabulary import CLS, SEP, UNK
 
 # The number of examples whose texts are checked, and the largest number of characters to print.
-_EXAMPLES, _SHOWN = 2_000, 300
+_EXAMPLES, _SHOWN = 500, 300
 # The attributes of examples with the right answer.
 _ANSWERS = ("label", "tags", "orig_answer_text")
 
@@ -47,8 +47,8 @@ def report_inputs(
     sample = list(itertools.islice(lines, _EXAMPLES))
     if ids is None:
         ids = np.array(texts.sample_ids(sample, tokenizer))
-    special = [tokenizer.vocab.get(token) for token in (CLS, SEP)]
-    tokens, unknown = (int(np.count_nonzero(x)) for x in (~np.isin(ids, special), ids == tokenizer.vocab.get(UNK)))
+    cls, sep, unknown = (int(np.count_nonzero(ids == tokenizer.vocab.get(token))) for token in (CLS, SEP, UNK))
+    tokens = len(ids) - cls - sep
     findings.report(texts.unknown_tokens(unknown, tokens, where), **options)
     findings.report(texts.unusual_texts(sample, where, tokenizer.basic_tokenizer.strip_accents), once=True)
     return {"tokens": tokens, "unknown": unknown}
