@@ -279,7 +279,7 @@ class SimilarityTask(Task):
         return cosines_of(outputs["vectors"])
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns `scores_of` and the mean loss, for pairs over batches of 64."""
+        """Returns `scores_of` and the mean loss. The loss of pairs is the mean over batches of 64."""
         rows = {"vectors": outputs["vectors"], **features.per_example, "exists": np.ones(len(features), np.float32)}
         losses = [
             len(part["exists"]) * float(batch_loss(part, self.config.scale, self.config.symmetric))
