@@ -1,11 +1,11 @@
-"""Shows which operations take the time of a served model, and how fast its matrix products are.
+"""Shows which operations take the time of a served model, and how fast its matrix multiplications are.
 
     taskset -c 0,1 python -m benchmarks.serving_profile --model_dir=MODEL [--threads=2] [--calls=20]
 
 MODEL is an exported classifier of pairs, for example of `python -m benchmarks.serving --role=exporter
 --directory=MODEL`. The program answers one pair of 128 tokens several times, and adds up the times that TensorFlow
-records for each operation. The last column compares products of matrices with the fastest product of large matrices of
-the same type in the same process.
+records for each operation. The last column compares matrix multiplications with the fastest multiplication of large
+matrices of the same type in the same process.
 """
 
 import collections
@@ -97,7 +97,7 @@ def main(_) -> None:
         )
     print(reporting.table(rows))
     print(
-        f"An answer takes {statistics.median(latencies[_WARM_UP:]) * 1e3:.1f} ms (median), of which operations take "
+        f"An answer takes {statistics.median(latencies[_WARM_UP:]) * 1e3:.1f} ms (median). The operations take "
         f"{total / _CALLS.value / 1e3:.1f} ms. Large matrices: {peak:.0f} GFLOP/s."
     )
 
