@@ -1,6 +1,7 @@
 """Simulates workers with threads, which exchange texts in memory. test_multi_worker has real workers."""
 
 import concurrent.futures
+import functools
 import threading
 import types
 from unittest import mock
@@ -11,8 +12,10 @@ import tensorflow as tf
 
 from bert_tf.distribution import strategies, workers
 from bert_tf.distribution.workers import WorkersError
+from bert_tf.optimization import OptimizerConfig
 from bert_tf.training import worker_checks
 from bert_tf.training.run import Run
+from bert_tf.training.settings import Compilation, TrainingConfig
 from tests.conftest import tiny_config
 
 
@@ -89,8 +92,10 @@ def test_the_path_of_a_checkpoint_may_differ_but_no_setting(outcomes, monkeypatc
     monkeypatch.setattr(worker_checks, "require", lambda strategy, values: compared.append(values()))
     compared = []
     for path, rate in (("a", 1), ("b", 1), ("b", 2)):
-        settings = {"init_checkpoint": path, "rate": rate}
-        run = types.SimpleNamespace(strategy=None, config=tiny_config(), vocab_file="", _resume_settings=settings)
+        run = types.SimpleNamespace(strategy=None, config=tiny_config(), vocab_file="", compilation=Compilation.NONE)
+        run.data_settings = functools.partial(dict, init_checkpoint=path)
+        run.training_config = TrainingConfig(optimizer=OptimizerConfig(rate))
+        run._resume_settings = Run._resume_settings.func(run)
         Run.check_workers(run)
     assert compared[0] == compared[1] != compared[2]
     assert compared[0]["bert_config"]["vocab_size"] == 41
