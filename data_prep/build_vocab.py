@@ -43,9 +43,9 @@ def main() -> None:
 
 def _write_rules(options: VocabularyOptions, first: list[str]) -> None:
     """Writes the rules that are not visible in the vocabulary: kept accents, and tokens that are never split."""
-    rules, kept = options.rules, options.kept_tokens
-    if kept or rules["strip_accents"] != rules["do_lower_case"] or files.exists(options.config_file):
-        decoder = added_tokens_decoder({token: AddedToken(first.index(token)) for token in kept})
+    rules, tokens = options.rules, options.kept_tokens
+    if tokens or rules["strip_accents"] != rules["do_lower_case"] or files.exists(options.config_file):
+        decoder = added_tokens_decoder({token: AddedToken(first.index(token)) for token in tokens})
         files.write_json(options.config_file, {**rules, "added_tokens_decoder": decoder})
 
 

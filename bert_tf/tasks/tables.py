@@ -191,10 +191,10 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
     """
     text = files.read_text(path, "--data_dir")
-    found = first_bytes.format_of_lines(text)
-    if found == "JSON" or (found and not has_header) or (found not in ("", "a table with tabs") and not same_width):
+    form = first_bytes.format_of_lines(text)
+    if form == "JSON" or (form and not has_header) or (form not in ("", "a table with tabs") and not same_width):
         raise InputError(
-            f"{path} is {found}, but this task reads lines with tabs. Use --task_name=text for other tables."
+            f"{path} is {form}, but this task reads lines with tabs. Use --task_name=text for other tables."
         )
     numbered = enumerate(files.lines_of(text), start=1)
     rows = ((number, line.split("\t")) for number, line in numbered if line)
@@ -299,17 +299,17 @@ def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Itera
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_json` and `arrow_files.read`; also if the format is unknown.
     """
-    found = format_of(path)
-    if delimiter != AUTO and found not in (".tsv", ".csv", ""):
+    form = format_of(path)
+    if delimiter != AUTO and form not in (".tsv", ".csv", ""):
         raise InputError(f"--delimiter is {delimiter!r}, but {path} has no cells with delimiters. Omit the flag.")
-    if delimiter != AUTO or found == ".csv":
+    if delimiter != AUTO or form == ".csv":
         return read_csv(path, needed, delimiter)
-    if found == ".tsv":
+    if form == ".tsv":
         return read_tsv(path, has_header=True, needed=needed, same_width=True)
-    if found in _JSON:
+    if form in _JSON:
         return read_json(path)
-    if found:
-        return (_row(path, number, values) for number, values in enumerate(arrow_files.read(path, found), start=1))
+    if form:
+        return (_row(path, number, values) for number, values in enumerate(arrow_files.read(path, form), start=1))
     raise InputError(f"{path}: unknown file format. Use a name that ends with {', '.join(SUFFIXES)}.")
 
 
@@ -327,12 +327,12 @@ def format_of(path: str) -> str:
     """
     suffix = split_name(path)[1]
     with files.open_file(files.require_file(path, "--data_dir"), "rb") as reader:
-        if found := first_bytes.table(reader.read(first_bytes.LENGTH)):
-            return found
+        if form := first_bytes.table(reader.read(first_bytes.LENGTH)):
+            return form
     if suffix in (".tsv", ".csv", *_JSON):
         return suffix
-    found = first_bytes.format_of_lines(files.read_text(path, "--data_dir"))
-    return {"JSON": ".jsonl", "a table with tabs": ".tsv", "": ""}.get(found, ".csv")
+    form = first_bytes.format_of_lines(files.read_text(path, "--data_dir"))
+    return {"JSON": ".jsonl", "a table with tabs": ".tsv", "": ""}.get(form, ".csv")
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:

@@ -56,35 +56,35 @@ def find_rules(
     Raises:
       InputError: if records, files and arguments contradict each other, or the vocabulary does not match a record.
     """
-    own = read_tokenizer_config(vocab_file)
+    settings = read_tokenizer_config(vocab_file)
     asked = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
-    records = [*records, (f"the tokenizer's settings next to {vocab_file}", own)]
+    records = [*records, (f"the tokenizer's settings next to {vocab_file}", settings)]
     rules: dict[str, bool] = {}
-    places: dict[str, str] = {}
-    for place, record in records:
+    sources: dict[str, str] = {}
+    for source, record in records:
         if not vocabulary.fits_record(record, vocab_file):
             raise InputError(
-                f"--vocab_file: {vocab_file} does not match the digest recorded in {place}. Use the vocabulary of the "
+                f"--vocab_file: {vocab_file} does not match the digest recorded in {source}. Use the vocabulary of the "
                 "model."
             )
         for name, value in _complete(record).items():
             if rules.setdefault(name, value) != value:
                 raise InputError(
-                    f"--vocab_file: {place}: {name} is {value}, but {places[name]} has {rules[name]}. Use the files of "
-                    "one model."
+                    f"--vocab_file: {source}: {name} is {value}, but {sources[name]} has {rules[name]}. Use the "
+                    "files of one model."
                 )
-            places.setdefault(name, place)
+            sources.setdefault(name, source)
     for name, value in asked.items():
         if value is not None and rules.get(name, value) != value:
             raise InputError(
-                f"--{name} is {value}, but {places[name]} has {rules[name]}. Omit the flag. If the file is wrong, "
+                f"--{name} is {value}, but {sources[name]} has {rules[name]}. Omit the flag. If the file is wrong, "
                 "correct it."
             )
     if "do_lower_case" not in rules:
         directories = [os.path.abspath(path) for path in (directory or "", os.path.dirname(vocab_file))]
         lowers, strips = _unrecorded_casing(vocab_file, directories, do_lower_case)
         rules["do_lower_case"] = lowers
-        if "strip_accents" in own:  # None: the same as the casing
+        if "strip_accents" in settings:  # None: the same as the casing
             strips = lowers
         rules.setdefault("strip_accents", strips if strip_accents is None else strip_accents)
     return {"tokenize_chinese_chars": True} | rules
@@ -119,15 +119,17 @@ def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool 
     lowers = guess if asked is None else asked
     strips = lowers and not (guess and len(accents) > _FEW * len(tokens))
     examples = "".join(f", such as {changed[0]!r}" for changed in (capitals or accents,) if changed)
-    found = (
+    observation = (
         f"{vocab_file}: the model's casing is not recorded. {len(capitals)} of {len(tokens)} tokens have capitals and "
         f"{len(accents)} have accents{examples}"
     )
     if asked is None:
-        kept = " and accents are kept" if lowers and not strips else ""
-        say_once(f"{found}, so --do_lower_case={guess} is used{kept}. Set this flag if it is wrong.")
+        accents_text = " and accents are kept" if lowers and not strips else ""
+        say_once(f"{observation}, so --do_lower_case={guess} is used{accents_text}. Set this flag if it is wrong.")
     elif asked != guess and any(token != token.upper() for token in tokens):
-        say_once(f"Warning: {found}, but --do_lower_case is {asked}. The model may have been trained on other tokens.")
+        say_once(
+            f"Warning: {observation}, but --do_lower_case is {asked}. The model may have been trained on other tokens."
+        )
     return lowers, strips
 
 

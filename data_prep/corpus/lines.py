@@ -101,9 +101,9 @@ def _chunks(
     try:
         while chunk := reader.read(_CHUNK):
             if advance is not None:
-                now = raw.tell() if end is None else min(raw.tell(), end)
-                advance(now - done)
-                done = now
+                position = raw.tell() if end is None else min(raw.tell(), end)
+                advance(position - done)
+                done = position
             yield chunk
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         if reader is raw:
@@ -189,9 +189,9 @@ def read_rows(
                     row += batch.num_rows
                 if advance is not None:
                     behind = first + table.metadata.row_group(group).total_byte_size
-                    now = max(done, min(behind, end))
-                    advance(now - done)
-                    done = now
+                    position = max(done, min(behind, end))
+                    advance(position - done)
+                    done = position
             if advance is not None:
                 advance(end - done)
     except (arrow.ArrowException, OSError) as error:

@@ -90,9 +90,9 @@ def _read_columns(
 
 def is_table(path: str) -> bool:
     """Returns True if a file is a table, such as CSV, JSON lines, or TSV with a column of sentence numbers."""
-    found = tables.format_of(path)
-    if found != ".tsv":
-        return found != ""
+    form = tables.format_of(path)
+    if form != ".tsv":
+        return form != ""
     header = set(next(iter(_lines(path)), "").casefold().split("\t"))
     return not header.isdisjoint(SENTENCE_COLUMNS) and not header.isdisjoint(WORD_COLUMNS)
 

@@ -88,11 +88,11 @@ def find_layout(
         if column.casefold() in names:
             return names.index(column.casefold())
         number = int(column) if _NUMBER.fullmatch(column) else 0
-        found = number - 1 if number > 0 else width + number
-        if not number or not 0 <= found < width:
+        position = number - 1 if number > 0 else width + number
+        if not number or not 0 <= position < width:
             known = f", or {first_of(names)}" if names else ""
             raise InputError(f"{path} has no column {column!r}. Use a number from 1 to {width}{known}.", flag)
-        return found
+        return position
 
     word, tag = int(is_counted), width - 1
     entities = [i for i, cells in enumerate(zip(*rows, strict=True)) if _are_entity_tags(set(cells))]

@@ -97,7 +97,7 @@ class Sentence:
     def labels(self) -> list[tuple[str, int]]:
         """Returns the type and the index of the first word of each entity, or each plain tag and its index."""
         if self.is_plain:
-            return [(tag, place) for place, tag in enumerate(self.tags)]
+            return [(tag, index) for index, tag in enumerate(self.tags)]
         return [(kind, start) for kind, start, _ in self.entities()]
 
     def checked(self, usual: Callable[[str], str], scheme: str) -> Self:
@@ -105,10 +105,10 @@ class Sentence:
         tags = self.tags and tuple(map(usual, self.tags))
         is_tag = str.strip if scheme == PLAIN else TAG.fullmatch
         problem, line = self.problem, self.line
-        for word, tag, place in zip(self.words, tags or self.words, self.lines, strict=True):
+        for word, tag, number in zip(self.words, tags or self.words, self.lines, strict=True):
             if problem:
                 break
-            line = place
+            line = number
             if not word.strip():
                 problem = "the word is empty. Add it."
             elif tags and _BRACKETS.fullmatch(tag):
@@ -146,11 +146,13 @@ def spelling(tags: Iterable[str]) -> Callable[[str], str]:
     A spelling is recognized if most tags fit it, more tags fit it than the usual spelling, and one of them has the
     prefix B or I. The function does not change tags that don't fit.
     """
-    found = set(tags) - {"O", "o"}
-    fitting = len(list(filter(TAG.fullmatch, found)))
+    spellings = set(tags) - {"O", "o"}
+    fitting = len(list(filter(TAG.fullmatch, spellings)))
     for other in _OTHER_SPELLINGS:
-        matches = [match for match in map(other.fullmatch, found) if match]
-        is_common = 2 * len(matches) > len(found) if matches and matches[0]["kind"] else len(matches) == len(found)
+        matches = [match for match in map(other.fullmatch, spellings) if match]
+        is_common = (
+            2 * len(matches) > len(spellings) if matches and matches[0]["kind"] else len(matches) == len(spellings)
+        )
         if is_common and len(matches) > fitting and any(match["letter"] in "BbIi" for match in matches):
 
             def usual(tag: str, other: re.Pattern = other) -> str:

@@ -146,9 +146,9 @@ class TaggingTask(Task):
         is_checked = split != "test" and (split != "train" or self._types is not None)
 
         def checked(sentence: Sentence) -> Sentence:
-            for label, place in sentence.labels() if is_checked else ():
+            for label, index in sentence.labels() if is_checked else ():
                 if label not in self.labels:
-                    where = dataclasses.replace(sentence, line=sentence.lines[place]).where
+                    where = dataclasses.replace(sentence, line=sentence.lines[index]).where
                     raise InputError(f"{where}: unknown label {label!r}. Use {first_of(map(repr, self.labels))}.")
             return sentence
 
@@ -317,7 +317,7 @@ class TaggingTask(Task):
         for sentence, (tags, probabilities) in zip(split.examples, decoded, strict=True):
             best, pairs = probabilities.max(axis=-1), (sentence.entities(), schemes.entities_of(tags, self.is_plain))
             for first, last in sorted({tuple(span) for _, *span in set(pairs[0]) ^ set(pairs[1])}):
-                kinds = [next((kind for kind, *span in found if span == [first, last]), "") for found in pairs]
+                kinds = [next((kind for kind, *span in entities if span == [first, last]), "") for entities in pairs]
                 row = {"text": " ".join(sentence.words), "entity": " ".join(sentence.words[first : last + 1])}
                 row |= {"start": first, "end": last + 1, "label": kinds[0], "prediction": kinds[1]}
                 rows.append(row | {"probability": round(float(best[first : last + 1].min()), 6)})
