@@ -12,9 +12,9 @@ from data_prep.corpus.lines import INPUT_FLAG
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 # The largest number of lines of a file to check, and the smallest number of characters.
-_LINES, _SMALLEST = 10_000, 1 << 12
-# The number of characters of all files to check: a sixteenth of the files, between these limits.
-_SHARE, _FEWEST, _MOST = 16, 1 << 16, 1 << 17
+_LINES, _SMALLEST = 10_000, 1 << 10
+# The number of characters of all files to check: a hundredth of the bytes, between these limits.
+_SHARE, _FEWEST, _MOST = 100, 1 << 16, 1 << 22
 # If more than this fraction of the lines is not plain text, the file is probably binary.
 _BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
 
