@@ -74,7 +74,7 @@ def main(_) -> None:
         for _ in range(_CALLS.value):
             metadata = tf.RunMetadata()
             answer(options=trace, run_metadata=metadata)
-            for node in itertools.chain.from_iterable(each.node_stats for each in metadata.step_stats.dev_stats):
+            for node in itertools.chain.from_iterable(device.node_stats for device in metadata.step_stats.dev_stats):
                 operation = re.search(r" = (\w+)\(", node.timeline_label)
                 kind = kind_of(operation[1] if operation else node.node_name)
                 counts[kind] += 1

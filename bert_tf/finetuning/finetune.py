@@ -62,8 +62,7 @@ def finetune(
     if config.do_train:
         candidates = config.candidates()
         run = _train(run, candidates[0], callbacks) if len(candidates) == 1 else _run_trials(run, candidates)
-    if config.do_train:  # the other steps need the weights
-        dry_run.end()
+        dry_run.end()  # the other steps need the weights
     with dry_run.step():
         return task.finish(run, output_dir)
     return {"eval": {}, "predict": {}}
