@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import bert_tf.api  # noqa: F401 (must be first, because it sets how TensorFlow runs)
 from bert_tf.text.vocabulary import load_vocab
 from bert_tf.training import log
 from data_prep import inspect
