@@ -60,21 +60,13 @@ def fixed_dropout(
 
 def _is_kept(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> tf.Tensor:
     """Returns a boolean tensor of x's shape, which is False for a fraction of threshold / 2^16 of the elements."""
-    if hardware.compiles_for_gpu():
+    if hardware.compiles_all() and not hardware.has_only_cpus():
         # XLA computes the mask in each kernel that reads it. XLA can't do this with unsigned words or halves of words.
         return _combined_words(tf.unstack(tf.shape(x)), seed, tf.int32) >= threshold * 2**16 - 2**31
-    bits = _random_bits(x, seed)
-    return bits >= tf.constant(threshold, bits.dtype)
-
-
-def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns 16 random bits for each element of x, as unsigned integers of x's shape."""
-    if hardware.computes_on_tpu():
-        # A TPU draws one word per element, because separating the halves of a word takes longer.
-        return tf.bitwise.right_shift(_drawn_words(tf.shape(x), seed), tf.constant(16, tf.uint32))
     word_count = (tf.size(x) + 1) // 2
     words = _combined_words([-(-word_count // _WIDTH), _WIDTH], seed)
-    return tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
+    bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
+    return bits >= tf.constant(threshold, tf.uint16)
 
 
 def _combined_words(shape: list[int | tf.Tensor], seed: tf.Tensor, dtype: tf.DType = tf.uint32) -> tf.Tensor:
@@ -90,7 +82,7 @@ def _combined_words(shape: list[int | tf.Tensor], seed: tf.Tensor, dtype: tf.DTy
     return tf.bitwise.bitwise_xor(columns, rows) * tf.constant(_MULTIPLIER, dtype)
 
 
-def _drawn_words(shape: tf.Tensor | list[tf.Tensor], seed: tf.Tensor, dtype: tf.DType = tf.uint32) -> tf.Tensor:
+def _drawn_words(shape: list[int | tf.Tensor], seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if hardware.compiles_for_gpu():
         numbers = tf.cast(tf.range(shape[0]), tf.uint64)  # XLA has no range of 64 unsigned bits
         upper = tf.bitwise.right_shift(_mixed(seed, numbers), tf.constant(32, tf.uint64))
