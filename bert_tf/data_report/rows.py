@@ -3,6 +3,7 @@
 import collections
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,25 @@ from bert_tf.data_report.findings import Finding
 from bert_tf.runtime.errors import InputError
 
 # Spellings of missing values that are never classes, and spellings that may be classes.
-_MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-")
+_MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-", "_")
 # A list as text: brackets around a comma, quotes, numbers or nothing, also inside of "array(...)" or "frozenset(...)".
 _LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
 # Names of label columns. A class with such a name and few rows is a header line.
 _COLUMNS, _HEADERS = ("label", "labels", "class", "category", "target", "gold_label", "tag", "tags"), 3
-_SEPARATOR = re.compile(r"\s*[,;|]\s*")
-_MANY = 50  # the number of rows from which a class that only the first row has is unusual
+_SEPARATOR = re.compile(r"\s*[,;|/]\s*|\s+")
+# White space, "_" and "-" inside a class.
+_SPACE = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
+_IN_QUOTES = re.compile(r"(['\"]).+\1")
+# Forms that all classes of a data set have by mistake, each with the name of the form and the remedy.
+_WRONG_CLASSES = {
+    r"[01]([ ,;|][01])+": (
+        "rows of 0 and 1",
+        "Write a column for each class, and pass --problem=multi_label and --label_column=NAME,NAME",
+    ),
+    r"[+-]?\d+,\d+": ("numbers with a comma", "Write a point, and train with --problem=regression"),
+}
+# The number of rows from which a class that only the first row has, and many classes with one row, are unusual.
+_MANY, _FEW = 50, 10
 # The attributes of examples that are inputs of the model.
 _INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
 # Largest usual fraction of the rows of a split that occur in a second split.
@@ -53,24 +66,41 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
       column: the name of the label column, if known.
     """
     counts = collections.Counter(labels)
-    spellings = collections.Counter(map(str.lower, counts))
+    first_spellings: dict[str, str] = {}
     singles = [label for label, count in counts.items() if count == 1]
-    if 2 * len(singles) > counts.total() >= _MANY:
+    if 2 * len(singles) > counts.total() >= _FEW:
         yield Finding("class", f"{where}: {len(singles)} classes have only one row. Use the column of the labels.")
+    for pattern, (form, remedy) in _WRONG_CLASSES.items():
+        if counts and all(map(re.compile(pattern).fullmatch, counts)):
+            yield Finding("class", f"{where}: the classes are {form}, such as {min(counts)!r}. {remedy}.")
+            break
     for number, (label, count) in enumerate(counts.items()):
-        if label in _MAYBE_MISSING or is_missing(label):
+        other = first_spellings.setdefault(_spelling(label), label)
+        is_number_missing = label == "-1" and counts.keys() >= {"0", "1", "2"} and "-2" not in counts
+        if label in _MAYBE_MISSING or is_missing(label) or is_number_missing:
             problem = f"{count} rows have the class {label!r}. If it is a missing value, remove these rows"
         elif label.lower() in (*_COLUMNS, column) and count <= _HEADERS:
             problem = f"the class {label!r} is the name of a column. If it is a header line, remove it"
         elif number == 0 and singles == [label] and counts.total() >= _MANY:
             problem = f"only the first row has the class {label!r}. If it is a header line, remove it"
-        elif label != label.lower() and spellings[label.lower()] > 1:
-            problem = f"another class differs from {label!r} only in case. Use one spelling if it is the same class"
+        elif label != other:
+            problem = (
+                f"the class {label!r} differs from {other!r} only in case, spaces or punctuation. Use one spelling if "
+                "it is the same class"
+            )
+        elif _IN_QUOTES.fullmatch(label):
+            problem = f"the class {label!r} is in quotes. Remove them"
         elif column and len(parts := _SEPARATOR.split(label)) > 1 and counts.keys() >= {*parts}:
             problem = f"the class {label!r} consists of other classes. Use --problem=multi_label and --label_separator"
         else:
             continue
         yield Finding("class", f"{where}: {problem}.")
+
+
+def _spelling(label: str) -> str:
+    """Returns a class without differences in case, Unicode's forms, spaces and punctuation at the ends."""
+    visible = "".join(char for char in unicodedata.normalize("NFKC", label) if unicodedata.category(char) != "Cf")
+    return _SPACE.sub(" ", visible).casefold().strip(" .,;:!'\"") or label
 
 
 def inputs_of(example: Any) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ INPUT_FLAG = "--input_file"
 LONGEST_LINE = 8 << 20
 _CHUNK = 1 << 17
 _BOM = b"\xef\xbb\xbf"
+_UTF32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 # The start of UTF-16 text: a byte-order mark, or two ASCII characters of two bytes each.
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 _ROWS_AT_A_TIME = 256
@@ -90,8 +91,9 @@ def _not_text(path: str, name: str) -> InputError:
 def _check_text(path: str, first_line: bytes) -> None:
     if name := first_bytes.compression(first_line):  # of a file inside a compressed file
         raise _not_text(path, name)
-    if _UTF16.match(first_line):
-        raise InputError(f"{INPUT_FLAG}: {path} is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE.")
+    if first_line.startswith(_UTF32) or _UTF16.match(first_line):
+        name = "UTF-32" if first_line.startswith(_UTF32) else "UTF-16"
+        raise InputError(f"{INPUT_FLAG}: {path} is {name}. Convert it to UTF-8: iconv -f {name} -t UTF-8 FILE.")
 
 
 def _chunks(

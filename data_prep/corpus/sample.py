@@ -55,11 +55,14 @@ def report_sample(
                 break
         file_texts = list(filter(None, lines))
         bad = sum(count for _, reason, count, _ in reader.bad_lines if reason in _BINARY)
-        total = len(file_texts) + sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
+        total = sum(line is not None for line in lines) + sum(
+            count for action, _, count, _ in reader.bad_lines if action == "skipped"
+        )
         if bad > max(_FEW_BAD, _BAD * total):
             problem = f"{bad} of {total} lines are not plain text"
-            unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text.", is_error=True))
+            unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text in UTF-8.", is_error=True))
         unusual += texts.unusual_texts(file_texts, where, strips_accents)
+        unusual += texts.broken_words(lines, where)
         if not corpus.join_lines:
             unusual += texts.wrapped_lines(lines, where)
         findings.report(unusual, allows_errors, once=True)

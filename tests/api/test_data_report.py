@@ -81,10 +81,25 @@ def test_encoding_unknown_tokens_and_markup_is_reported_once(pretrained, capsys)
         ({"a": 50, "class": 40}, ""),
         ({"Note": 1, "a": 50, "b": 50}, "only the first row has the class 'Note'. If it is a header line"),
         ({"x": 1, "a": 50, "b": 1}, ""),
-        ({"Pos": 9, "a": 50, "pos": 9}, "another class differs from 'Pos' only in case"),
+        ({"Pos": 9, "a": 50, "pos": 9}, "the class 'pos' differs from 'Pos' only in case"),
+        *(
+            ({"very good": 9, "a": 50, other: 9}, "differs from 'very good' only in case, spaces or punctuation")
+            for other in ("very_good", "Very  good.", "very\xa0good", "very\u200b-good", "'very good'")
+        ),
+        ({"cafe\u0301": 9, "caf\xe9": 9}, "differs from"),
+        ({"C": 9, "C++": 9, "C#": 9, "PRP": 9, "PRP$": 9, ",": 9, ".": 9, "''": 9, "1": 9, "-2": 9, "-1": 9}, ""),
+        ({'"pos"': 9, '"neg"': 9}, "the class '\"pos\"' is in quotes. Remove them"),
+        ({"a": 50, "a b": 9, "b": 9}, "the class 'a b' consists of other classes"),
+        ({"0,5": 9, "1,25": 9}, "the classes are numbers with a comma, such as '0,5'.* --problem=regression"),
+        ({"0 1": 9, "1 0": 9}, "the classes are rows of 0 and 1, such as '0 1'.* --label_column=NAME,NAME"),
+        ({"0": 9, "1": 9, "-1": 9}, ""),
+        ({"0": 9, "1": 9, "2": 9, "-1": 1}, "1 rows have the class '-1'. If it is a missing value"),
+        ({"0": 9, "1": 9, "2": 9, "-1": 9, "-2": 9}, ""),
+        ({"a": 50, "_": 3}, "3 rows have the class '_'"),
         ({"a": 50, "a; b": 9, "b": 9}, "the class 'a; b' consists of other classes. .* --problem=multi_label"),
         ({"a": 50, "a; c": 9, "b": 9}, ""),
         ({str(number): 1 for number in range(60)} | {"a": 9}, "60 classes have only one row"),
+        ({str(number): 1 for number in range(10)}, "10 classes have only one row"),
     ],
 )
 def test_classes_that_are_no_classes(counts, expected):

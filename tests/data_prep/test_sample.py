@@ -62,6 +62,38 @@ ERRORS = {
     '1,"It swam, fast.",pos\n' * 9: "100% of the lines have several columns",
     "1\tIt swam.\n" * 9: "100% of the lines have several columns ... Keep only",
     f"{base64.b64encode(bytes(range(57))).decode()}\n" * 9: "100% of the lines have encoded data",
+    f"{base64.b64encode(bytes(range(33))).decode()}\n101 1996 2911 102\n0.5,1.5;-2e\n00000000  b9 ec 54 2d 5d  |x|\n"
+    * 9: "75% of the lines have encoded data or only numbers",
+    "From: Ann <a@x.org>\nTo: Bo\n\nIt swam.\n": "is e-mails",
+    "{'text': 'It swam.'}\n": "is JSON or Python data",
+    "-- a dump\nINSERT INTO t VALUES (1, 'It swam.');\n": "is SQL",
+    "- text: It swam.\n  label: pos\n": "is YAML",
+    "@article{x,\n  title = {Whales}\n": "is PostScript, LaTeX or BibTeX",
+    "".join(f"{i},It swam {i} miles\n" for i in range(12)): "is a table without names of columns",
+    "".join(f"It swam {i} miles;{'pos' if i % 2 else 'neg'}\n" for i in range(12)): "is a table without names",
+    "".join(f"It swam {i} miles,{'pos' if i % 2 else 'neg'}\n" for i in range(12)): "is a table without names",
+    "&eacute;t&eacute; &mdash; &rsquo;\n" * 9: "100% of the lines have HTML or XML",
+    "ann  9:05 PM\n0:01\n{100}{200}It swam.\n" * 9: "100% of the lines have timestamps",
+    "<ann> It swam.\n> It was old.\n>> Where?\n" * 9: "100% of the lines have names or quote marks of a chat",
+    "the \u0120low \u0120whale\n" * 9: "100% of the lines have marks of another tokenizer",
+    "[CLS] It swam. [SEP]\nIt was old.<|endoftext|>\n" * 9: "100% of the lines have special tokens",
+    "| orca | 9 m |\nIt **swam** far.\n```python\n" * 9: "100% of the lines have markup of Markdown",
+    **{
+        f"{text.encode(right).decode(wrong, 'replace')}\n" * 9: "100% of the lines have wrongly decoded characters"
+        for text, right, wrong in (
+            ("Он плыл в море.", "utf-8", "cp1251"),
+            ("Он плыл в море, но устал.", "cp1251", "latin-1"),
+            ("été", "utf-8", "cp437"),
+            ("鲸在海里游，它很大。", "gbk", "latin-1"),
+            ("鯨の海", "shift-jis", "cp1252"),
+        )
+    },
+    "Les gar?ons f?tent l'?t?\n?? ????? ?? ????\n" * 9: "100% of the lines have '?' in the place of letters",
+    "gar\\u00e7on\nb'\\xc3\\xa7'\nIt swam.\\nIt dived.\nIt%20swam%20far\nf=C3=AAte\n"
+    * 9: "100% of the lines have escapes",
+    "The \ufb01rst o\ufb03cer.\n" * 9: "100% of the lines have ligatures ... NFKC",
+    '"He said ""no""."\n' * 9: "100% of the lines have doubled quotes of CSV ... --delimiter=tab",
+    "data/1.txt\nimages/a b.jpg\n" * 9: "50% of the lines have names of files",
 }
 WARNINGS = {
     "It swam.\n" * 99 + "It <i>swam</i>.\n" * 11: "10% of the lines have HTML or XML",
@@ -70,6 +102,8 @@ WARNINGS = {
     "अपने पोस्ट ऑफिस में\n" * 9: "the tokenizer removes accents ... 'अपने' becomes 'अपन' ... --nostrip_accents",
     "がっこうでべんきょうをする。\n" * 9: "'がっこうでべんきょうをする。' becomes 'かっこうてへんきょうをする。'",
     "Đây là một câu tiếng Việt.\n" * 9: "'một' becomes 'mot'",
+    "\ufeff\nThe Project Gutenberg eBook of Whales\n\nIt swam.\n": "begins with the notice of Project Gutenberg",
+    WRAPPED.replace("sun\n", "su-\n").replace("on\n", "o-\n").replace("to\n", "t-\n"): "3 lines end inside a word",
 }
 # Texts without a finding: accents of other languages, placeholders, comparisons, verses, texts without case.
 USUAL = (
@@ -83,6 +117,9 @@ USUAL = (
     "ACGT" * 17 + "\n" + "\tIt swam at 12:30, \u00abÉté\u00bb of SÃO (see [1]).\n" * 9,
     "ผู้ชายคนนั้นชอบอ่านหนังสือที่บ้านของเขาทุกวัน\n" * 9,
     "Whose woods these are I think I know,\nHis house is in the village though;\n" * 9,
+    "".join(f"It swam {i} miles, then it slept\n" for i in range(12))
+    + 'Is it? "No?" Why? no\n"No," he said. "Yes."\n' * 9,
+    "2.5 * 3 > 1; x = **p, C++ & R&D, 50% of 100%, AT&T; f(x).\nµm Ø÷ (http://x.org/a?b=c%20d)\n" * 9,
 )
 
 

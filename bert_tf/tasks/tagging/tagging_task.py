@@ -189,12 +189,12 @@ class TaggingTask(Task):
         return self.input_settings() | self.config.loss.record
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
-        """Raises an InputError if there are no entities, or all plain tags are equal. Reports unusual plain tags."""
+        """Raises an InputError if there are no entities, or all plain tags are equal. Reports unusual classes."""
         source = tables.name_of(self.sources["train"])
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
             raise InputError(f"{source}: every tag is {examples[0].tags[0]}. Add words with other tags.")
-        if self.is_plain:
-            findings.report(unusual_classes((tag for sentence in examples for tag in sentence.tags), source))
+        kinds = (tag if self.is_plain else tag[2:] for sentence in examples for tag in sentence.tags)
+        findings.report(unusual_classes(filter(None, kinds), source))
 
     def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
