@@ -80,13 +80,14 @@ def labelled(
             problem = f"the columns are {first_of(map(repr, first))}" if first else "labels are needed"
             known = " or ".join(repr(column) for column in columns if column != PREFIX)
             raise InputError(f"{name}: {problem}. Give a pair (examples, labels), or name the labels {known}.")
-        if rejected := sum(isinstance(row, dict) and tables.is_rejected(row) for row in examples):
-            raise InputError(f"{name}: annotators rejected {rejected} examples ('answer' or 'status'). Remove them.")
         column = next(iter(matches), None)
         y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")
-    for example in filter(lambda example: isinstance(example, dict), examples):
-        example.pop(column, None)
+    rows = [example for example in examples if isinstance(example, dict)]
+    if rejected := sum(tables.is_rejected(row, [column]) for row in rows):
+        raise InputError(f"{name}: annotators rejected {rejected} examples ('answer' or 'status'). Remove them.")
+    for row in rows:
+        row.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one per example.")
     _check_any(examples, name)

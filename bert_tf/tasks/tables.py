@@ -7,8 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, TypedDict, TypeVar
 
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import InputError, first_of
@@ -32,6 +32,8 @@ FILE_NAMES: dict[str, tuple[str, ...]] = {
 }
 # A value of --delimiter. Other values are a character, or a name such as "tab".
 AUTO = "auto"
+# The columns in which annotation programs write a review, and the values of rows that do not count.
+_REJECTED = {"answer": ("reject", "ignore"), "status": ("Discarded", "discarded")}
 # The largest number of bad rows to print. Further rows are only counted.
 _MAX_PRINTED = 10
 
@@ -74,6 +76,10 @@ class Row:
             raise InputError(f"{self.where}: the column {name!r} is not UTF-8. Convert it to text.")
         return _cell(value)
 
+    def keys(self) -> Set[str]:
+        """Returns the names of the columns."""
+        return self.columns.keys()
+
     @property
     def values(self) -> dict[str, Any]:
         """Maps column names to unconverted values.
@@ -86,13 +92,24 @@ class Row:
         return dict(zip(self.columns, self.cells, strict=True))
 
 
+class _Wrapped(TypedDict):
+    """A list of objects in a JSON object. Other fields, such as "version", are ignored."""
+
+    data: list[dict[str, Any]]
+
+
 class SkippedRow(Exception):
     """Raised for a known faulty row of a published file, which is skipped. The message is the reason."""
 
 
-def is_rejected(values: Mapping[str, Any]) -> bool:
-    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla."""
-    return values.get("answer") in ("reject", "ignore") or values.get("status") in ("Discarded", "discarded")
+def is_rejected(row: Row | Mapping[str, Any], used: Collection[str | None]) -> bool:
+    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla.
+
+    Args:
+      row: the row.
+      used: the columns of texts and labels, which may have the same names.
+    """
+    return any(row[name] in _REJECTED[name] for name in _REJECTED.keys() & row.keys() - {*used})
 
 
 def name_of(source: Source) -> str:
@@ -259,7 +276,7 @@ def _detected(text: str, needed: Sequence[str]) -> str:
 
 
 def read_json(path: str) -> Iterator[Row]:
-    """Yields the rows of a file with one JSON object per line, or with a list of objects.
+    """Yields the rows of a file with one JSON object per line, or with a list of objects, alone or as "data".
 
     Numbers and booleans are converted to text, and a list to a tuple of texts. null is a missing cell, or an empty text
     in a list. A row with a lone surrogate, which is not valid UTF-8, can't be used.
@@ -268,8 +285,9 @@ def read_json(path: str) -> Iterator[Row]:
       InputError: if the file is missing, empty or not UTF-8, or a list is not valid JSON.
     """
     text = files.read_text(path, "--data_dir")
-    if re.match(r"\s*\[\s*\{", text):
-        rows = json_files.read(path, "--data_dir", list[dict[str, Any]])
+    if match := re.match(r'\s*(\{\s*("version"\s*:[^,{[]*,\s*)?"data"\s*:\s*)?\[\s*\{', text):
+        rows = json_files.read(path, "--data_dir", _Wrapped if match[1] else list[dict[str, Any]])
+        rows = rows["data"] if match[1] else rows
         yield from (_row(path, number, values) for number, values in enumerate(rows, start=1))
         return
     for number, line in enumerate(files.lines_of(text), start=1):

@@ -79,6 +79,7 @@ def test_batches_of_two_are_no_pairs():
             None,
             "rejected 1 examples",
         ),
+        ([{"text": "a", "answer": "reject"}, {"text": "b", "answer": "accept"}], ["pos", "neg"], "rejected 1 examples"),
         ([*TEXTS[:3], 5], LABELS[:4], r"example 3 is '5' \(int\)"),
         ([*TEXTS[:3], ("a", "b", "c")], LABELS[:4], "example 3 has 3 texts"),
         ([*TEXTS[:3], ("a", "b")], LABELS[:4], "example 0 is one text, but others are pairs"),

@@ -137,6 +137,12 @@ def test_cells_of_json_are_converted_to_text(write):
     assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
 
 
+@pytest.mark.parametrize("form", [list, lambda rows: {"data": rows}, lambda rows: {"version": "0.1", "data": rows}])
+def test_a_list_of_objects_may_be_wrapped(write, form):
+    rows = tables.read_json(write("a.json", json.dumps(form([{"a": 1}, {"a": 2}]), indent=1)))
+    assert [(row.line, row["a"]) for row in rows] == [(1, "1"), (2, "2")]
+
+
 def test_texts_of_a_million_characters_are_read(write):
     long = "word " * 200_000
     for name in ("a.tsv", "a.csv", "a.jsonl"):

@@ -22,6 +22,8 @@ from bert_tf.tasks.tables import Cell, Row, Source
 # The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _SEPARATORS = ",;|"  # common separators between the labels in a cell
+# Common names of the second text of a pair.
+_SECOND_TEXTS = ("text_b", "text_pair", "text2", "sentence2", "question2", "hypothesis")
 
 
 KnownClasses = Callable[[str], tuple[str, ...] | None]
@@ -68,7 +70,7 @@ class TextReader(ExampleReader):
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, after checking the columns."""
         columns = self._columns
-        soft = self._find_probabilities() if split == "train" and self._config.problem != "regression" else ()
+        soft = self._find_probabilities() if split == "train" else ()
         labels = () if soft else self._flags or (columns.label,)
         others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
@@ -77,8 +79,7 @@ class TextReader(ExampleReader):
     def example(self, row: Row, split: str) -> InputExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
         columns = self._columns
-        unused = {"answer", "status"}.intersection(row.columns) - {columns.text, columns.text_b, columns.label}
-        if split != "test" and tables.is_rejected({name: row[name] for name in unused}):
+        if split != "test" and tables.is_rejected(row, (columns.text, columns.text_b, columns.label)):
             raise tables.SkippedRow("rejected or discarded by an annotator")
         row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
         text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
@@ -108,10 +109,19 @@ class TextReader(ExampleReader):
         return soft_labels.checked(example, where, problem, known or self._soft)
 
     def _find_probabilities(self) -> tuple[str, ...]:
-        """Returns and stores the columns of probabilities in the first row of the training file."""
-        source = self.sources["train"]
-        first = next(iter(tables.read_table(source, [self._columns.text], self._config.delimiter)), None)
-        self._soft = tuple(name for name in (first.columns if first else ()) if name.startswith(soft_labels.PREFIX))
+        """Returns and stores the columns of probabilities in the first row of the training file.
+
+        Reports a column of second texts that is not used.
+        """
+        source, columns = self.sources["train"], self._columns
+        first = next(iter(tables.read_table(source, [columns.text], self._config.delimiter)), None)
+        names = first.keys() if first else ()
+        second = next((name for name in _SECOND_TEXTS if name in names and name != columns.text), "")
+        if second and not columns.text_b:
+            say(f"Warning: {source}: the column {second!r} is not used. For pairs, pass --text_b_column={second}.")
+        if self._config.problem == "regression":
+            return ()
+        self._soft = tuple(name for name in names if name.startswith(soft_labels.PREFIX))
         if self._soft:
             say(f"{source}: training on the probabilities in {first_of(self._soft)}. A label column is ignored.")
         return self._soft

@@ -86,11 +86,13 @@ class SquadData:
       examples: the usable questions, in order.
       dropped: maps the ids of training questions that can't be used to the reasons.
       realigned: ids of training questions with a corrected answer offset.
+      shifted: ids of training questions whose answer is not at its offset, so it has other words too.
     """
 
     examples: list[SquadExample]
     dropped: dict[str, str] = dataclasses.field(default_factory=dict)
     realigned: list[str] = dataclasses.field(default_factory=list)
+    shifted: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def blank(self) -> list[str]:
@@ -103,6 +105,9 @@ class SquadData:
         for qas_id, reason in self.dropped.items():
             groups.setdefault(f"dropped, because {reason}", []).append(qas_id)
         groups["used with a corrected answer offset"] = self.realigned
+        groups["used with other words next to the answer (--fix_answer_offsets corrects the offset)"] = self.shifted
+        answered = [x.qas_id for x in self.examples if x.is_impossible and x.answers]
+        groups["impossible, so their answers are not used"] = answered
         groups["used, though the question or the context is blank"] = self.blank
         total = len(self.examples) + len(self.dropped)
         return [f"{len(ids)} of {total} questions {what}: {first_of(ids)}" for what, ids in groups.items() if ids]
@@ -212,8 +217,12 @@ def _is_table(path: str, flag_name: str) -> bool:
 def _article(row: tables.Row) -> dict[str, Any]:
     """Converts a row of a table to an article with one question. `answers` may be a list, or one object with lists."""
     values = row.values | {"id": str(row.values.get("id", row.line))}
-    if isinstance(answers := values.get("answers"), dict):
+    if isinstance(answers := values.get("answers"), dict) and all(isinstance(x, list) for x in answers.values()):
+        if len(set(map(len, answers.values()))) > 1:
+            raise InputError(f"{row.where}: the lists in 'answers' have different lengths. Correct them.")
         values["answers"] = [dict(zip(answers, fields, strict=True)) for fields in zip(*answers.values(), strict=True)]
+    elif isinstance(answers, dict):
+        values["answers"] = [answers]
     return {"paragraphs": [{"context": values.pop("context", None), "qas": [values]}]}
 
 
@@ -243,8 +252,14 @@ def _with_training_answers(examples: Iterable[SquadExample], config: SquadConfig
             if reason := _find_words(example, words_of(example.context), config):
                 data.dropped[example.qas_id] = reason
                 continue
+            nearest = example.answer_offset
             if example.answer_offset != offset:
                 data.realigned.append(example.qas_id)
+            elif not example.context.startswith(text, offset):
+                nearest = _nearest(example.context, text, offset)
+            words = words_of(example.context)
+            if (words[nearest], words[nearest + len(text) - 1]) != (example.start_position, example.end_position):
+                data.shifted.append(example.qas_id)
         data.examples.append(example)
     return data
 

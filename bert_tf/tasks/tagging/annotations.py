@@ -65,7 +65,7 @@ class _Span(_Form):
 
     start: int
     end: int
-    label: Annotated[str, msgspec.Meta(min_length=1)] | Annotated[list[str], msgspec.Meta(min_length=1, max_length=1)]
+    label: Annotated[str, msgspec.Meta(pattern=r"\S")] | Annotated[list[str], msgspec.Meta(min_length=1, max_length=1)]
     text: str | None = None
     answer: str = "accept"
     user: Any = None
@@ -187,7 +187,9 @@ def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
         if not isinstance(value, dict):
             raise InputError(f"{where}: {value!r:.60} is not a span. Use [start, end, type].")
         span = _Span.of(value, where)
-        marked = text[max(span.start, 0) : span.end]
+        if not 0 <= span.start < span.end:
+            raise InputError(f"{where}: a span is from {span.start} to {span.end}. Correct or remove it.")
+        marked = text[span.start : span.end]
         if span.start < len(text) < span.end:
             raise InputError(f"{where}: a span ends at {span.end} of {len(text)} characters. Correct the offsets.")
         if span.text and span.text.replace("\\n", "\n").split() != marked.split():

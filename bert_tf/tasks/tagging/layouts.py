@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"-?\d+")
 _SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # From this number of rows on, there are more different words than tags, and words that are not numbers.
 _ENOUGH_ROWS = 50
-_MISSING = re.compile("_")
+_MISSING = re.compile(r"_|[TRE]\d+")  # the second form is an id of brat
 # The number of sentences in which the form of the cells is checked, and the fraction of the cells with a wrong form.
 _CHECKED, _MOST = 200, 0.9
 _QUOTED = re.compile(r"\W?['\"].+")
@@ -133,7 +133,7 @@ def _check_words(path: str, words: Sequence[str], is_detected: bool) -> None:
     pattern = _MISSING
     if is_detected and len(words) >= _ENOUGH_ROWS:
         start = collections.Counter(word[:2] for word in words).most_common(1)[0][0]
-        pattern = re.compile(rf"_|\d+([-.:]\d+)?|{re.escape(start)}.*")
+        pattern = re.compile(rf"{_MISSING.pattern}|\d+([-.:]\d+)?|{re.escape(start)}.*")
     bad_words = list(filter(pattern.fullmatch, words))
     if 2 * len(bad_words) > len(words):
         raise InputError(f"{path}: most words are {bad_words[0]!r} or similar. Add the text, or pass --word_column.")

@@ -80,7 +80,7 @@ def sentences_of(
                 raise InputError(
                     f"{where}: there is no text, no list of words and no column sentence_id. Add one of them."
                 )
-            if has_tags and tables.is_rejected(values):
+            if has_tags and tables.is_rejected(values, (word, tag)):
                 omitted += 1
                 continue
             tags: list[str] | None = None
@@ -174,7 +174,7 @@ def _aligned(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], in
     offsets = [(token[0].start, token[-1].end) for token in _TOKENIZER.tokenize_with_origins(text)]
     entities, extended, used = [], 0, set[int]()
     for start, end, kind in spans:
-        inside = [number for number, (first, stop) in enumerate(offsets) if first < end and stop > start >= 0]
+        inside = [number for number, (first, stop) in enumerate(offsets) if first < end and stop > start]
         if inside and used.isdisjoint(inside):
             extended += text[start:end].strip() != text[offsets[inside[0]][0] : offsets[inside[-1]][1]]
             used.update(inside)

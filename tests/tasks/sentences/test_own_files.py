@@ -206,6 +206,26 @@ def test_rejected_rows_are_left_out(write, capsys):
     assert [example.label for example in answers] == ["accept", "reject", "ignore", "accept"]
 
 
+@pytest.mark.parametrize(
+    ("header", "columns", "warning"),
+    [
+        ("text\ttext_pair\tlabel", Columns(), "the column 'text_pair' is not used. For pairs, pass --text_b_column"),
+        ("sentence1\tsentence2\tlabel", Columns(text="sentence1"), "the column 'sentence2' is not used"),
+        ("text\ttext_b\tlabel", Columns(text_b="text_b"), ""),
+        ("text\ttitle\tlabel", Columns(), ""),
+    ],
+)
+@pytest.mark.parametrize("problem", ["classification", "regression"])
+def test_second_texts_and_equal_scores_are_reported(write, capsys, header, columns, warning, problem):
+    task = task_of(write, f"{header}\na\tb\t1\nc\td\t{2 - (not warning)}\n", columns=columns, problem=problem)
+    examples = task.split("train")
+    if problem == "regression":
+        task.check_training_set(examples)
+    printed = capsys.readouterr().err
+    assert warning in printed if warning else "is not used" not in printed
+    assert ("every row has the score 1" in printed) == (problem == "regression" and not warning)
+
+
 def test_rows_have_weights_in_training_only(write, tokenizer):
     columns = Columns(weight="w")
     train, dev = "text\tlabel\tw\na\tx\t0.5\nb\ty\t2\n", "text\tlabel\na\tx\n"

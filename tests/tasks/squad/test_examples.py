@@ -176,6 +176,8 @@ def test_tables_of_questions_are_read(write, tmp_path):
         write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)),
         write("a.json", json.dumps(rows)),
         write("b.json", json.dumps(listed, indent=1)),
+        write("c.json", json.dumps({"version": "1.1", "data": rows}, indent=1)),
+        write("d.json", json.dumps([rows[0] | {"answers": {"text": "He", "answer_start": 0}}, rows[1]])),
     ]
     for path in paths:
         examples = squad.read_squad(path, is_training=True, config=VERSION_2).examples
@@ -183,8 +185,25 @@ def test_tables_of_questions_are_read(write, tmp_path):
             ("a", "Who?", "He", False),
             ("b", "Why?", "", True),
         ]
+    wrong = {"text": ["He"], "answer_start": []}
+    path = write("e.json", json.dumps([rows[0] | {"answers": wrong}]))
+    assert_refused("line 1: the lists in 'answers' have different lengths", squad.read_squad, path, is_training=True)
     (example,) = squad.read_squad(write("q.csv", "question,context\nWho?,He sat.\n"), is_training=False).examples
     assert (example.qas_id, example.question_text, example.context) == ("2", "Who?", "He sat.")
+
+
+def test_other_answers_than_the_marked_ones_are_named(squad_file):
+    before, inside = question("a", start=31), question("b", start=33)
+    path = squad_file(before, inside, question("c"), question("d", is_impossible=True))
+    data = squad.read_squad(path, is_training=True, config=VERSION_2)
+    assert [x.start_position for x in data.examples] == [5, 6, 6, -1]
+    assert data.report() == [
+        "1 of 4 questions used with other words next to the answer (--fix_answer_offsets corrects the offset): a",
+        "1 of 4 questions impossible, so their answers are not used: d",
+    ]
+    corrected = squad.SquadConfig(version_2_with_negative=True, fix_answer_offsets=True)
+    data = squad.read_squad(path, is_training=True, config=corrected)
+    assert [x.start_position for x in data.examples] == [6, 6, 6, -1] and not data.shifted
 
 
 def test_ids_must_differ(squad_file):

@@ -211,6 +211,7 @@ def test_a_column_that_is_not_there_is_named(write):
         ("He PRP he\nran VBD run\nup RP up\n", "the last column repeats the words"),
         ("a X _\nb Y _\nc Y A0\n", "the last column has mostly '_' or '-'"),
         ("word pos ne\na NN B-X\nb VB O\n", "column 3 has tags of entities, but column 2 has none"),
+        ("T1\tPER 0 4\tMara\nT2\tLOC 9 13\tBonn\nR1\tin Arg1:T1\tT2\n", "most words are 'T1' or similar"),
         ("s1.w1 Mara B-X\ns1.w2 left O\n" * 30, "most words are 's1.w1' or similar"),
     ],
 )

@@ -131,6 +131,11 @@ ONE = {"text": "Ada left", "spans": [[0, 3, "PER"]], "id": 1}
         ([ONE, ONE | {"status": "Discarded"}], 1),
         ([ONE, ONE, ONE | {"id": 2, "spans": []}], 3),
         ([ONE | {"spans": [[0, 9, "PER"]]}], "line 1: a span ends at 9 of 8 characters"),
+        *(
+            ([ONE | {"spans": [[start, end, "PER"]]}], f"line 1: a span is from {start} to {end}. Correct")
+            for start, end in ((-1, 3), (-5, -2), (3, 0), (2, 2))
+        ),
+        ([ONE | {"spans": [[0, 3, " "]]}], "line 1: .*at label: "),
         ([{"tokens": ["Ada"], "tags": ["NN"], "ner_tags": ["B-PER"]}], "line 1: there are tags in tags and ner_tags"),
         ([{"tokens": ["Ada"], "tags": ["1"]}], "line 1: the tags .* are not names"),
         ([ONE | {"tokens": ["Ada", "left"]}], 1),
