@@ -69,6 +69,7 @@ def check(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
         if problem.startswith("Invalid enum value") and (choices := _choices(kind)):
             expected = f"Expected one of {', '.join(choices)}"
             problem = f"{problem}. {expected}" if is_inside else expected
+        problem = problem.removesuffix(".")  # of an InputError in a constructor
         if is_inside:
             raise InputError(f"{problem}.", f"{where}, at {inside}" if inside else where) from None
         raise InputError(f"{where} is {value!r:.60}. {problem}.", where) from None

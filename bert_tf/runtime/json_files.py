@@ -4,6 +4,7 @@ The expected content is given as a type: `list[str]`, `dict[str, int] | None`, a
 or a `msgspec.Struct` (which may forbid them).
 """
 
+import collections
 import json
 import math
 import re
@@ -42,8 +43,7 @@ def parse(text: str, *, only_finite: bool = True) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        name = next(name for name in values if names.count(name) > 1)
+        name, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
         raise InputError(f"the key {name!r} occurs twice in an object. Remove one of them.")
     return values
 

@@ -187,6 +187,14 @@ def test_sizes_are_compared_before_memory_is_allocated(tmp_path):
     assert "x: the data has 5120 bytes instead of 460800000000" in error(tmp_path / "x")
 
 
+def test_a_key_of_a_config_that_occurs_twice_is_found_quickly(tmp_path):
+    writers.write_files(tmp_path)
+    writers.write_bin(tmp_path / "pytorch_model.bin", writers.arrays())
+    keys = "".join(f'"{number}": 0,' for number in range(300_000))
+    (tmp_path / "config.json").write_text(f'{{{keys} "299999": 0}}')
+    assert "the key '299999' occurs twice" in error(tmp_path, bert_tf.load_model)
+
+
 @pytest.mark.parametrize("shard", ["../secret.bin", "/etc/passwd", "other.index.json", "x.h5", "a/b.bin", "", ".."])
 def test_an_index_cannot_leave_its_directory(tmp_path, shard):
     (tmp_path / "secret.bin").write_bytes(b"")
