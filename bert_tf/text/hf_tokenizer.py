@@ -27,7 +27,7 @@ from bert_tf.text.vocabulary import (
 SENTENCE_CONFIG_FILE = "sentence_bert_config.json"
 CONFIG_FILE = "config.json"
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-# Generic classes. The type of their tokenizer is in `tokenizer.json`.
+# Generic classes of transformers 4 and 5. The type of their tokenizer is in `tokenizer.json`.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 NAMED_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
@@ -71,7 +71,7 @@ class _Settings(TypedDict, total=False):
     added_tokens_decoder: dict[str, Any]
     additional_special_tokens: list[Any] | None
     extra_special_tokens: list[Any] | dict[str, Any] | None
-    model_max_length: float
+    model_max_length: float | None
     vocab_sha256: str
     vocab_unused: list[tuple[int, int]]
     vocab_used_sha256: str
@@ -90,6 +90,8 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     values = _read(path)
     has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
     is_generic = has_json and values.get("tokenizer_class") in _GENERIC_CLASSES
+    if values.get("tokenizer_class") == _GENERIC_CLASSES[1]:  # the default of this class
+        values = {"model_input_names": ["input_ids", "attention_mask"]} | values
     _check_settings(path, values | {"tokenizer_class": None} if is_generic else values)
     _check_settings(tokens_map, _read(tokens_map))
     if "tokenizer_class" not in values:
@@ -114,14 +116,14 @@ def _read(path: str, kind: Any = _Settings) -> Any:
 def _check_settings(path: str, values: Mapping[str, Any]) -> None:
     """Checks the settings in a file of Hugging Face. Settings of unknown effect must be empty."""
     for name, value in values.items():
-        value = value.get("content") if isinstance(value, dict) and name in NAMED_TOKENS else value
+        value = value.get("content", value) if isinstance(value, dict) and name in NAMED_TOKENS else value
         if name in _REQUIRED:
             _require(path, name, value, _REQUIRED[name])
         elif name not in _WITHOUT_EFFECT | _Settings.__annotations__.keys() and value not in (None, False, "", [], {}):
             raise _other_tokens(path, f"{name} {str(value)[:60]!r}, which may change the tokens")
     names = values.get("model_input_names")
     if names is not None and "token_type_ids" not in names:
-        raise _other_tokens(path, f"model_input_names {names!r} without 'token_type_ids', so all segments are 0")
+        raise _other_tokens(path, f"model_input_names {names!r:.60} without 'token_type_ids', so all segments are 0")
 
 
 def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _post_processors(vocab: Mapping[str, int]) -> list[dict[str, Any]]:
 
 def _require(path: str, name: str, value: Any, allowed: tuple) -> None:
     if value not in allowed:
-        raise _other_tokens(path, f"{name} {value!r} instead of {allowed[0]!r}")
+        raise _other_tokens(path, f"{name} {value!r:.60} instead of {allowed[0]!r}")
 
 
 def _other_tokens(path: str, setting: str) -> InputError:

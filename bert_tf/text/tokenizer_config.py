@@ -181,7 +181,7 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
     """
     known = settings_of(vocab_file, rules)
     # If no length was set, transformers writes a very large number.
-    length = min(known.get("model_max_length", max_positions), max_positions)
+    length = min(known.get("model_max_length") or max_positions, max_positions)
     return NAMED_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}
 
 

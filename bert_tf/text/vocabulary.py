@@ -6,7 +6,9 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
@@ -56,7 +58,7 @@ class TokenizerJson(TypedDict, total=False):
 
 
 class _AddedTokensConfig(TypedDict, total=False):
-    added_tokens_decoder: dict[str, _AddedTokenFields]
+    added_tokens_decoder: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,9}$")], _AddedTokenFields]
     additional_special_tokens: list[str | _AddedTokenFields] | None
     extra_special_tokens: list[str | _AddedTokenFields] | dict[str, str | _AddedTokenFields] | None
 
@@ -93,6 +95,10 @@ def base_text(vocab_file: str) -> str:
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     if [model["vocab"][piece] for piece in pieces] != list(range(len(pieces))):
         raise InputError(f"--vocab_file: the ids in {vocab_file} have gaps. Use the ids 0 to {len(pieces) - 1}.")
+    if broken := [piece for piece in pieces if "\n" in piece]:
+        raise InputError(
+            f"--vocab_file: {vocab_file}: the token {broken[0]!r:.60} has a line end. Use another tokenizer."
+        )
     return "".join(f"{piece}\n" for piece in pieces)
 
 
@@ -124,13 +130,14 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     if os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json):
         for token in json_files.read(tokenizer_json, "--vocab_file", TokenizerJson).get("added_tokens", []):
             add(tokenizer_json, token, token.get("id", -1))
-    special: dict[str, str] = {}
+    special: dict[str, tuple[str, _AddedTokenFields]] = {}
     for path in filter(files.exists, (os.path.join(directory, SPECIAL_TOKENS_MAP), config_json)):
         settings = json_files.read(path, "--vocab_file", _AddedTokensConfig)
         extra = settings.get("extra_special_tokens") or []
         named = list(extra.values()) if isinstance(extra, dict) else extra
         for token in [*(settings.get("additional_special_tokens") or []), *named]:
-            special[token["content"] if isinstance(token, dict) else token] = path
+            token_fields = token if isinstance(token, dict) else {"content": token}
+            special[token_fields["content"]] = path, token_fields
     if files.exists(added_json):
         for content, number in json_files.read(added_json, "--vocab_file", dict[str, int]).items():
             add(added_json, {"content": content, "normalized": content not in special}, number)
@@ -139,16 +146,18 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
     if not fields and not special:
         return {}
     ids = {token: number for number, token in enumerate(_lines(base_text(vocab_file)))}
-    for content, path in special.items():
-        if content in ids and content not in fields:  # a token without an id has no embedding
-            add(path, {"content": content}, ids[content])
+    next_id = max(len(ids), *(token["id"] + 1 for token in fields.values()), 0)
+    for content, (path, token) in special.items():
+        if content not in fields:  # as in transformers, new tokens have the next ids
+            add(path, token, ids.get(content, next_id))
+            next_id += content not in ids
     for content, token in sorted(fields.items(), key=lambda item: item[1]["id"]):
         number = ids.setdefault(content, len(ids))
         problem = ""
         if number != token["id"]:
             problem = f"has id {token['id']}, but {number} is its id in {vocab_file}. Use the files of one tokenizer."
         elif content not in SPECIAL_TOKENS and (not content or _NOT_IN_PIECES.search(content)):
-            problem = "contains white space, so it can't be kept whole. Remove it."
+            problem = "is empty or contains white space, so it can't be kept whole. Remove it."
         elif token.get("single_word") and content not in SPECIAL_TOKENS:
             problem = "has single_word=true, which BERT's tokenizer does not have. Remove this setting."
         if problem:
@@ -241,15 +250,18 @@ def check_vocab_file(vocab_file: str) -> None:
       InputError: if a special token is missing, a token occurs twice, is too long or contains white space, a line is
         blank, or [PAD] is not the first token.
     """
-    text = vocabulary_text(vocab_file).replace("\r\n", "\n")
+    lines = vocabulary_text(vocab_file).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    unused = f"[unused{len(lines)}]"
     first_line: dict[str, int] = {}
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         where = f"--vocab_file: {vocab_file}, line {number}"
         if "\r" in line:
             raise InputError(f"{where}: a carriage return inside the line {line!r}. Save the file with \\n line ends.")
         piece = line.strip()
         if not line.strip(" \t"):  # a line separator in the released Chinese vocabulary becomes the token ""
-            raise InputError(f"{where}: the line is blank. Remove the line.")
+            is_inside = any(map(str.strip, lines[number:]))
+            remedy = f"Write {unused} there, to keep the ids of the other tokens." if is_inside else "Remove the line."
+            raise InputError(f"{where}: the line is blank. {remedy}")
         if _NOT_IN_PIECES.search(piece):
             raise InputError(
                 f"{where}: the token {piece[:40]!r} contains white space or a control character. Use a vocab.txt with "
@@ -262,8 +274,8 @@ def check_vocab_file(vocab_file: str) -> None:
             )
         if piece in first_line:
             raise InputError(
-                f"{where}: the token {piece!r} is already on line {first_line[piece]}. Rename this one, for example to "
-                "[unused1]. This keeps the ids of the other tokens."
+                f"{where}: the token {piece!r} is already on line {first_line[piece]}. Rename it there, for example to "
+                f"{unused}, because the id of a token is its last line. This keeps the ids of the other tokens."
             )
         first_line[piece] = number
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
@@ -274,8 +286,8 @@ def check_vocab_file(vocab_file: str) -> None:
         )
     if first_line[PAD] != 1:
         raise InputError(
-            f"--vocab_file: {vocab_file} has [PAD] on line {first_line[PAD]}. Move it to the first line, because the "
-            "id of padding is 0."
+            f"--vocab_file: {vocab_file} has [PAD] on line {first_line[PAD]}. The id of padding is 0. In a new "
+            "vocabulary, move [PAD] to the first line. Models that were trained with this vocabulary are not supported."
         )
 
 

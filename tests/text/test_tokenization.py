@@ -90,8 +90,12 @@ def test_casing_check_against_names():
     ("text", "message"),
     [
         (SPECIAL.replace("[SEP]\n", ""), r"has no \[SEP\]"),
-        (SPECIAL + "a\nb\na\n", "line 8: the token 'a' is already on line 6"),
-        (SPECIAL + "a\n\nb\n", "line 7: the line is blank"),
+        (
+            SPECIAL + "a\nb\na\n",
+            r"line 8: the token 'a' is already on line 6. Rename it there, for example to \[unused8\]",
+        ),
+        (SPECIAL + "a\n\nb\n", r"line 7: the line is blank. Write \[unused8\] there"),
+        (SPECIAL + "a\n\n\n", "line 7: the line is blank. Remove the line"),
         ("a\n" + SPECIAL, r"\[PAD\] on line 2"),
         (SPECIAL + "a\rb\n", "carriage return inside"),
         (SPECIAL.encode() + b"\xff\n", "line 6: byte 0xff is not UTF-8"),

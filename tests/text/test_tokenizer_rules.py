@@ -128,6 +128,7 @@ END = ["u", ".", "s", "."]
         ({"added_tokens": [{"id": len(UNCASED), "content": "x", "single_word": True}]}, "single_word"),
         ({"model": {"type": "BPE"}}, "is a tokenizer of type 'BPE'"),
         ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}, "have gaps"),
+        ({"model": {"type": "WordPiece", "vocab": {"a\nb": 0}}}, "has a line end"),
     ],
 )
 def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
@@ -145,14 +146,18 @@ def test_a_generic_class_has_the_rules_of_tokenizer_json(write):
     write("tokenizer_config.json", '{"tokenizer_class": "PreTrainedTokenizerFast", "strip_accents": true}')
     path = write("tokenizer.json", json.dumps(BERT | {"normalizer": BERT["normalizer"] | {"strip_accents": False}}))
     assert Tokenizer.checked(path).tokenize("Schöne") == ["schöne"]
+    write("tokenizer_config.json", '{"tokenizer_class": "TokenizersBackend"}')
+    assert_refused("without 'token_type_ids', so all segments are 0", Tokenizer.checked, path)
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_special_tokens_of_the_vocabulary_are_never_split(vocab, write, file):
     path = vocab([*UNCASED, "<e1>"])
     for name in ("additional_special_tokens", "extra_special_tokens"):
-        write(file, json.dumps({name: ["<e1>", {"content": "<e2>"}]}))
-        assert Tokenizer.checked(path, True).tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "[UNK]", "[UNK]", "[UNK]"]
+        write(file, json.dumps({name: ["<e1>", {"content": "<e2>"}, "<e3>"]}))
+        tokenizer = Tokenizer.checked(path, True)
+        assert tokenizer.tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "<e2>"]
+        assert tokenizer.encode("<e3><e2>") == [len(UNCASED) + 2, len(UNCASED) + 1]  # the next ids
     write(file, json.dumps({"extra_special_tokens": {"entity": "<e1>"}}))
     assert Tokenizer.checked(path, True).tokenize("<e1>") == ["<e1>"]
 
@@ -216,6 +221,9 @@ def test_accents_can_be_removed_from_cased_text(vocab):
         ({"never_split": ["x"]}, "never_split"),
         ({"cls_token": "<s>"}, "cls_token '<s>'"),
         ({"strip_accents": "no"}, "strip_accents: .*bool"),
+        ({"added_tokens_decoder": {"x": {"content": "w1"}}}, "added_tokens_decoder"),
+        ({"additional_special_tokens": [{"content": "w1", "single_word": True}]}, "'w1' has single_word=true"),
+        ({"cls_token": {"lstrip": True}}, "cls_token {'lstrip': True}"),
         ({"do_lower_case": False}, "--do_lower_case is True, but .* has False"),
     ],
 )
@@ -247,7 +255,7 @@ def test_known_settings_stay_when_they_are_written(vocab):
     written = hf_tokenizer_config(path, find_rules(path), 512)
     assert (written["model_max_length"], written["strip_accents"], written["do_lower_case"]) == (64, False, True)
     assert (written["tokenizer_class"], written["mask_token"]) == ("BertTokenizer", "[MASK]")
-    for settings in ({}, {"model_max_length": 10**30}):
+    for settings in ({}, {"model_max_length": 10**30}, {"model_max_length": None}):
         assert hf_tokenizer_config(vocab(settings=settings), {}, 512)["model_max_length"] == 512
 
 
