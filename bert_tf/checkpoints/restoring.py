@@ -22,7 +22,7 @@ from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import differences
 from bert_tf.runtime.errors import InputError, first_of
 
-POOLER = "bert/pooler/"
+POOLER, WORDS = "bert/pooler/", "bert/embeddings/word_embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +102,11 @@ def _check_shapes(
 ) -> None:
     """Raises an InputError if the names or shapes of a model and a checkpoint differ."""
     stored, mismatches = source.shapes, []
+    if WORDS in expected and WORDS not in stored and not re.fullmatch(may_be_new, WORDS):
+        raise InputError(
+            f"{flag_name}: {source.path} has no {WORDS}, but {first_of(stored, 3)}. Use a BERT model whose variables "
+            "have the original names."
+        )
     for name in dict.fromkeys((*expected, *stored)):
         if name not in stored:
             if not re.fullmatch(may_be_new, name):

@@ -248,11 +248,12 @@ _CLASSES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (AdamWeightDecay, La
 SLOTS = rf"(.*)/({'|'.join(kind.slot_prefix for kind in _CLASSES.values())})_([mv])"
 # The names of the variables that a checkpoint has only with --dtype=float16, or after skipped steps.
 OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
-# The names of variables of other trainers for TensorFlow 1: loss scales, learning rates, and below the name of a weight
-# the slots of any optimizer and moving averages.
+# The names of variables of other trainers for TensorFlow 1: below the name of a weight, the slots of any optimizer and
+# moving averages; and scalars.
 _OTHER_STATE = (
-    r".*/(?:kernel|bias|gamma|beta|output_weights|output_bias|\w+_embeddings)/\w+"
-    r"|(?:.*/)?(?:beta[12]_power|loss_scale|good_steps|bad_steps|learning_rate)"
+    r".*/(?:kernel|bias|gamma|beta|output_weights|output_bias|\w+_embeddings)/\w[\w/]*"
+    r"|(?:.*/)?(?:beta[12]_power|(?:current_)?loss_scale|good_steps|bad_steps|learning_rate|batch_finite)"
+    r"|(?:.*/)?(?:global|local)_step(?:_\d+)?"
 )
 # The names of all variables that training adds to a model's weights.
 TRAINING_STATE = rf"(?:global_step|{SLOTS}|{OPTIONAL_STATE}|{_OTHER_STATE})"

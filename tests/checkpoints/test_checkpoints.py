@@ -71,8 +71,10 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
     assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
     others = ("Adam", "Adam_1", "AdamWeightDecayOptimizer_1", "ExponentialMovingAverage", "LAMB_1", "Adafactor", "vr")
+    others += ("ExponentialMovingAverage/biased", "accum")
     state |= {f"bert/pooler/dense/kernel/{name}": np.zeros((12, 12), np.float32) for name in others}
-    state |= dict.fromkeys(("beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps"), np.float32(1))
+    scalars = ("beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps", "current_loss_scale")
+    state |= dict.fromkeys((*scalars, "local_step", "batch_finite", "train/global_step"), np.float32(1))
     source = checkpoints.open_checkpoint(save_tf1(tmp_path, model, state))
     summary = checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_new="")  # for evaluation
     assert set(summary.ignored) == set(state)
@@ -90,6 +92,9 @@ def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     assert "bert/encoder/layer_2/attention/self/query/kernel is in the model, but not in the checkpoint" in message
     assert "bert/extra is in the checkpoint, but not in the model" in message
     np.testing.assert_equal(weights(deeper), before)
+    write_checkpoint(str(tmp_path / "student"), {f"student/{name}": array for name, array in before.items()})
+    message = "student has no bert/embeddings/word_embeddings, but student/bert"
+    assert_refused(message, checkpoints.restore, checkpoints.named_variables(deeper.weights), tmp_path / "student")
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.model.bert."])
