@@ -145,6 +145,8 @@ class BertConfig(Settings, frozen=True):
     def from_json_file(cls, path: str, flag_name: str = "--bert_config_file") -> "BertConfig":
         """Reads `bert_config.json` (original format) or `config.json` (Hugging Face format).
 
+        PyTorch models of 2018 have configs in the original format, but their "gelu" is the erf form.
+
         Args:
           path: the file.
           flag_name: the flag with the path, for messages.
@@ -152,7 +154,16 @@ class BertConfig(Settings, frozen=True):
         Raises:
           InputError: see `from_dict`; also if the file is missing, empty or not JSON.
         """
-        return cls.from_dict(json_files.read(path, flag_name), source=f"{flag_name} ({path})")
+        values, source = json_files.read(path, flag_name), f"{flag_name} ({path})"
+        check(values, dict, source)
+        if (
+            values.get("hidden_act", "gelu") == "gelu"
+            and not hf_config.is_hf(values)
+            and hf_config.is_next_to_pytorch(path)
+        ):
+            say_once(f"{source}: hidden_act gelu is the erf form, as in PyTorch, because the weights are PyTorch's.")
+            values["hidden_act"] = "gelu_erf"
+        return cls.from_dict(values, source)
 
     @classmethod
     def named(cls, size: str, vocab_size: int = 30522, **changes: Any) -> "BertConfig":
@@ -244,8 +255,8 @@ class BertConfig(Settings, frozen=True):
         if size > self.vocab_size:
             raise InputError(
                 f"--vocab_file ({vocab_file}) has {size} entries, but the model's vocab_size is {self.vocab_size}. "
-                "Use the vocabulary that the model was trained with. To add tokens to a model, use "
-                "bert_tf.convert_checkpoint --added_tokens."
+                "Use the vocabulary that the model was trained with, and remove added tokens that the model doesn't "
+                "have. To add tokens to a model, use bert_tf.convert_checkpoint --added_tokens."
             )
         if size < self.vocab_size:
             say_once(

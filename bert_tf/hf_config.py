@@ -1,8 +1,10 @@
 """Converts Hugging Face's `config.json` to the original keys and names. Values that BERT does not have are errors."""
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, check, first_of
 from bert_tf.runtime.messages import say_once
 from bert_tf.text.hf_tokenizer import TOKENIZER_CLASSES
@@ -65,6 +67,13 @@ def is_hf(values: Mapping[str, Any]) -> bool:
     return not _HF_ONLY_KEYS.isdisjoint(values)
 
 
+def is_next_to_pytorch(path: str) -> bool:
+    """Returns True if a file's directory has weights of PyTorch and no checkpoint of TensorFlow."""
+    names = files.list_directory(os.path.dirname(path) or ".")
+    is_tensorflow = any(name.endswith(".index") for name in names)
+    return not is_tensorflow and not {"pytorch_model.bin", "model.safetensors"}.isdisjoint(names)
+
+
 def to_released(values: Mapping[str, Any], known: Collection[str], source: str) -> dict[str, Any]:
     """Returns the values of a config of Hugging Face with the original keys and names of activations.
 
@@ -79,7 +88,7 @@ def to_released(values: Mapping[str, Any], known: Collection[str], source: str) 
     """
     for key, allowed in _REQUIRED.items():
         if key in values and values[key] not in allowed:
-            message = f"{key} is {values[key]!r}. This is not a BERT model. Use a model with {allowed[0]!r}."
+            message = f"{key} is {values[key]!r:.60}. This is not a BERT model. Use a model with {allowed[0]!r}."
             raise InputError(message, source)
     if "model_type" not in values and (missing := [key for key in _BERT_KEYS if key not in values]):
         raise InputError(f"no model_type and no {missing[0]}. This is not a BERT model.", source)

@@ -66,6 +66,22 @@ def test_configs_of_2019_have_no_model_type():
     assert_refused("no model_type and no hidden_size. This is not a BERT", BertConfig.from_dict, distilbert)
 
 
+@pytest.mark.parametrize(
+    ("others", "act"),
+    [
+        (["pytorch_model.bin"], "gelu_erf"),
+        (["model.safetensors"], "gelu_erf"),
+        (["pytorch_model.bin", "bert_model.ckpt.index"], "gelu"),
+        ([], "gelu"),
+    ],
+)
+def test_gelu_in_configs_of_2018_is_the_one_of_the_weights(write, others, act):
+    for name in others:
+        write(name, "")
+    for name in ("config.json", "bert_config.json"):
+        assert BertConfig.from_json_file(write(name, json.dumps(RELEASED))).hidden_act == act
+
+
 def test_other_layer_norm_epsilon_is_kept():
     config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
     assert config.layer_norm_eps == 1e-5
@@ -77,7 +93,7 @@ def test_other_layer_norm_epsilon_is_kept():
     [
         ({"hidden_sise": 4}, "hidden_sise"),
         ({"vocab_size": 0}, "vocab_size: .*>= 1"),
-        ({"hidden_size": 770}, "hidden_size: .*num_attention_heads"),
+        ({"hidden_size": 770}, r"hidden_size: .*num_attention_heads .* Change one of them\.$"),
         ({"hidden_size": "768"}, "hidden_size: .*int"),
         ({"hidden_act": "swish"}, "hidden_act: .*'swish'"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob: .*< 1"),
