@@ -1,7 +1,7 @@
 """Makes a table of the largest batch per TPU core or GPU, and of the step's memory and time, without these devices.
 
     python -m benchmarks.device_table [--devices=v5e,v4,gpu16] [--sizes=base,large] [--max_seq_lengths=128,512]
-        [--recomputes=no,yes] [--results=build/device_table.jsonl] [--python=PATH] [--libtpu=0.0.31]
+        [--recomputes=no,yes] [--scale] [--results=build/device_table.jsonl] [--python=PATH] [--libtpu=0.0.31]
 
 The step is a pre-training step in bfloat16. The batch is a power of two. The step is compiled as in `tpu_compile` and
 `gpu_compile`. gpu16 is a GPU with 16 GB; the programs of all GPUs are compiled for an H100. To save time, models with
@@ -10,6 +10,9 @@ extrapolated linearly from these two models. The table also has the memory by th
 
 Each cell of the table takes minutes on 2 idle cores. The program adds each cell to the file --results, does not
 compute it again, and prints the cells in this file. To compile a complete model, use the other two programs.
+
+With --scale, one batch of each model is compiled, for a v5e core and for an H100. The memory for other batches follows
+from the part that grows with the batch. The other TPU generations differ only in their memory, and no time is printed.
 """
 
 import concurrent.futures
@@ -35,7 +38,7 @@ TOPOLOGIES = {"v2": "2x2", "v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2
 GPUS = {f"gpu{gigabytes}": gigabytes for gigabytes in (16, 24, 40, 80)}
 DEVICES = (*TOPOLOGIES, *GPUS)
 _LAYERS = {"base": 12, "large": 24}
-_FIRST_TOKENS = {"base": 2**15, "large": 2**13}  # tokens in the first batch that is tried
+_FIRST_TOKENS = {"base": 2**14, "large": 2**13}  # tokens in the first batch that is tried
 _DEPTHS = (2, 4)
 _KEY = "device", "size", "length", "recompute", "compiler"
 
@@ -43,6 +46,7 @@ _DEVICES = flags.DEFINE_list("devices", list(DEVICES), "TPU generations, and GPU
 _SIZES = flags.DEFINE_list("sizes", list(_LAYERS), "Released sizes of the model.")
 _LENGTHS = flags.DEFINE_list("max_seq_lengths", ["128", "512"], "Tokens per sequence.")
 _RECOMPUTE = flags.DEFINE_list("recomputes", ["no", "yes"], "Whether to use --gradient_checkpointing.")
+_SCALE = flags.DEFINE_bool("scale", False, "Compile one batch of a model, and scale its memory to other batches.")
 _RESULTS = flags.DEFINE_string("results", os.path.join("build", "device_table.jsonl"), "File of the finished cells.")
 
 
@@ -52,12 +56,12 @@ class Estimate(NamedTuple):
     Attributes:
       weights: GiB of the weights and of the optimizer's state.
       peak: peak memory of the step in GiB.
-      milliseconds: the time of a step.
+      milliseconds: the time of a step; None if it is unknown.
     """
 
     weights: float
     peak: float
-    milliseconds: float
+    milliseconds: float | None
 
 
 def extrapolated(shallow: Estimate, deep: Estimate, layers: int) -> Estimate:
@@ -109,7 +113,12 @@ def first_batch(estimate: Estimate, batch: int, limit: float) -> int:
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """Returns the estimate of a batch that is `factor` times as large; see `exceeds`."""
     fixed = estimate.weights * 4 / 3
-    return estimate._replace(peak=fixed + factor * (estimate.peak - fixed))
+    return Estimate(estimate.weights, fixed + factor * (estimate.peak - fixed), None)
+
+
+def scaled_to(estimate: Callable[[int], Estimate], compiled: int, batch: int) -> Estimate:
+    """Returns the estimate of a batch, scaled from the batch that is compiled."""
+    return scaled(estimate(compiled), batch / compiled)
 
 
 def target_of(device: str) -> Target:
@@ -143,8 +152,8 @@ def table(cells: list[dict]) -> list[dict]:
     for cell in sorted(cells, key=lambda cell: [cell["size"], cell["length"], cell["recompute"]]):
         row = {name: cell[name] for name in (*_KEY, "batch")} | dict.fromkeys(("ms", "GiB", "formula GiB"), "-")
         if cell["batch"]:
-            numbers = cell["milliseconds"], cell["estimate"][1], formula_gib(cell)
-            row |= zip(("ms", "GiB", "formula GiB"), (f"{number:.1f}" for number in numbers), strict=True)
+            row |= {"GiB": f"{cell['estimate'][1]:.1f}", "formula GiB": f"{formula_gib(cell):.1f}"}
+            row |= {"ms": f"{cell['milliseconds']:.1f}"} if cell["milliseconds"] else {}
         rows.append(row)
     return rows
 
@@ -181,11 +190,15 @@ def main(_) -> None:
             for size, length, recompute in itertools.product(_SIZES.value, lengths, _RECOMPUTE.value):
                 model, before = (size, length, recompute), None
                 for device in _DEVICES.value:
-                    limit, key = target_of(device).gib, (device, *model, target_of(device).packages[-1])
+                    target, limit = target_of(device), target_of(device).gib
+                    first = _FIRST_TOKENS[size] // length * (4 if recompute == "yes" else 1)
+                    key = (device, *model, target.packages[-1] + (", scaled" if _SCALE.value else ""))
                     if key not in cells:
-                        compiler = "gpu80" if device in GPUS else device
+                        other = "v5e" if _SCALE.value else device
+                        compiler = "gpu80" if device in GPUS else other
                         of_batch = functools.partial(estimate, compiler, size=size, length=length, recompute=recompute)
-                        first = _FIRST_TOKENS[size] // length
+                        if _SCALE.value:
+                            of_batch = functools.partial(scaled_to, of_batch, first)
                         if before:
                             first = first_batch(Estimate(*before["estimate"]), before["batch"], limit)
                         batch, found = largest_batch(of_batch, limit, first)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.device_table import Estimate, extrapolated, first_batch, largest_batch
+from benchmarks.device_table import Estimate, extrapolated, first_batch, largest_batch, scaled_to
 from tests import programs
 
 # A step that needs 4 GiB of memory, and 0.5 GiB more for each sequence.
@@ -27,6 +27,11 @@ def test_the_largest_batch_fits_and_twice_as_many_do_not(limit, batch, first):
     assert cell == (estimate(batch) if batch else None)
     if batch:
         assert first_batch(estimate(first), first, limit) == batch
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_memory_that_grows_with_the_batch_is_scaled(batch):
+    assert scaled_to(estimate, 8, batch) == estimate(batch)._replace(milliseconds=None)
 
 
 def test_a_batch_that_is_clearly_too_large_is_not_compiled():
