@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"-?\d+")
 _SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # From this number of rows on, there are more different words than tags, and words that are not numbers.
 _ENOUGH_ROWS = 50
-_MISSING = re.compile(r"_|[TRE]\d+")  # the second form is an id of brat
+_MISSING = re.compile(r"_|[ERT]\d+")  # the second form is an id of brat
 # The number of sentences in which the form of the cells is checked, and the fraction of the cells with a wrong form.
 _CHECKED, _MOST = 200, 0.9
 _QUOTED = re.compile(r"\W?['\"].+")
