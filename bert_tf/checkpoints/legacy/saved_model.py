@@ -85,7 +85,7 @@ def named_variables(
 def _decoded(kind: type[Any], data: bytes, where: str) -> Any:
     try:
         return kind.FromString(data)
-    except DecodeError:
+    except (DecodeError, TypeError):  # TypeError: an array instead of one text
         raise InputError(f"{where}: damaged, or not a SavedModel. Copy the file again.") from None
 
 

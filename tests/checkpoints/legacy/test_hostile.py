@@ -300,6 +300,17 @@ def test_damaged_saved_models(tmp_path):
     assert "variables.index. Copy the complete directory" in error(tmp_path / "m")
 
 
+@pytest.mark.parametrize("graph", [["a", "b"], 3.0])
+def test_a_checkpoint_whose_object_graph_is_not_one_text(tmp_path, graph):
+    writers.tf.raw_ops.SaveV2(
+        prefix=f"{tmp_path}/m.ckpt",
+        tensor_names=["_CHECKPOINTABLE_OBJECT_GRAPH"],
+        shape_and_slices=[""],
+        tensors=[writers.tf.constant(graph)],
+    )
+    assert "m.ckpt: damaged, or not a SavedModel" in error(tmp_path / "m.ckpt")
+
+
 def test_saved_models_of_other_models(tmp_path):
     model = writers.tf.Module()
     model.a = writers.tf.Variable([1.0, 2.0], name="dense/kernel")
