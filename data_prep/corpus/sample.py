@@ -13,8 +13,8 @@ from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 # The largest number of lines of a file to check, and the smallest number of characters.
 _LINES, _SMALLEST = 10_000, 1 << 10
-# The number of characters of all files to check: a hundredth of the bytes, between these limits.
-_SHARE, _FEWEST, _MOST = 100, 1 << 16, 1 << 22
+# The number of characters of all files to check: a 128th of the bytes, between these limits.
+_SHARE, _FEWEST, _MOST = 128, 1 << 15, 1 << 22
 # If more than this fraction of the lines is not plain text, the file is probably binary.
 _BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
 
@@ -55,11 +55,10 @@ def report_sample(
                 break
         file_texts = list(filter(None, lines))
         bad = sum(count for _, reason, count, _ in reader.bad_lines if reason in _BINARY)
-        total = sum(line is not None for line in lines) + sum(
-            count for action, _, count, _ in reader.bad_lines if action == "skipped"
-        )
-        if bad > max(_FEW_BAD, _BAD * total):
-            problem = f"{bad} of {total} lines are not plain text"
+        skipped = sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
+        line_count = sum(line is not None for line in lines) + skipped
+        if bad > max(_FEW_BAD, _BAD * line_count):
+            problem = f"{bad} of {line_count} lines are not plain text"
             unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text in UTF-8.", is_error=True))
         unusual += texts.unusual_texts(file_texts, where, strips_accents)
         unusual += texts.broken_words(lines, where)
