@@ -51,14 +51,13 @@ def main() -> None:
         for check in checks:
             setattr(module, check, timed(getattr(module, check), times.setdefault(check, [])))
     sys.argv = sys.argv[1:]
-    start = time.process_time()
     try:
         if name in sys.modules:  # the checks of this module are timed
             sys.modules[name].cli()
         else:
             runpy.run_module(name, run_name="__main__", alter_sys=True)
     finally:
-        total = time.process_time() - start
+        total = time.process_time()  # since the start of the process
         for check, values in times.items():
             spent = sum(values)
             print(f"{check}: {len(values)} calls, {spent * 1e3:.1f} ms, {spent / total:.2%} of {total:.1f} s")
