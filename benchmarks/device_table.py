@@ -190,18 +190,18 @@ def main(_) -> None:
             for size, length, recompute in itertools.product(_SIZES.value, lengths, _RECOMPUTE.value):
                 model, before = (size, length, recompute), None
                 for device in _DEVICES.value:
-                    target, limit = target_of(device), target_of(device).gib
+                    target = target_of(device)
+                    # With recomputation, a larger batch fits.
                     first = _FIRST_TOKENS[size] // length * (4 if recompute == "yes" else 1)
                     key = (device, *model, target.packages[-1] + (", scaled" if _SCALE.value else ""))
                     if key not in cells:
-                        other = "v5e" if _SCALE.value else device
-                        compiler = "gpu80" if device in GPUS else other
+                        compiler = "gpu80" if device in GPUS else "v5e" if _SCALE.value else device
                         of_batch = functools.partial(estimate, compiler, size=size, length=length, recompute=recompute)
                         if _SCALE.value:
                             of_batch = functools.partial(scaled_to, of_batch, first)
                         if before:
-                            first = first_batch(Estimate(*before["estimate"]), before["batch"], limit)
-                        batch, found = largest_batch(of_batch, limit, first)
+                            first = first_batch(Estimate(*before["estimate"]), before["batch"], target.gib)
+                        batch, found = largest_batch(of_batch, target.gib, first)
                         cells[key] = dict(zip(_KEY, key, strict=True)) | {"batch": batch, "estimate": found}
                         cells[key] |= {"milliseconds": found.milliseconds if found else None}
                         with open(_RESULTS.value, "a", encoding="utf-8") as writer:
