@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.serving.answering import records
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows
 from bert_tf.tasks.sentences.examples import whole_number
 from bert_tf.tasks.sentences.soft_labels import PREFIX
 
@@ -84,7 +84,7 @@ def labelled(
         y = [{key: row.pop(key, None) for key in names} if names else row.get(column) for row in examples]
     labels = as_list(y, f"{name}'s labels")
     rows = [example for example in examples if isinstance(example, dict)]
-    if rejected := sum(tables.is_rejected(row, [column]) for row in rows):
+    if rejected := sum(example_rows.is_rejected(row, [column]) for row in rows):
         raise InputError(f"{name}: annotators rejected {rejected} examples ('answer' or 'status'). Remove them.")
     for row in rows:
         row.pop(column, None)

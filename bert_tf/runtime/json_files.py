@@ -80,13 +80,27 @@ def read(path: str, flag_name: str, kind: Any = Any, *, only_finite: bool = True
     Raises:
       InputError: if the file can't be read, is not valid JSON, or has another type; the message names the location.
     """
-    text = files.read_text(path, flag_name)
+    return checked(files.read_text(path, flag_name), f"{flag_name}: {path}", kind, only_finite=only_finite)
+
+
+def checked(text: str, where: str, kind: Any = Any, *, only_finite: bool = True) -> Any:
+    """Parses the text of a JSON file.
+
+    Args:
+      text: the JSON.
+      where: the flag and the file, for messages.
+      kind: see `read`.
+      only_finite: see `parse`.
+
+    Raises:
+      InputError: if the text is not valid JSON, or has another type.
+    """
     try:
         value = parse(text, only_finite=only_finite)
         check_surrogates(text, value)
     except InputError as error:
-        raise InputError(str(error), f"{flag_name}: {path}") from None
-    check(value, kind, f"{flag_name}: {path}")
+        raise InputError(str(error), where) from None
+    check(value, kind, where)
     return value  # the result of `check` lacks keys that `kind` does not declare
 
 

@@ -8,7 +8,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks.data_config import DataConfig
-from bert_tf.tasks.tables import Source
+from bert_tf.tasks.example_rows import Source
 
 
 class Setup(NamedTuple):

@@ -8,34 +8,23 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import InputError, first_of
-from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.runtime.storage.first_bytes import DELIMITERS
 from bert_tf.tasks import arrow_files
 
-T = TypeVar("T")
+Needed = Sequence[str] | Callable[[Collection[str]], Sequence[str]]
 # A cell is a text. In JSON, Parquet and Arrow files, it may also be a list of texts, an object, or None (missing).
 Cell = str | tuple[str, ...] | dict[str, Any] | None
-# A file, or examples in memory.
-Source = str | Sequence[Any]
 
 _JSON = (".jsonl", ".json", ".ndjson")
 _COMPRESSED = (".gz", ".bz2", ".xz")
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".arrow", ".tsv.gz", ".csv.gz", ".jsonl.gz")
-# Maps splits to possible file names in --data_dir.
-FILE_NAMES: dict[str, tuple[str, ...]] = {
-    split: tuple(f"{split}{suffix}" for suffix in SUFFIXES) for split in ("train", "dev", "test")
-}
 # A value of --delimiter. Other values are a character, or a name such as "tab".
 AUTO = "auto"
-# The columns in which annotation programs write a review, and the values of rows that do not count.
-_REJECTED = {"answer": ("reject", "ignore"), "status": ("Discarded", "discarded")}
-# The largest number of bad rows to print. Further rows are only counted.
-_MAX_PRINTED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,104 +81,24 @@ class Row:
         return dict(zip(self.columns, self.cells, strict=True))
 
 
+class TableFile(NamedTuple):
+    """A file that may be a table, read once.
+
+    Attributes:
+      path: the file.
+      form: a suffix, such as ".tsv", or "Parquet", "Arrow" or "Arrow stream"; "" if the file is not a table.
+      text: the text of the file; "" for Parquet and Arrow.
+    """
+
+    path: str
+    form: str
+    text: str
+
+
 class _Wrapped(TypedDict):
     """A list of objects in a JSON object. Other fields, such as "version", are ignored."""
 
     data: list[dict[str, Any]]
-
-
-class SkippedRow(Exception):
-    """Raised for a known faulty row of a published file, which is skipped. The message is the reason."""
-
-
-def is_rejected(row: Row | Mapping[str, Any], used: Collection[str | None]) -> bool:
-    """Returns True if a row was rejected or ignored in Prodigy, or discarded in Argilla.
-
-    Args:
-      row: the row.
-      used: the columns of texts and labels, which may have the same names.
-    """
-    return any(row[name] in _REJECTED[name] for name in _REJECTED.keys() & row.keys() - {*used})
-
-
-def name_of(source: Source) -> str:
-    """Returns the name of a source for messages."""
-    return source if isinstance(source, str) else "the examples"
-
-
-def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source: Source, on_bad_row: str) -> list[T]:
-    """Converts rows to examples.
-
-    Args:
-      rows: rows, or other objects with `where` and `problem`, such as sentences.
-      convert: returns the converted row, or None to omit it. Raises SkippedRow or InputError if the row can't be used.
-      source: the source of the rows, for messages.
-      on_bad_row: if a row can't be used, "error" raises the InputError, and "skip" prints the error and skips the row.
-
-    Raises:
-      InputError: if a row can't be used and `on_bad_row` is "error", or if no rows are left.
-    """
-    result: list[T] = []
-    skipped: dict[str, int] = {}
-    for row in rows:
-        try:
-            if row.problem:
-                raise InputError(f"{row.where}: {row.problem}")
-            converted = convert(row)
-        except SkippedRow as reason:
-            skipped[str(reason)] = skipped.get(str(reason), 0) + 1
-            continue
-        except InputError as error:
-            if on_bad_row != "skip":
-                raise
-            skipped["bad rows"] = skipped.get("bad rows", 0) + 1
-            if skipped["bad rows"] <= _MAX_PRINTED:
-                say(f"Skipped: {error}")
-            continue
-        if converted is not None:
-            result.append(converted)
-    for reason, count in skipped.items():
-        say(f"{name_of(source)}: {count} rows skipped ({reason}).")
-    if not result:
-        raise InputError(f"{name_of(source)}: there are no {'usable ' if skipped else ''}rows. Add rows.")
-    if isinstance(source, str):
-        say(f"Read {len(result)} examples from {source}.")
-    return result
-
-
-class UniqueIds:
-    """Checks that every id occurs only once."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
-
-    def check(self, row_id: str, row: Row) -> str:
-        """Returns the id of a row.
-
-        Raises:
-          InputError: if an earlier row has the same id.
-        """
-        first = self._lines.setdefault(row_id, row.line)
-        if first != row.line:
-            raise InputError(f"{row.where}: the id {row_id!r} is already used in line {first}. Use another id.")
-        return row_id
-
-
-def split_source(sources: Mapping[str, Source], split: str, names: Mapping[str, Sequence[str]]) -> Source:
-    """Returns the source of a split.
-
-    Args:
-      sources: maps splits to sources.
-      split: "train", "dev" or "test".
-      names: maps splits to the possible names of their files in --data_dir.
-
-    Raises:
-      InputError: if the split has no source.
-    """
-    if split not in sources:
-        choices = ", ".join(names[split])
-        raise InputError(f"there is no {split} file. Pass --{split}_file, or add one of {choices} to --data_dir.")
-    return sources[split]
 
 
 def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width: bool = False) -> Iterator[Row]:
@@ -207,7 +116,10 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
     """
-    text = files.read_text(path, "--data_dir")
+    return _tsv_rows(path, files.read_text(path, "--data_dir"), has_header, needed, same_width)
+
+
+def _tsv_rows(path: str, text: str, has_header: bool, needed: Needed, same_width: bool) -> Iterator[Row]:
     form = first_bytes.format_of_lines(text)
     if form == "JSON" or (form and not has_header) or (form not in ("", "a table with tabs") and not same_width):
         raise InputError(
@@ -218,20 +130,9 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     yield from _rows(path, rows, has_header, needed, same_width)
 
 
-def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> Iterator[Row]:
-    """Yields the rows of a file with a header and the quoting of RFC 4180.
-
-    Args:
-      path: the file.
-      needed: columns that the header must have.
-      delimiter: the character between cells, or its name. "auto" tries comma, semicolon, tab and pipe, and selects the
-        first one with which the header has all needed columns, or else the comma.
-
-    Raises:
-      InputError: if the file is missing, empty or not text, a needed column is missing, or a quote is not closed.
-    """
+def _csv_rows(path: str, text: str, needed: Needed, delimiter: str) -> Iterator[Row]:
+    """Yields the rows of a file with a header and the quoting of RFC 4180. See `read_table`."""
     csv.field_size_limit(sys.maxsize)  # texts may be long
-    text = files.read_text(path, "--data_dir")
     delimiter = _detected(text, needed) if delimiter == AUTO else DELIMITERS.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *DELIMITERS))}.")
@@ -251,7 +152,7 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
 
 
 def _rows(
-    path: str, lines: Iterable[tuple[int, list[str]]], has_header: bool, needed: Sequence[str], same_width: bool
+    path: str, lines: Iterable[tuple[int, list[str]]], has_header: bool, needed: Needed, same_width: bool
 ) -> Iterator[Row]:
     """Yields rows for numbered lists of cells. For the other arguments see `read_tsv`."""
     columns: Mapping[str, int] = {}
@@ -266,27 +167,23 @@ def _rows(
         yield Row(path, number, cells, columns, problem if same_width and len(cells) != width else "")
 
 
-def _detected(text: str, needed: Sequence[str]) -> str:
-    """Returns the delimiter of a quoted table. See `read_csv`."""
+def _detected(text: str, needed: Needed) -> str:
+    """Returns the delimiter of a quoted table. See `read_table`."""
     for delimiter in DELIMITERS.values():
         header = next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), [])
-        if {cell.strip() for cell in header} >= set(needed):
+        names = {cell.strip() for cell in header}
+        if names >= set(_needed(needed, names)):
             return delimiter
     return ","
 
 
-def read_json(path: str) -> Iterator[Row]:
+def _json_rows(path: str, text: str) -> Iterator[Row]:
     """Yields the rows of a file with one JSON object per line, or with a list of objects, alone or as "data".
 
-    Numbers and booleans are converted to text, and a list to a tuple of texts. null is a missing cell, or an empty text
-    in a list. A row with a lone surrogate, which is not valid UTF-8, can't be used.
-
-    Raises:
-      InputError: if the file is missing, empty or not UTF-8, or a list is not valid JSON.
+    A row with a lone surrogate, which is not valid UTF-8, can't be used.
     """
-    text = files.read_text(path, "--data_dir")
     if match := re.match(r'\s*(\{\s*("version"\s*:[^,{[]*,\s*)?"data"\s*:\s*)?\[\s*\{', text):
-        rows = json_files.read(path, "--data_dir", _Wrapped if match[1] else list[dict[str, Any]])
+        rows = json_files.checked(text, f"--data_dir: {path}", _Wrapped if match[1] else list[dict[str, Any]])
         rows = rows["data"] if match[1] else rows
         yield from (_row(path, number, values) for number, values in enumerate(rows, start=1))
         return
@@ -309,23 +206,32 @@ def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
     return Row(path, number, list(values.values()), {name: i for i, name in enumerate(values)})
 
 
-def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a file with named columns. See `format_of` for the format.
+def read_table(file: str | TableFile, needed: Needed, delimiter: str = AUTO) -> Iterator[Row]:
+    """Yields the rows of a file with named columns. See `open_table` for the formats.
 
-    If a delimiter is given, `read_csv` reads the file, with any suffix.
+    TSV files have no quotes. CSV files have the quoting of RFC 4180. In JSON, numbers and booleans are converted to
+    text, and a list to a tuple of texts. null is a missing cell, or an empty text in a list.
+
+    Args:
+      file: the file.
+      needed: columns that a header must have, or a function that returns them for the names in a header.
+      delimiter: the character between cells, or its name. "auto" tries comma, semicolon, tab and pipe, and selects the
+        first one with which the header has all needed columns, or else the comma. With another value, the file is read
+        like a CSV file, whatever its suffix is.
 
     Raises:
-      InputError: see `read_tsv`, `read_csv`, `read_json` and `arrow_files.read`; also if the format is unknown.
+      InputError: if the file is missing, empty, not text or of an unknown format, a needed column is missing, a quote
+        is not closed, or a list is not valid JSON.
     """
-    form = format_of(path)
+    path, form, text = open_table(file) if isinstance(file, str) else file
     if delimiter != AUTO and form not in (".tsv", ".csv", ""):
         raise InputError(f"--delimiter is {delimiter!r}, but {path} has no cells with delimiters. Omit the flag.")
     if delimiter != AUTO or form == ".csv":
-        return read_csv(path, needed, delimiter)
+        return _csv_rows(path, text, needed, delimiter)
     if form == ".tsv":
-        return read_tsv(path, has_header=True, needed=needed, same_width=True)
+        return _tsv_rows(path, text, True, needed, same_width=True)
     if form in _JSON:
-        return read_json(path)
+        return _json_rows(path, text)
     if form:
         return (_row(path, number, values) for number, values in enumerate(arrow_files.read(path, form), start=1))
     raise InputError(f"{path}: unknown file format. Use a name that ends with {', '.join(SUFFIXES)}.")
@@ -337,20 +243,27 @@ def split_name(path: str) -> tuple[str, str]:
     return split_name(name) if suffix.lower() in _COMPRESSED else (name, suffix.lower())
 
 
-def format_of(path: str) -> str:
-    """Returns the format of a table: a suffix, "Parquet" or "Arrow"; "" if the file is not a table.
+def open_table(path: str, flag_name: str = "--data_dir") -> TableFile:
+    """Reads a file, and finds out its format.
 
     Parquet and Arrow files are recognized by their content. Other formats are recognized by the suffix, or else by the
     content.
+
+    Args:
+      path: the file.
+      flag_name: the flag that gave the path, for messages.
+
+    Raises:
+      InputError: if the file is missing, empty or not text.
     """
-    suffix = split_name(path)[1]
-    with files.open_file(files.require_file(path, "--data_dir"), "rb") as reader:
+    with files.open_file(files.require_file(path, flag_name), "rb") as reader:
         if form := first_bytes.table(reader.read(first_bytes.LENGTH)):
-            return form
-    if suffix in (".tsv", ".csv", *_JSON):
-        return suffix
-    form = first_bytes.format_of_lines(files.read_text(path, "--data_dir"))
-    return {"JSON": ".jsonl", "a table with tabs": ".tsv", "": ""}.get(form, ".csv")
+            return TableFile(path, form, "")
+    text, suffix = files.read_text(path, flag_name), split_name(path)[1]
+    if suffix not in (".tsv", ".csv", *_JSON):
+        lines = first_bytes.format_of_lines(text)
+        suffix = {"JSON": ".jsonl", "a table with tabs": ".tsv", "": ""}.get(lines, ".csv")
+    return TableFile(path, suffix, text)
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -369,9 +282,10 @@ def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
             reporting.write_tsv(writer, rows)
 
 
-def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -> dict[str, int]:
+def _header(cells: Sequence[str], needed: Needed, path: str, line: int) -> dict[str, int]:
     names = [name.strip() for name in cells]
     columns = {name: i for i, name in enumerate(names)}
+    needed = _needed(needed, columns)
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(
@@ -382,6 +296,10 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if repeated:
         raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename them.")
     return columns
+
+
+def _needed(needed: Needed, names: Collection[str]) -> Sequence[str]:
+    return needed(names) if callable(needed) else needed
 
 
 def _cell(value: object) -> Cell:

@@ -17,13 +17,14 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.data_config import Columns, DataConfig, SimilarityConfig
 from bert_tf.tasks.registry import TASKS as CLASSES, build_task
 from bert_tf.tasks.sentences.glue import DEFINITIONS
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.squad_task import N_BEST_FILE, PREDICTIONS_FILE, SquadTask
+from bert_tf.tasks.tagging import conll
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
@@ -179,6 +180,20 @@ def check_compared(run, split, directory):
 def test_every_exportable_task_is_compared_with_its_exported_model():
     names = {"squad" if isinstance(config, SquadConfig) else config.task_name for config, *_ in TASKS.values()}
     assert {CLASSES[name] for name in names} == export.exportables().keys()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_file_of_a_split_is_read_once(run_of, tmp_path, monkeypatch, name):
+    read_bytes, reads = files.read_bytes, []
+    monkeypatch.setattr(files, "read_bytes", lambda path, flag: reads.append(path) or read_bytes(path, flag))
+    task = run_of(*TASKS[name][:2], do_train=True, do_eval=True, do_predict=True).task
+    splits = [*task.train_splits, *task.dev_splits, *task.test_splits]
+    for split in splits:
+        task.split(split)
+    if name == "entities":
+        sentences = task.split("test")
+        conll.write_predictions(str(tmp_path / "out"), task._test_file, sentences, [s.tags for s in sentences])
+    assert len(reads) == len(set(splits))
 
 
 @pytest.mark.parametrize("name", TASKS)

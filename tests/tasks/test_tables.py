@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import tables
-from bert_tf.tasks.tables import SkippedRow
+from bert_tf.tasks import example_rows, tables
+from bert_tf.tasks.example_rows import SkippedRow
 from tests.conftest import assert_refused
 
 
@@ -123,7 +123,7 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
 
 
 def test_csv_cells_may_span_lines_and_several_columns_may_have_no_name(write):
-    rows = list(tables.read_csv(write("a.csv", 'text,label\n"one\ntwo",x\nb,y\n')))
+    rows = list(tables.read_table(write("a.csv", 'text,label\n"one\ntwo",x\nb,y\n'), ()))
     assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
     for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
         (row,) = tables.read_table(path, ("text",))
@@ -133,13 +133,13 @@ def test_csv_cells_may_span_lines_and_several_columns_may_have_no_name(write):
 
 
 def test_cells_of_json_are_converted_to_text(write):
-    (row,) = tables.read_json(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
+    (row,) = tables.read_table(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'), ())
     assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
 
 
 @pytest.mark.parametrize("form", [list, lambda rows: {"data": rows}, lambda rows: {"version": "0.1", "data": rows}])
 def test_a_list_of_objects_may_be_wrapped(write, form):
-    rows = tables.read_json(write("a.json", json.dumps(form([{"a": 1}, {"a": 2}]), indent=1)))
+    rows = tables.read_table(write("a.json", json.dumps(form([{"a": 1}, {"a": 2}]), indent=1)), ())
     assert [(row.line, row["a"]) for row in rows] == [(1, "1"), (2, "2")]
 
 
@@ -168,7 +168,7 @@ def test_texts_of_a_million_characters_are_read(write):
 def test_problems_of_tables_are_reported_with_their_line(write, name, text, message):
     path = write(name, text)
     with pytest.raises(InputError, match=message):
-        tables.convert_rows(tables.read_table(path, ("text",)), lambda row: row["text"], path, "error")
+        example_rows.convert_rows(tables.read_table(path, ("text",)), lambda row: row["text"], path, "error")
 
 
 def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):
@@ -181,7 +181,7 @@ def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):
             raise SkippedRow("as published")
         return row["text"]
 
-    assert tables.convert_rows(tables.read_table(path, ()), convert, path, "skip") == ["good"]
+    assert example_rows.convert_rows(tables.read_table(path, ()), convert, path, "skip") == ["good"]
     printed = capsys.readouterr().err
     assert printed.count("Skipped: ") == 10
     assert "12 rows skipped (bad rows)" in printed
@@ -200,6 +200,6 @@ def test_written_tables_are_read_again(tmp_path, name):
 
 def test_half_a_surrogate_pair_is_a_bad_row(write):
     path = write("a.jsonl", r'{"t": "\ud83d\ude00"}' + "\n" + r'{"t": "a \ud83d"}' + "\n" + r'{"t": ["\udc00"]}' + "\n")
-    whole, *bad = tables.read_json(path)
+    whole, *bad = tables.read_table(path, ())
     assert (whole["t"], whole.problem) == ("\U0001f600", "")
     assert all("a text has half of a surrogate pair" in row.problem for row in bad)

@@ -15,8 +15,9 @@ from bert_tf.data_report.rows import check_no_list, is_missing
 from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
-from bert_tf.tasks import tables
-from bert_tf.tasks.tables import Row, Source
+from bert_tf.tasks import example_rows
+from bert_tf.tasks.example_rows import Source
+from bert_tf.tasks.tables import Row
 
 NAME_THE_COLUMNS = "If they are columns of 0 and 1, name these with --label_column=NAME,NAME."
 
@@ -61,7 +62,7 @@ class ExampleReader(abc.ABC):
 
     for_server = False  # if True, each row of a test set needs a prediction and has no label
     # Maps splits to possible file names in --data_dir, for messages.
-    file_names: dict[str, tuple[str, ...]] = tables.FILE_NAMES
+    file_names: dict[str, tuple[str, ...]] = example_rows.FILE_NAMES
 
     def __init__(self, sources: Mapping[str, Source], on_bad_row: str = "error") -> None:
         self.sources: dict[str, Source] = dict(sources)
@@ -73,7 +74,7 @@ class ExampleReader(abc.ABC):
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
         """
-        ids, source = tables.UniqueIds(), tables.split_source(self.sources, split, self.file_names)
+        ids, source = example_rows.UniqueIds(), example_rows.split_source(self.sources, split, self.file_names)
         if not isinstance(source, str):
             return [self.checked(example, f"example {number}", split) for number, example in enumerate(source)]
 
@@ -85,7 +86,7 @@ class ExampleReader(abc.ABC):
 
         is_test = split.startswith("test")
         on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
-        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
+        examples = example_rows.convert_rows(self.rows(split), convert, source, on_bad_row)
         return examples if self.for_server or not is_test else all_labels_or_none(examples, source)
 
     @abc.abstractmethod

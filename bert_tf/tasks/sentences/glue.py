@@ -12,11 +12,12 @@ from typing import Self
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
-from bert_tf.tasks import metrics, tables
+from bert_tf.tasks import example_rows, metrics, tables
+from bert_tf.tasks.example_rows import SkippedRow
 from bert_tf.tasks.sentences.examples import ExampleReader, InputExample, check_label, check_texts
 from bert_tf.tasks.sentences.sentence_task import Metric, SentenceTask
 from bert_tf.tasks.setup import Setup
-from bert_tf.tasks.tables import Row, SkippedRow
+from bert_tf.tasks.tables import Row
 
 BINARY = ("0", "1")
 INFERENCE = ("entailment", "not_entailment")
@@ -133,7 +134,7 @@ class GlueReader(ExampleReader):
 
     def test_indices(self, split: str) -> list[str]:
         """Returns the GLUE server's index of each row of a test split."""
-        ids = tables.UniqueIds()
+        ids = example_rows.UniqueIds()
         return [
             ids.check(row["index"] if "index" in row.columns else str(number), row)
             for number, row in enumerate(self.rows(split))

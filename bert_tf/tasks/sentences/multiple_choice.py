@@ -19,18 +19,19 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows, tables
 from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.example_rows import Source
 from bert_tf.tasks.sentences.examples import ExampleReader, whole_number
 from bert_tf.tasks.sentences.sentence_task import SentenceTask
 from bert_tf.tasks.setup import Setup
-from bert_tf.tasks.tables import Row, Source
+from bert_tf.tasks.tables import Row
 
 # The file names of each data set.
 FILE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "swag": {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
-    "multiple_choice": tables.FILE_NAMES,
+    "multiple_choice": example_rows.FILE_NAMES,
 }
 _ENDING_COLUMN = re.compile(r"ending\d+")
 

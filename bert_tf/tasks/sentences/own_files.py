@@ -20,8 +20,9 @@ from bert_tf.finetuning.task import ModelOutputs, SplitOutputs
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import LongDocuments, TextPacker
-from bert_tf.tasks import metrics, tables
+from bert_tf.tasks import example_rows, metrics, tables
 from bert_tf.tasks.data_config import Columns, ConfidenceConfig, DataConfig
+from bert_tf.tasks.example_rows import Source
 from bert_tf.tasks.sentences import calibration, soft_labels
 from bert_tf.tasks.sentences.examples import (
     NAME_THE_COLUMNS,
@@ -36,7 +37,6 @@ from bert_tf.tasks.sentences.sentence_task import SentenceTask
 from bert_tf.tasks.sentences.soft_labels import SoftExample
 from bert_tf.tasks.sentences.text_reader import TextReader, flag_columns
 from bert_tf.tasks.setup import Setup
-from bert_tf.tasks.tables import Source
 from bert_tf.tasks.task_names import TEXT
 
 # A value of --class_weights: every class has the same total weight in the loss, whatever its number of examples.
@@ -62,7 +62,7 @@ class TextTask(SentenceTask):
     """
 
     def __init__(self, setup: Setup) -> None:
-        config, sources, labels = setup.config, setup.sources(tables.FILE_NAMES), setup.labels()
+        config, sources, labels = setup.config, setup.sources(example_rows.FILE_NAMES), setup.labels()
         problem, run = config.problem, setup.recorded
         first = next(iter(sources.values()), "")
         if not isinstance(first, str):
@@ -116,7 +116,9 @@ class TextTask(SentenceTask):
         labels = self._labels
         if labels is None:
             examples = self.split("train")
-            labels = classes_of(self.problem, examples, tables.name_of(self.sources["train"]), self.config.class_order)
+            labels = classes_of(
+                self.problem, examples, example_rows.name_of(self.sources["train"]), self.config.class_order
+            )
         elif len(labels) < 2 and self.problem == "classification":
             raise InputError(f"--labels has only {', '.join(labels)!r}. Name two classes or more.")
         self.confidence.check_labels(labels)
@@ -144,7 +146,7 @@ class TextTask(SentenceTask):
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all weights are 0, or if nothing can be learned from the labels."""
-        source = tables.name_of(self.sources["train"])
+        source = example_rows.name_of(self.sources["train"])
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{source}: every row has weight 0. Give some rows a weight above 0.")
         if any(isinstance(example, SoftExample) for example in examples):

@@ -27,11 +27,12 @@ from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
-from bert_tf.tasks import metrics, tables
+from bert_tf.tasks import example_rows, metrics, tables
 from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.example_rows import Source
 from bert_tf.tasks.sentences.examples import ExampleReader, InputExample, is_number
 from bert_tf.tasks.setup import Setup
-from bert_tf.tasks.tables import Row, Source
+from bert_tf.tasks.tables import Row
 from bert_tf.tasks.task_names import SIMILARITY
 
 TEXT_COLUMNS = (("anchor", "positive", "negative"), ("sentence1", "sentence2"))
@@ -95,7 +96,7 @@ class SimilarityReader(ExampleReader):
         first, *others = examples = super().examples(split)
         for example in others:
             if form_of(example) != form_of(first):
-                source, rows = tables.name_of(self.sources[split]), f"the rows {first.guid} and {example.guid}"
+                source, rows = example_rows.name_of(self.sources[split]), f"the rows {first.guid} and {example.guid}"
                 raise InputError(f"{source}: one of {rows} has no score or no negative. Add it, or remove the column.")
         return examples
 
@@ -214,7 +215,7 @@ class SimilarityTask(Task):
         directory = setup.trained_in
         is_trained = directory and files.exists(directory)
         vectors = sentence_vectors.find(directory, "--output_dir").config if is_trained else setup.config.vectors
-        return cls(setup.config, setup.sources(tables.FILE_NAMES), vectors or VectorConfig())
+        return cls(setup.config, setup.sources(example_rows.FILE_NAMES), vectors or VectorConfig())
 
     def examples(self, split: str) -> list[SimilarityExample]:
         """Reads the examples of a split. See `SimilarityReader`."""
@@ -241,7 +242,9 @@ class SimilarityTask(Task):
         values = {example.label if has_scores else example.text_b for example in examples}
         if len(values) == 1 and (has_scores or count == 2):
             kind = "score" if has_scores else "positive"
-            raise InputError(f"{tables.name_of(self._sources['train'])}: every {kind} is the same. Add other rows.")
+            raise InputError(
+                f"{example_rows.name_of(self._sources['train'])}: every {kind} is the same. Add other rows."
+            )
 
     def input_settings(self) -> dict[str, Any]:
         """Returns how vectors are computed."""

@@ -1,13 +1,14 @@
 """Reads texts with labels from TSV, CSV, JSON-lines, Parquet and Arrow files with named columns."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from bert_tf.data_report.rows import check_no_list
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows, tables
 from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.example_rows import Source
 from bert_tf.tasks.sentences import soft_labels
 from bert_tf.tasks.sentences.examples import (
     ExampleReader,
@@ -17,7 +18,7 @@ from bert_tf.tasks.sentences.examples import (
     is_number,
     with_classes,
 )
-from bert_tf.tasks.tables import Cell, Row, Source
+from bert_tf.tasks.tables import Cell, Row
 
 # The cells of a column of 0 and 1. pandas writes numbers and bools in several ways.
 _ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -68,19 +69,25 @@ class TextReader(ExampleReader):
         return examples
 
     def rows(self, split: str) -> Iterable[Row]:
-        """Returns the rows of a split, after checking the columns."""
+        """Yields the rows of a split, after checking the columns."""
         columns = self._columns
-        soft = self._find_probabilities() if split == "train" else ()
-        labels = () if soft else self._flags or (columns.label,)
-        others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
-        needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
-        return tables.read_table(self.sources[split], needed, self._config.delimiter)
+
+        def needed(names: Collection[str]) -> list[str]:
+            is_soft = split == "train" and self._probabilities(names)
+            labels = () if is_soft else self._flags or (columns.label,)
+            others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
+            return [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
+
+        for number, row in enumerate(tables.read_table(self.sources[split], needed, self._config.delimiter)):
+            if number == 0 and split == "train":
+                self._report_columns(row)
+            yield row
 
     def example(self, row: Row, split: str) -> InputExample:
         """Returns the example in a row. A test example has no label if its label is not valid."""
         columns = self._columns
-        if split != "test" and tables.is_rejected(row, (columns.text, columns.text_b, columns.label)):
-            raise tables.SkippedRow("rejected or discarded by an annotator")
+        if split != "test" and example_rows.is_rejected(row, (columns.text, columns.text_b, columns.label)):
+            raise example_rows.SkippedRow("rejected or discarded by an annotator")
         row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
         text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
         example = InputExample(row_id, _text(row, columns.text, "text"), text_b)
@@ -108,23 +115,20 @@ class TextReader(ExampleReader):
         self._soft = self._soft or tuple(example.label)
         return soft_labels.checked(example, where, problem, known or self._soft)
 
-    def _find_probabilities(self) -> tuple[str, ...]:
-        """Returns and stores the columns of probabilities in the first row of the training file.
+    def _probabilities(self, names: Collection[str]) -> tuple[str, ...]:
+        """Returns the columns of probabilities."""
+        is_class = self._config.problem != "regression"
+        return tuple(name for name in names if is_class and name.startswith(soft_labels.PREFIX))
 
-        Reports a column of second texts that is not used.
-        """
-        source, columns = self.sources["train"], self._columns
-        first = next(iter(tables.read_table(source, [columns.text], self._config.delimiter)), None)
-        names = first.keys() if first else ()
+    def _report_columns(self, first: Row) -> None:
+        """Stores the columns of probabilities of the training file, and reports them and unused second texts."""
+        names, columns = first.keys(), self._columns
         second = next((name for name in _SECOND_TEXTS if name in names and name != columns.text), "")
         if second and not columns.text_b:
-            say(f"Warning: {source}: the column {second!r} is not used. For pairs, pass --text_b_column={second}.")
-        if self._config.problem == "regression":
-            return ()
-        self._soft = tuple(name for name in names if name.startswith(soft_labels.PREFIX))
+            say(f"Warning: {first.path}: the column {second!r} is not used. For pairs, pass --text_b_column={second}.")
+        self._soft = self._probabilities(names)
         if self._soft:
-            say(f"{source}: training on the probabilities in {first_of(self._soft)}. A label column is ignored.")
-        return self._soft
+            say(f"{first.path}: training on the probabilities in {first_of(self._soft)}. A label column is ignored.")
 
     def _label(self, row: Row, split: str) -> str | tuple[str, ...] | dict[str, Cell]:
         if split == "train" and self._soft:

@@ -13,9 +13,9 @@ from typing import Any, NotRequired, TypedDict
 
 from absl import logging
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check, first_of
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows, tables
 from bert_tf.tasks.squad.rules import SquadConfig
 
 # A word of a context. As in the original code, the no-break space and the ideographic space do not separate words.
@@ -185,11 +185,12 @@ def _read(source: str | Sequence[SquadExample], is_training: bool, config: Squad
 
 def _read_file(path: str, is_training: bool) -> list[SquadExample]:
     flag = _flag(is_training)
-    if _is_table(files.require_file(path, flag), flag):
-        rows = tables.read_table(path, ("question", "context"))
-        articles = check(tables.convert_rows(rows, _article, path, "error"), list[_Article], flag)
+    file = tables.open_table(path, flag)
+    if _is_table(file):
+        rows = tables.read_table(file, ("question", "context"))
+        articles = check(example_rows.convert_rows(rows, _article, path, "error"), list[_Article], flag)
     else:
-        articles = json_files.read(path, flag, _File)["data"]
+        articles = json_files.checked(file.text, f"{flag}: {path}", _File)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     questions = [question for paragraph in paragraphs for question in paragraph["qas"]]
     # If a file to predict has neither an answer nor an impossible question, empty lists mean unknown answers.
@@ -208,10 +209,10 @@ def _read_file(path: str, is_training: bool) -> list[SquadExample]:
     return list(examples.values())
 
 
-def _is_table(path: str, flag_name: str) -> bool:
-    extension = tables.format_of(path)
-    text = files.read_text(path, flag_name) if extension.startswith(".json") else '"question"'
-    return bool(extension) and '"question"' in text and '"qas"' not in text
+def _is_table(file: tables.TableFile) -> bool:
+    if file.form.startswith(".json"):
+        return '"question"' in file.text and '"qas"' not in file.text
+    return file.form != ""
 
 
 def _article(row: tables.Row) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from bert_tf.runtime import files
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows, tables
+from bert_tf.tasks.tables import TableFile
 from bert_tf.tasks.tagging import layouts, schemes, tagged_tables
 from bert_tf.tasks.tagging.layouts import Layout
 from bert_tf.tasks.tagging.schemes import AUTO, PLAIN, TAG, Sentence
@@ -22,7 +23,7 @@ DETECTED = ("", "")
 
 
 def read_sentences(
-    source: str | Sequence[Sentence],
+    source: str | TableFile | Sequence[Sentence],
     has_tags: bool,
     scheme: str = "iob2",
     columns: tuple[str, str] = DETECTED,
@@ -52,23 +53,25 @@ def read_sentences(
       InputError: if the file is missing, empty or not UTF-8, a column does not exist, the detected columns do not
         contain words and tags, or no scheme has the prefixes of the tags.
     """
-    name = tables.name_of(source)
-    if isinstance(source, str):
-        read = tagged_tables.read_tagged if is_table(source) else _read_columns
-        source = list(read(source, columns, has_tags, report=report))
+    file = tables.open_table(source) if isinstance(source, str) else source
+    if isinstance(file, TableFile):
+        read = tagged_tables.read_tagged if _is_table(file) else _read_columns
+        name, sentences = file.path, list(read(file, columns, has_tags, report=report))
+    else:
+        name, sentences = example_rows.name_of(file), file
     if scheme == AUTO:
-        scheme = schemes.detect_scheme((sentence.tags for sentence in source if sentence.tags), name)
+        scheme = schemes.detect_scheme((sentence.tags for sentence in sentences if sentence.tags), name)
         report(f"{name}: detected the tagging scheme {scheme} (--tag_scheme).")
-    known = (sentence.tags for sentence in source if sentence.tags and not sentence.problem)
+    known = (sentence.tags for sentence in sentences if sentence.tags and not sentence.problem)
     usual = str if scheme == PLAIN else schemes.spelling(itertools.chain.from_iterable(known))
-    for sentence in source:
+    for sentence in sentences:
         yield sentence.checked(usual, scheme)
 
 
 def _read_columns(
-    path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
+    file: TableFile, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
 ) -> Iterator[Sentence]:
-    lines = _lines(path)
+    path, lines = file.path, files.lines_of(file.text)
     groups = list(_groups(lines, has_tags))
     if not groups:
         return
@@ -88,12 +91,11 @@ def _read_columns(
             yield _sentence(path, rows, layout, document)
 
 
-def is_table(path: str) -> bool:
+def _is_table(file: TableFile) -> bool:
     """Returns True if a file is a table, such as CSV, JSON lines, or TSV with a column of sentence numbers."""
-    form = tables.format_of(path)
-    if form != ".tsv":
-        return form != ""
-    header = set(next(iter(_lines(path)), "").casefold().split("\t"))
+    if file.form != ".tsv":
+        return file.form != ""
+    header = set(files.lines_of(file.text)[0].casefold().split("\t"))
     return not header.isdisjoint(SENTENCE_COLUMNS) and not header.isdisjoint(WORD_COLUMNS)
 
 
@@ -148,10 +150,6 @@ def _is_comment(line: str, has_width: bool, has_tags: bool, is_plain: bool) -> b
     return len(parts) >= shortest and not TAG.fullmatch(parts[-1])
 
 
-def _lines(path: str) -> list[str]:
-    return files.lines_of(files.read_text(path, "--data_dir"))
-
-
 def _sentence(path: str, rows: Rows, layout: Layout, document: int | None) -> Sentence:
     problems = ((number, _problem(cells, layout)) for number, cells in rows)
     line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
@@ -171,7 +169,9 @@ def _problem(cells: Sequence[str], layout: Layout) -> str:
     return "the row has one column for the word and the tag. Add a tag to the word." if is_one else ""
 
 
-def write_predictions(path: str, source: str, sentences: Sequence[Sentence], tags: Sequence[Sequence[str]]) -> None:
+def write_predictions(
+    path: str, source: TableFile, sentences: Sequence[Sentence], tags: Sequence[Sequence[str]]
+) -> None:
     """Writes a copy of a file with the predicted tags as an additional column. The file appears when it is complete.
 
     Args:
@@ -181,11 +181,11 @@ def write_predictions(path: str, source: str, sentences: Sequence[Sentence], tag
       tags: the predicted tags of each sentence.
     """
     tagged = [list(zip(s.words, s.lines, row, strict=True)) for s, row in zip(sentences, tags, strict=True)]
-    if is_table(source):
+    if _is_table(source):
         rows = [row for words in tagged for row in (*((word, tag) for word, _, tag in words), ("", ""))]
     else:
         by_line = {line: tag for words in tagged for _, line, tag in words}
-        rows = [(line, by_line.get(number, "")) for number, line in enumerate(_lines(source), start=1)]
+        rows = [(line, by_line.get(number, "")) for number, line in enumerate(files.lines_of(source.text), start=1)]
     with files.replacing(path) as writer:
         for line, tag in rows:
             if tag:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.runtime.errors import InputError
-from bert_tf.tasks import tables
+from bert_tf.tasks import example_rows, tables
+from bert_tf.tasks.tables import TableFile
 from bert_tf.tasks.tagging import annotations
 from bert_tf.tasks.tagging.annotations import Span
 from bert_tf.tasks.tagging.schemes import Sentence, tags_of
@@ -34,12 +35,12 @@ Row = tuple[int, Mapping[str, Any]]  # the line and the values by column
 
 
 def read_tagged(
-    path: str, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
+    file: TableFile, columns: tuple[str, str], has_tags: bool, report: Callable[[str], None]
 ) -> Iterator[Sentence]:
     """Yields the sentences of a table. With tags, rows that annotators skipped or rejected are omitted and counted.
 
     Args:
-      path: the table; see `tables.read_table`.
+      file: the table; see `tables.read_table`.
       columns: the column of the words or the text, and the column of the tags or spans; "" to detect a column.
       has_tags: whether to read tags.
       report: called with a warning if rows are omitted, or spans do not match words.
@@ -48,12 +49,12 @@ def read_tagged(
       InputError: if the file can't be read.
     """
     rows = list[Row]()
-    for row in tables.read_table(path, ()):
+    for row in tables.read_table(file, ()):
         if row.problem:
-            yield Sentence.unusable(path, row.problem, row.line)
+            yield Sentence.unusable(file.path, row.problem, row.line)
         else:
             rows.append((row.line, row.values))
-    yield from sentences_of(rows, path, columns, has_tags, report)
+    yield from sentences_of(rows, file.path, columns, has_tags, report)
 
 
 def sentences_of(
@@ -80,7 +81,7 @@ def sentences_of(
                 raise InputError(
                     f"{where}: there is no text, no list of words and no column sentence_id. Add one of them."
                 )
-            if has_tags and tables.is_rejected(values, (word, tag)):
+            if has_tags and example_rows.is_rejected(values, (word, tag)):
                 omitted += 1
                 continue
             tags: list[str] | None = None

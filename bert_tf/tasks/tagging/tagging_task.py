@@ -25,10 +25,11 @@ from bert_tf.runtime import parallel
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import TextPacker
-from bert_tf.tasks import metrics, tables
+from bert_tf.tasks import example_rows, metrics, tables
 from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.example_rows import Source
 from bert_tf.tasks.setup import Setup
-from bert_tf.tasks.tables import Source
+from bert_tf.tasks.tables import TableFile
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import AUTO, Sentence
 from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
@@ -152,10 +153,15 @@ class TaggingTask(Task):
                     raise InputError(f"{where}: unknown label {label!r}. Use {first_of(map(repr, self.labels))}.")
             return sentence
 
-        return tables.convert_rows(sentences, checked, self.sources[split], self.config.on_bad_row)
+        return example_rows.convert_rows(sentences, checked, self.sources[split], self.config.on_bad_row)
+
+    @functools.cached_property
+    def _test_file(self) -> TableFile | Sequence[Sentence]:
+        source = example_rows.split_source(self.sources, "test", FILE_NAMES)
+        return tables.open_table(source) if isinstance(source, str) else source
 
     def _read(self, split: str, has_tags: bool = True, report: Callable[[str], None] = say) -> list[Sentence]:
-        source = tables.split_source(self.sources, split, FILE_NAMES)
+        source = self._test_file if split == "test" else example_rows.split_source(self.sources, split, FILE_NAMES)
         scheme = self._scheme if split == "train" else self.scheme
         return list(conll.read_sentences(source, has_tags, scheme, self._columns, report))
 
@@ -190,7 +196,7 @@ class TaggingTask(Task):
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities, or all plain tags are equal. Reports unusual classes."""
-        source = tables.name_of(self.sources["train"])
+        source = example_rows.name_of(self.sources["train"])
         if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
             raise InputError(f"{source}: every tag is {examples[0].tags[0]}. Add words with other tags.")
         kinds = (tag if self.is_plain else tag[2:] for sentence in examples for tag in sentence.tags)
@@ -347,5 +353,5 @@ class TaggingTask(Task):
                 schemes.tags_of(schemes.entities_of(tags, is_plain=False), len(tags), self.scheme) for tags in predicted
             ]
         path = os.path.join(output_dir, f"{self.output_names.get(split.name, split.name)}_predictions.conll")
-        conll.write_predictions(path, self.sources[split.name], split.examples, predicted)
+        conll.write_predictions(path, self._test_file, split.examples, predicted)
         return [path]

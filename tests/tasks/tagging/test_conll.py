@@ -1,5 +1,6 @@
 import pytest
 
+from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll, schemes
 from bert_tf.tasks.tagging.schemes import Sentence
@@ -223,7 +224,7 @@ def test_columns_without_words_or_tags_are_refused(write, text, message):
 def test_predictions_are_appended_to_their_lines(write, tmp_path):
     source = write("a.txt", COLUMNS)
     sentences = list(conll.read_sentences(source, False))
-    conll.write_predictions(str(tmp_path / "out"), source, sentences, [["B-ORG", "O"], ["O", "O"]])
+    conll.write_predictions(str(tmp_path / "out"), tables.open_table(source), sentences, [["B-ORG", "O"], ["O", "O"]])
     written = (tmp_path / "out").read_text().split("\n")
     assert written[0] == "-DOCSTART- -X- -X- O"
     assert written[2] == "EU NNP I-NP I-ORG B-ORG"

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from bert_tf.runtime.errors import InputError
+from bert_tf.tasks import tables
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.tagging_task import TaggingTask
@@ -64,7 +65,7 @@ def test_tables_of_many_programs_are_read(write, tmp_path, name):
     task = TaggingTask(DataConfig("ner"), {"train": path})
     assert (task.labels, len(task.examples("train"))) == (("LOC", "PER"), 1)
     (sentence,) = task.examples("train")
-    conll.write_predictions(str(tmp_path / "out.conll"), path, [sentence], ["xyz"])
+    conll.write_predictions(str(tmp_path / "out.conll"), tables.open_table(path), [sentence], ["xyz"])
     assert (tmp_path / "out.conll").read_text() == "Ada x\nleft y\nRome z\n\n"
 
 
