@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from bert_tf.data_report.findings import Finding
+from bert_tf.data_report.forms import LINE_FORMS, NOTICE, TEXT_FORMS
 from bert_tf.text import Tokenizer
 from bert_tf.text.characters import is_accent, strip_accents
 from bert_tf.text.vocabulary import CONTINUATION, UNK
@@ -28,104 +29,6 @@ _WIDTHS, _WRAPPED, _FEW_WRAPPED, _CASED = range(30, 111), 0.4, 5, 0.2
 # The number of lines from which a list of words is unusual.
 _FEW_LISTED = 100
 
-
-_TO_TEXT, _EXTRACT = "Convert it to plain text first.", "Extract its text with WikiExtractor and --json."
-# Patterns of the start of a text that has another form, with the name of the form and the remedy.
-_FORMS = {
-    r"<doc\s[^>]*>": ("output of WikiExtractor with <doc> tags", "Run WikiExtractor with --json."),
-    r"(<\?xml[^>]*>\s*)?<mediawiki": ("a Wikipedia dump", _EXTRACT),
-    r"(?i)(<\?xml[^>]*>\s*)?<(!doctype )?html": ("HTML", _TO_TEXT),
-    r"<\?xml": ("XML", _TO_TEXT),
-    r"\{\\rtf": ("RTF", _TO_TEXT),
-    r"[\[{]\s*\{?\s*[\"']": ("JSON or Python data", "Write a JSON object on each line, and pass --text_column."),
-    r"(--.*\s+)*(INSERT INTO|CREATE TABLE|DROP TABLE) ": ("SQL", "Extract the texts first."),
-    r"(---\s+)?- \w+: .+\n +\w+: ": ("YAML", "Write JSON lines, and pass --text_column."),
-    r"WEBVTT": ("subtitles", "Remove the numbers and timestamps first."),
-    r"%!PS|\\documentclass|\\input|@\w+\{": ("PostScript, LaTeX or BibTeX", _TO_TEXT),
-    r"From \S+ +\w{3} \w{3} +\d|(Message-ID|Received|Return-Path|Delivered-To|MIME-Version): |"
-    r"((From|To|Subject|Date|Newsgroups|Xref|Path|Organization): .*\n){2}": (
-        "e-mails",
-        "Extract the texts of the messages first.",
-    ),
-}
-_TAG = (
-    r"(?i)<(?!/?s>)(/[a-z][\w:.-]*\s*|[a-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*|\s*/)|"
-    r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong)>|&(?!amp;|[lg]t;)([a-z]{2,8}|#x?[\da-f]+);"
-)
-# Frequent letters and marks after decoding with a wrong code page: UTF-8 as Windows-1251 and IBM 437; GBK,
-# Windows-1251 and Shift JIS as Windows-1252.
-_WRONG = ("\xe2\u20ac", "\ufffd", "\u0420\u0455", "\u251c\u2310", "\xa3\xac", "\xed\xee", "\u201a\xcc")
-# Patterns of markup in a line, each with texts, a name and a remedy. A matching line contains one of the texts. A
-# pattern that begins with "^" matches only at the start of a line, in all its alternatives.
-_MARKUP = {
-    _TAG: (("<", "&"), "HTML or XML", "Remove the tags."),
-    r"\[\[[^\[\]]+\]\]|\{\{|'''": (("[[", "{{", "'''"), "wiki markup", _EXTRACT),
-    r"(?<!\d)\d{1,2}:\d\d:\d\d\b|[\[(][\W\d]{0,20}\b\d\d:\d\d[\])]|^(\W*\d{1,2}:\d\d[.,]\d\d|\{\d+\}\{\d+\}|"
-    r"[\W\d]*\b\d{1,2}:\d\d( [AP]M)?\W+\w+( \w+)?[:>] |(\S+ {1,2}){0,2}\d{1,2}:\d\d( ?[AP]M)?\s*$)": (
-        (":", "}{"),
-        "timestamps",
-        "Remove them from the lines.",
-    ),
-    r"^(>+ *\S|<(?!s>|unk>|/)[^<>\s]+> +\S)": ((">",), "names or quote marks of a chat or e-mail", "Remove them."),
-    r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b|\$\S[^$]*\\[a-z]": (("\\",), "commands of LaTeX or RTF", _TO_TEXT),
-    r"(?<![#\w])##[^\W#]": (("##",), "'##' before words", "Remove '##'. To mask whole words, pass --word_segmenter."),
-    r"\w@@(\s|$)|\u2581\w|\u0120\w+ \u0120": (
-        ("@@", "\u2581", "\u0120"),
-        "marks of another tokenizer",
-        "Join the tokens to words first.",
-    ),
-    r"\[(CLS|SEP)\]|<\|\w+\|>": (("[CLS]", "[SEP]", "<|"), "special tokens", "Remove them."),
-    r"\]\([^)\s]+\)|^\.\. [\w-]+::|:\w+:`[^`]+`|\*\*\w[^*]*\*\*|^```|^\|.*\|\s*$": (
-        ("](", ".. ", ":`", "**", "```", "|"),
-        "markup of Markdown or reStructuredText",
-        _TO_TEXT,
-    ),
-    r"[\xc2\xc3\xd0\xd1][\x80-\xbf]|" + "|".join(_WRONG): (
-        ("\xc2", "\xc3", "\xd0", "\xd1", *_WRONG),
-        "wrongly decoded characters, such as '\xc3\xa9'",
-        "Convert the original file to UTF-8.",
-    ),
-    r"\?((?<=[A-Za-z]\?)[a-z]+(?![\w=/&])|\? \?\?)": (
-        ("?",),
-        "'?' in the place of letters",
-        "Convert the original file to UTF-8.",
-    ),
-    r"\\u[\da-fA-F]{4}|\\x[\da-f]{2}|\\n([A-Z\\\s]|$)|%[2CDE][\dA-F]\S*%[2CDE][\dA-F]|=[CDE][\dA-F]=[89AB][\dA-F]": (
-        ("\\", "%", "="),
-        "escapes, such as '\\n' or '%20'",
-        "Decode them.",
-    ),
-    r"[\ufb00-\ufb06]": (
-        ("\ufb00", "\ufb01", "\ufb02"),
-        "ligatures, such as '\ufb01'",
-        "Normalise the text (Unicode's NFKC).",
-    ),
-    r'^".*(""\w|\w[.,!?]?"")': (
-        ('""',),
-        "doubled quotes of CSV",
-        "Write the texts without the quotes. To train on a TSV table with quotes, pass --delimiter=tab.",
-    ),
-    r",\"[^\"]*\"(,|\s*$)| (\|\|\||\+\+\+\$\+\+\+) |^[^\t\w]*\w[^\t]*\t|^[\w-]+ ?\| ?\S": (
-        ("\t", ',"', "|", "+++$+++"),
-        "several columns",
-        "Keep only the column with the text.",
-    ),
-    r"[/_][A-Za-z.,$:'-]+\s+([^\s/_]+[/_][A-Za-z.,$:'-]+\s+){2}| (O|[BI]-[A-Z]\S*)\s*$|\(NP \([A-Z]+ |^__label__\S+ ": (
-        ("/", "_", " O", " B-", " I-", "(NP "),
-        "labels or tags",
-        "Keep only the words.",
-    ),
-    r"^(nan|NaN|<NA>|None|NULL|null|#N/A|#NAME\?|\[(deleted|removed)\])$": (("",), "missing values", "Remove them."),
-    r"^((?=[a-zA-Z\d+/_-]{40,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|[\da-f]{6,8}:?\s+([\da-f]{2,4}\s){4}|M[ -`]{60}$|"
-    r"([-+]?[\d.]+[\s,;]+){2,}[-+]?[\d.]+\s*$)": (("",), "encoded data or only numbers", "Decode or remove it."),
-    r"^\S*\.(txt|jpe?g|png|gif|pdf|wav|mp3|json|csv|html?)\s*$": (
-        ("",),
-        "names of files",
-        "Use the texts in the files.",
-    ),
-}
-# The notice at the start of books of Project Gutenberg.
-_NOTICE = re.compile(r"\W*(The Project Gutenberg|Project Gutenberg's|\*\*\* ?START OF TH)", re.IGNORECASE)
 # The number of lines in which a table without a header is searched for, and the smallest number.
 _TABLE_LINES, _FEW_ROWS = 40, 10
 
@@ -139,24 +42,22 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
       strips_accents: whether the tokenizer removes accents.
     """
     text = "\n".join(lines)
-    for pattern, (form, remedy) in _FORMS.items():
+    for pattern, (form, remedy) in TEXT_FORMS.items():
         if re.match(pattern, text[:1000].lstrip()):
             yield Finding("form", f"{where} is {form}. {remedy}", is_error=True)
             return
-    if _NOTICE.match(text):
+    if re.match(NOTICE, text, re.IGNORECASE):
         yield Finding("notice", f"{where} begins with the notice of Project Gutenberg. Remove it, and the licence.")
     if _are_rows(lines[1:_TABLE_LINES]):
         yield Finding("rows", f"{where} is a table without names of columns. Keep only the column with the text.", True)
     usual = max(_FEW_LINES, _UNUSUAL * len(lines))
-    for pattern, (parts, markup, remedy) in _MARKUP.items():
-        if sum(map(text.count, parts)) > usual:  # faster than the pattern
-            candidates = (line for line in lines if any(part in line for part in parts))
-            compiled = re.compile(pattern)
-            find = compiled.match if pattern.startswith("^") else compiled.search
-            count = sum(map(bool, map(find, candidates)))
-            message = f"{where}: {count / len(lines):.0%} of the lines have {markup}. {remedy}"
+    for form in LINE_FORMS:
+        if sum(map(text.count, form.parts)) > usual:  # faster than the pattern
+            candidates = (line for line in lines if any(part in line for part in form.parts))
+            count = sum(map(form.matches, candidates))
+            message = f"{where}: {count / len(lines):.0%} of the lines have {form.name}. {form.remedy}"
             if count > usual:
-                yield Finding(markup, message, count > _UNUSABLE * len(lines))
+                yield Finding(form.name, message, count > _UNUSABLE * len(lines))
     if strips_accents and not text.isascii():
         yield from _removed_marks(text[:_COUNTED], where)
 
