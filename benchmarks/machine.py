@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from benchmarks.common import answer
-from bert_tf.checkpoints.run_directory import git_commit
+from bert_tf.checkpoints.run_record import git_commit
 
 # Instruction sets that determine the speed of matrix multiplications, with their names in Linux.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")

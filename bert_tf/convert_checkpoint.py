@@ -81,12 +81,12 @@ def convert(
     target_directory = os.fspath(target_directory)
     path_checks.check_new_directory(target_directory, "--output")
     from bert_tf import checkpoints, model_card, sentence_vectors, verification
-    from bert_tf.checkpoints import class_names, new_tokens, pretrained, run_directory, saver
+    from bert_tf.checkpoints import class_names, new_tokens, pretrained, run_directory, run_record, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import hf_names
 
     source = checkpoints.open_checkpoint(source_path, "--input")
-    if run_directory.is_causal(source.path):
+    if run_record.is_causal(source.path):
         raise InputError(
             f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
         )

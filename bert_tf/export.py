@@ -103,9 +103,9 @@ def check_can_export(config: "FinetuningConfig") -> None:
     Raises:
       InputError: if the model has a BiLSTM.
     """
-    from bert_tf.checkpoints import run_directory
+    from bert_tf.checkpoints import run_record
 
-    recorded = run_directory.recorded_bilstm(config.model.init_checkpoint)
+    recorded = run_record.recorded_bilstm(config.model.init_checkpoint)
     check_no_bilstm(bool(config.bilstm or recorded), "--do_export")
 
 
@@ -115,7 +115,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     Raises:
       InputError: if there is no model in `model_dir`, its task is unknown, or it can't be converted.
     """
-    from bert_tf.checkpoints import download, run_directory
+    from bert_tf.checkpoints import download, run_directory, run_record
     from bert_tf.graphs import heads, pretrained
     from bert_tf.graphs.exportable import FinishedRun
     from bert_tf.tasks import own_tasks
@@ -124,7 +124,7 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
     model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no directory {model_dir!r}. Check the path.")
-    if "task" in run_directory.recorded(run_directory.directory_of_model(model_dir)):
+    if "task" in run_record.recorded(run_directory.directory_of_model(model_dir)):
         run = FinishedRun.read(model_dir, config)
         name, functions = run.settings["task"], exportables()
         if own_task := own_tasks.find(name):

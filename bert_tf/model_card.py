@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, run_record
 from bert_tf.checkpoints.class_names import CHOICE, ENCODER, HF_CONFIG_FILE, SEQUENCE, SPAN, TOKENS
 from bert_tf.checkpoints.download import HUB_NAME
 from bert_tf.checkpoints.reading import CheckpointSource
@@ -43,7 +43,7 @@ def write(directory: str, name: str, source: CheckpointSource) -> None:
     architecture = next(iter(config.get("architectures") or ()), ENCODER)
     is_of_sentences = files.exists(os.path.join(directory, MODULES_FILE))
     pipeline = "sentence-similarity" if is_of_sentences else _PIPELINES.get(architecture, "fill-mask")
-    run, flags = run_directory.recorded(source.path), run_directory.recorded_flags(source_directory)
+    run, flags = run_record.recorded(source.path), run_record.recorded_flags(source_directory)
     task, scores = run.get("task") or run.get("objective"), _scores(source_directory, source) if run else {}
     paths = flags.get("train_file") or flags.get("data_dir") or "unknown"
     data = ", ".join(os.path.basename(x.rstrip("/")) for x in ([paths] if isinstance(paths, str) else paths))

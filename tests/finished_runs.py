@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_record, saver
 from tests.conftest import tiny_config, weights_of
 from tests.programs import PIECES, write_model_files
 
@@ -35,10 +35,10 @@ def record(
     directory, vocab_file, config, flags=None, devices=None, rules=None, allow_changed_settings=False, **resume_settings
 ):
     """Compares and records the settings of a run."""
-    settings = run_directory.all_settings(config, vocab_file, resume_settings)
+    settings = run_record.all_settings(config, vocab_file, resume_settings)
     choice = {"devices": devices, "allow_changed_settings": allow_changed_settings}
-    settings = run_directory.compared(str(directory), settings, **choice)
-    run_directory.write(str(directory), config, vocab_file, flags or {}, settings, devices=devices, rules=rules)
+    settings = run_record.compared(str(directory), settings, **choice)
+    run_record.write(str(directory), config, vocab_file, flags or {}, settings, devices=devices, rules=rules)
 
 
 def config():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import class_names, run_directory, saver
+from bert_tf.checkpoints import class_names, run_directory, run_record, saver
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.trials import TrialTable
@@ -34,7 +34,7 @@ def metadata(**changes):
 
 READERS = {
     "bert_config.json": BertConfig.from_json_file,
-    "run.json": lambda path: run_directory.recorded(os.path.dirname(path)),
+    "run.json": lambda path: run_record.recorded(os.path.dirname(path)),
     "labels.json": lambda path: run_directory.recorded_labels(os.path.dirname(path)),
     "tokenizer_config.json": read_tokenizer_config,
     "tokenizer.json": vocabulary_text,

@@ -69,8 +69,8 @@ assert not {"mlflow", "wandb", "tf2onnx", "onnxruntime"} & sys.modules.keys()
 """
 ORIGIN = """
 import bert_tf
-from bert_tf.checkpoints import run_directory
-print([bert_tf.__file__, bert_tf.__version__, run_directory.git_commit()])
+from bert_tf.checkpoints import run_record
+print([bert_tf.__file__, bert_tf.__version__, run_record.git_commit()])
 """
 
 

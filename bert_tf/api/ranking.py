@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.runtime.errors import InputError, first_of, require_whole
 from bert_tf.tasks.sentences.own_files import reads_pairs
 
@@ -37,7 +37,7 @@ class Ranker(Estimator):
             argument can't be used.
         """
         self._check_usable()
-        run = run_directory.recorded(self._trained_checkpoint or self._tuned_before.path)
+        run = run_record.recorded(self._trained_checkpoint or self._tuned_before.path)
         if self._problem == "multi_label" or (run and not reads_pairs(run)):
             kind = "several labels" if self._problem == "multi_label" else "single texts"
             raise InputError(f"the model was trained on {kind}. Use a model of pairs with one label each.", "rank()")

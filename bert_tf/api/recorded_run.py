@@ -14,14 +14,14 @@ from msgspec import Meta
 from bert_tf import checkpoints, sentence_vectors
 from bert_tf.api.arguments import NamesArguments
 from bert_tf.api.setting_types import ExportSettings
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory, run_record, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files, messages, path_checks
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks import hf_names
-from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from bert_tf.training import log
 from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
@@ -45,7 +45,7 @@ class RecordedRun(NamesArguments):
     _verbosity = 1
 
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
-        *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
+        *(run_directory.CONFIG_FILE, VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
         *(run_directory.TUNED_FILE, "eval_results.json", TOKENIZER_CONFIG_FILE),
     )
 
@@ -161,7 +161,7 @@ def finished_run(
         raise InputError(f"load(): there is no directory {directory!r}. Check the path.")
     if not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
         raise InputError(f"load(): {directory} has no {run_directory.RUN_FILE}. Use {name}.from_pretrained().")
-    recorded = run_directory.read(directory)
+    recorded = run_record.read(directory)
     run = recorded["resume_settings"]
     recorded_architecture, problem = hf_names.of_task(run.get("task", ""), run.get("problem"))
     if run.get("task") is None or recorded_architecture != architecture or (problem == "regression") != is_regression:

@@ -12,7 +12,7 @@ from bert_tf.api.base import Estimator
 from bert_tf.api.class_labels import ClassLabels, are_probabilities, as_given, check_named
 from bert_tf.api.ranking import Ranker
 from bert_tf.api.setting_types import ClassifierSettings, RegressorSettings
-from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints import class_names, run_directory, run_record
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import about
@@ -161,7 +161,7 @@ class Classifier(Ranker):
         if not self._labels:
             runs = filter(files.is_directory, (directory, self._directory))
             models = [class_names.recorded_classes(self._tuned_before)] if self._tuned_before else []
-            recorded = next(filter(None, [*(run_directory.recorded(run).get("labels") for run in runs), *models]), [])
+            recorded = next(filter(None, [*(run_record.recorded(run).get("labels") for run in runs), *models]), [])
         order = tuple(dict.fromkeys([*recorded, *learned["given_labels"]]))
         return {"class_order": order, "class_weights": self._classes.weights(self._options.class_weights, order)}
 
@@ -174,7 +174,7 @@ class Classifier(Ranker):
         """The flags of the run that trained the current model; empty for a model without a run."""
         source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
         directory = run_directory.directory_of_checkpoint(source)
-        return run_directory.read(directory)["flags"] if run_directory.recorded(directory) else {}
+        return run_record.read(directory)["flags"] if run_record.recorded(directory) else {}
 
     @property
     def labels(self) -> list[Any]:

@@ -10,7 +10,7 @@ from bert_tf.api import in_memory
 from bert_tf.api.arguments import Labels, PathLike
 from bert_tf.api.base import Estimator
 from bert_tf.api.setting_types import TokenClassifierSettings
-from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints import class_names, run_record
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.settings import Settings, about
@@ -131,7 +131,7 @@ class TokenClassifier(Estimator):
     def _scheme(self) -> str:
         """The tagging scheme of the trained model or, before training, of the initial model's classes."""
         if self._trained_checkpoint:
-            recorded = run_directory.read(self._directory)
+            recorded = run_record.read(self._directory)
             return (recorded["flags"] | recorded["resume_settings"]).get("tag_scheme", schemes.AUTO)
         if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
             return self._options.tag_scheme

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, run_record
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, first_of
@@ -54,7 +54,7 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
       The names in the order of the rows; None if no names are recorded, for example in a regression.
     """
     if source.kind != "hf":
-        settings = run_directory.recorded(source.path)
+        settings = run_record.recorded(source.path)
         labels = settings.get("labels") or None
         has_types = settings.get("task") == TAGGING
         is_plain = not has_types or settings.get("tag_scheme") == "plain"
@@ -75,7 +75,7 @@ def as_answered(name: str, array: np.ndarray, directory: str) -> np.ndarray:
       array: the tensor.
       directory: a run directory; for other directories, the tensor is unchanged.
     """
-    scale, tuned = recorded_scale(run_directory.recorded(directory)), run_directory.tuned(directory)
+    scale, tuned = recorded_scale(run_record.recorded(directory)), run_directory.tuned(directory)
     return rescaled(name, array, scale, (0.0, 1.0)) / np.float32(tuned.get("temperature", 1.0))
 
 
@@ -141,7 +141,7 @@ def with_classes(
         how = f"; its rows have no names and are used in the order {first_of(classes)}"
     say(f"The output layer of {source.path} is reused{how}.")
 
-    before = recorded_scale(run_directory.recorded(source.path) if source.kind != "hf" else {})
+    before = recorded_scale(run_record.recorded(source.path) if source.kind != "hf" else {})
 
     def read(name: str) -> np.ndarray:
         array = source.read(name)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory, run_record, saver
 from bert_tf.checkpoints.class_names import HEAD_VARIABLES
 from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.config import BertConfig, ModelFiles
@@ -21,7 +21,7 @@ from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.runtime.messages import say_once
 from bert_tf.text import Tokenizer
 from bert_tf.text.hf_tokenizer import read_tokenizer_config
-from bert_tf.text.vocabulary import TOKENIZER_JSON, check_same_ids
+from bert_tf.text.vocabulary import TOKENIZER_JSON, VOCAB_FILE, check_same_ids
 
 # The files of a checkpoint may be smaller than the weights of a config by this number of bytes. If the difference is
 # small, the error of `restore` is more precise.
@@ -289,7 +289,7 @@ def restored_encoder(
     """
     # Without a seed, the encoder would draw a random number, which would change the initial weights of later layers.
     options = {"seed": 0, "use_pooler": checkpoints.has_pooler(source)} | encoder_options
-    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
+    encoder = BertEncoder(config, causal=run_record.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)
     return encoder, checkpoints.restore(variables, source, may_be_new="", flag_name=flag_name)
 
@@ -323,7 +323,7 @@ def _config_in(directory: str) -> str | None:
 
 def find_vocabulary(directory: str) -> str | None:
     """Finds the vocabulary in a directory: vocab.txt, or else Hugging Face's tokenizer.json. None if there is none."""
-    return _first_of((run_directory.VOCAB_FILE, TOKENIZER_JSON), directory)
+    return _first_of((VOCAB_FILE, TOKENIZER_JSON), directory)
 
 
 def _first_of(names: Iterable[str], directory: str) -> str | None:
@@ -342,7 +342,7 @@ def tokenizer_records(directory: str | None, vocab_file: str) -> list[tuple[str,
     """
     if directory is None:
         return []
-    records = [(os.path.join(directory, run_directory.RUN_FILE), run_directory.recorded_tokenizer(directory))]
+    records = [(os.path.join(directory, run_directory.RUN_FILE), run_record.recorded_tokenizer(directory))]
     model_vocab = find_vocabulary(directory)
     if model_vocab and os.path.abspath(model_vocab) != os.path.abspath(vocab_file):
         check_same_ids(vocab_file, model_vocab)

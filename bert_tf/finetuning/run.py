@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import class_names, pretrained, run_directory, saver
+from bert_tf.checkpoints import class_names, pretrained, run_directory, run_record, saver
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, hardware, strategies
 from bert_tf.finetuning import feature_sets, reports
@@ -109,12 +109,12 @@ class FinetuningRun(Run):
     @property
     def causal(self) -> bool:
         """Whether each position attends only to itself and earlier positions, as recorded in the run of the weights."""
-        return run_directory.is_causal(self._starting_point)
+        return run_record.is_causal(self._starting_point)
 
     @property
     def bilstm(self) -> BiLstmConfig | None:
         """The BiLSTM in the settings or, if there is none, in the run that the weights come from."""
-        return self.settings.bilstm or run_directory.recorded_bilstm(self._starting_point)
+        return self.settings.bilstm or run_record.recorded_bilstm(self._starting_point)
 
     @property
     def _starting_point(self) -> str | None:
@@ -151,7 +151,7 @@ class FinetuningRun(Run):
           InputError: if anything differs; the message names the differences.
         """
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
-        run_directory.check_trained_with(self.model_directory, compared, advice=advice)
+        run_record.check_trained_with(self.model_directory, compared, advice=advice)
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
@@ -161,7 +161,7 @@ class FinetuningRun(Run):
             **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "num_examples": len(examples),
-            "training_rows_sha256": run_directory.digest_of_rows(examples),
+            "training_rows_sha256": run_record.digest_of_rows(examples),
             "max_seq_length": self.settings.max_seq_length,
             **self.tokenizer_settings,
             "new_variables": self.new_variables,

@@ -7,7 +7,7 @@ import keyword
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints import class_names, run_record
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.graphs.encoder import InferenceEncoder, in_parts
 from bert_tf.graphs.exportable import Exportable, FinishedRun
@@ -203,7 +203,7 @@ def exportable_classifier(run: FinishedRun) -> Exportable:
     settings = TextSettings(inputs=list(inputs), problem=problem, labels=names, max_seq_length=run.max_seq_length)
     settings |= LongDocuments.from_flags(run.settings).record
     if problem == "multi_label":
-        settings["threshold"] = run_directory.label_threshold(run.directory)
+        settings["threshold"] = run_record.label_threshold(run.directory)
     confidence, config = ConfidenceConfig.from_flags(run.flags), run.export_config
     if config.min_probability is not None:
         changes = {name: value for name in ("min_probability", "abstain_label") if (value := getattr(config, name))}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import pretrained, run_directory
+from bert_tf.checkpoints import pretrained, run_directory, run_record
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.graphs.encoder import InferenceEncoder
@@ -27,6 +27,7 @@ from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_F
 from bert_tf.serving.lite_model import TextSettings
 from bert_tf.text import Tokenizer
 from bert_tf.text.tokenizer_config import copy_tokenizer
+from bert_tf.text.vocabulary import VOCAB_FILE
 from bert_tf.training import resume
 
 ONNX_FILE, ONNX_INT8_FILE = "ids.onnx", "ids_int8.onnx"
@@ -116,7 +117,7 @@ class FinishedRun:
 
     Attributes:
       directory: the directory of the checkpoints.
-      settings: the settings of training; see `run_directory.recorded`.
+      settings: the settings of training; see `run_record.recorded`.
       flags: the flags of the training program.
       labels: the classes; None for regression.
       config: the config of the encoder.
@@ -143,12 +144,12 @@ class FinishedRun:
             maximum of the model.
         """
         directory = run_directory.directory_of_model(model_dir)
-        recorded = run_directory.read(directory)
+        recorded = run_record.read(directory)
         settings = recorded["resume_settings"]
         check_no_bilstm("bilstm_units" in settings, f"--model_dir: {directory}")
         bert_config = BertConfig.from_json_file(os.path.join(directory, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
-        vocab_file = os.path.join(directory, run_directory.VOCAB_FILE)
+        vocab_file = os.path.join(directory, VOCAB_FILE)
         check_max_seq_length(max_seq_length)
         bert_config.check_sequence_length(max_seq_length)
         return cls(

@@ -4,7 +4,7 @@ import math
 import os
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.distribution import devices, strategies
 from bert_tf.pretraining.example_sets import ExampleSet
 from bert_tf.pretraining.training_batches import batches, packer_of
@@ -83,12 +83,12 @@ def evaluate(run: Run, examples: ExampleSet, batch_size: int, steps: int) -> dic
 def _check_trained_with(run: Run) -> None:
     """Refuses a run that was trained with another model, objective or vocabulary."""
     output_dir = run.training_config.output_dir
-    settings = run_directory.all_settings(run.config, run.vocab_file, {"objective": run.settings.objective})
-    trained = run_directory.recorded(output_dir).get("bert_config", {})
+    settings = run_record.all_settings(run.config, run.vocab_file, {"objective": run.settings.objective})
+    trained = run_record.recorded(output_dir).get("bert_config", {})
     # These settings have an effect only in training.
     ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
     settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
-    run_directory.check_trained_with(output_dir, settings, "objective")
+    run_record.check_trained_with(output_dir, settings, "objective")
 
 
 def _means(run: Run, examples: ExampleSet, packer: Packer | None, batch_size: int, steps: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 from keras.callbacks import Callback
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import pretrained, run_directory, saver
+from bert_tf.checkpoints import pretrained, run_record, saver
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.data_report import findings
 from bert_tf.data_report.examples import shared_files
@@ -107,7 +107,7 @@ class PretrainingRun(Run):
     def _report_jump(self) -> None:
         """Reports which examples are skipped or repeated if a run is resumed with another batch size."""
         checkpoint = saver.latest_checkpoint(self.training_config.output_dir)
-        settings = run_directory.recorded(self.training_config.output_dir)
+        settings = run_record.recorded(self.training_config.output_dir)
         if not checkpoint or "train_batch_size" not in settings:
             return
         step = int(checkpoints.open_checkpoint(checkpoint, "--output_dir").read("global_step"))

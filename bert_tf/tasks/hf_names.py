@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints import class_names, run_record
 from bert_tf.checkpoints.class_names import CHOICE, ENCODER, SEQUENCE, SPAN, TOKENS
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.runtime.files import InputError
@@ -43,7 +43,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
       Hugging Face's checkpoints have records.
     """
     is_hf = source.kind == "hf"
-    settings = {} if is_hf else run_directory.recorded(source.path)
+    settings = {} if is_hf else run_record.recorded(source.path)
     if "task" not in settings:
         config = class_names.hf_config(source) if is_hf else {}
         head = {name: config[name] for name in _HEAD_KEYS if name in config}

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, run_record
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, first_of
 from bert_tf.tasks.data_config import DataConfig
@@ -37,7 +37,7 @@ class Setup(NamedTuple):
     def recorded(self) -> Mapping[str, Any]:
         """The settings of the run that trained the model; empty if a model is trained, or without a run."""
         directory = self.trained_in
-        return run_directory.recorded(directory) if directory and files.exists(directory) else {}
+        return run_record.recorded(directory) if directory and files.exists(directory) else {}
 
     def labels(self) -> Sequence[str] | None:
         """Returns the classes in the settings or, without training, of the model; None if they are not known.

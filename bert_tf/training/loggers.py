@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.lazy_imports import require
@@ -63,7 +63,7 @@ class Loggers:
             return
         path = os.path.join(directory, "loggers.json")
         ids = json_files.read(path, "--output_dir", dict[str, str]) if start and files.exists(path) else {}
-        settings = run_directory.read(directory)["flags"]
+        settings = run_record.read(directory)["flags"]
         for name in names.split(","):
             try:
                 self._loggers[name] = _BEGIN[name](os.path.basename(directory.rstrip("/")), settings, ids.get(name))

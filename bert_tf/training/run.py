@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, run_record
 from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import hardware, strategies
 from bert_tf.model.base_layers import initial_values_from
@@ -71,7 +71,7 @@ class Run(abc.ABC):
         choice, directory = self.training_config.jit_compile, self.training_config.output_dir
         if choice == "no":
             return Compilation.NONE
-        recorded = run_directory.recorded(directory).get("jit_compile") if files.exists(directory) else None
+        recorded = run_record.recorded(directory).get("jit_compile") if files.exists(directory) else None
         if recorded or (recorded is not None and choice == "auto"):
             return Compilation(recorded)
         is_gpu = strategies.devices(self.strategy)["device"] == "GPU"
@@ -100,7 +100,7 @@ class Run(abc.ABC):
     def _resume_settings(self) -> dict[str, Any]:
         training = self.training_config.resume_settings(self.strategy)
         settings = {**self.data_settings(), **training, "jit_compile": self.compilation.value}
-        return run_directory.all_settings(self.config, self.vocab_file, settings)
+        return run_record.all_settings(self.config, self.vocab_file, settings)
 
     def check_workers(self, **others: Any) -> None:
         """Checks that all workers have the same settings, data and code, before the model is built.
@@ -118,7 +118,7 @@ class Run(abc.ABC):
 
     @functools.cached_property
     def _settings_to_record(self) -> dict[str, Any]:
-        return run_directory.compared(
+        return run_record.compared(
             self.training_config.output_dir,
             self._resume_settings,
             devices=strategies.devices(self.strategy),
@@ -126,7 +126,7 @@ class Run(abc.ABC):
         )
 
     def check_directory(self) -> None:
-        """Compares the settings with those in the run directory, if the run is resumed. See `run_directory.compared`.
+        """Compares the settings with those in the run directory, if the run is resumed. See `run_record.compared`.
 
         Raises:
           InputError: if the directory contains a run with other settings and `allow_changed_settings` is False.
@@ -136,7 +136,7 @@ class Run(abc.ABC):
 
     def record(self) -> None:
         """Writes config, vocabulary and settings to the run directory, on the chief. Raises as `check_directory`."""
-        run_directory.write(
+        run_record.write(
             self.training_config.output_dir,
             self.config,
             self.vocab_file,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import export
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.checkpoints.class_names import HEAD_VARIABLES
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
@@ -71,7 +71,7 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
         estimator.fit(pairs, labels, **LEARN)
     estimator.fit(pairs, labels, validation_data=(pairs[:8], labels[:8]), **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
-    threshold = run_directory.label_threshold(estimator.output_dir)
+    threshold = run_record.label_threshold(estimator.output_dir)
     assert 0 < threshold < 1
     assert threshold != 0.5
     assert_refused("x: the model was trained on pairs of texts", estimator.predict, TEXTS)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.sentences.examples import InputExample
 from tests.api.tiny import FIT, LABELS, TEXTS
@@ -68,7 +68,7 @@ def test_a_classifier_trains_on_probabilities_and_is_evaluated_on_labels(pretrai
     )
     scores = student.fit(COLUMNS.assign(text=TEXTS), validation_data=(TEXTS, LABELS), **FIT)
     assert scores["eval_accuracy"] == student.score(TEXTS, LABELS) == student.score(TEXTS, MATRIX[:, ::-1])
-    assert run_directory.recorded(str(tmp_path / "student"))["distillation_temperature"] == 2.0
+    assert run_record.recorded(str(tmp_path / "student"))["distillation_temperature"] == 2.0
     with pytest.raises(InputError, match=r"^distillation_temperature: there are no probabilities in the examples"):
         student.fit(TEXTS, LABELS, **FIT)
     bert_tf.Classifier.load(tmp_path / "student").fit(TEXTS, LABELS, **FIT)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import convert_checkpoint, export
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_record
 from bert_tf.serving.export_config import ExportConfig
 from tests.api.tiny import BAD, GOOD, LABELS, LEARN, TEXTS
 from tests.conftest import assert_close, assert_refused
@@ -129,7 +129,7 @@ def test_scores_far_from_0_are_learned_and_predicted_by_every_form_of_the_model(
     scores = regressor.evaluate(TEXTS[:4], SCORES[:4])
     assert scores["mae"] == pytest.approx(np.abs(errors).mean(), rel=1e-4)
     assert scores["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-4)
-    assert run_directory.recorded(str(tmp_path / "run"))["target_scale"] == [150.0, 50.0]
+    assert run_record.recorded(str(tmp_path / "run"))["target_scale"] == [150.0, 50.0]
     regressor.save(tmp_path / "saved")
     regressor.export(tmp_path / "exported")
     for target in ("hf", "tf1"):

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 import bert_tf
 from bert_tf import convert_checkpoint
-from bert_tf.checkpoints import download, pretrained, reading, run_directory
+from bert_tf.checkpoints import download, pretrained, reading, run_directory, run_record
 from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import files
@@ -282,4 +282,4 @@ def test_a_run_records_the_name_and_not_the_copy(hub):
     classifier = bert_tf.Classifier.from_pretrained(NAME)
     assert classifier._start == NAME and classifier.tokenizer.do_lower_case
     assert run_directory.directory_of_checkpoint(NAME) == download.local_path(NAME)
-    assert run_directory.recorded(NAME) == {} and not run_directory.is_causal(NAME)
+    assert run_record.recorded(NAME) == {} and not run_record.is_causal(NAME)

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_record, saver
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.runtime.files import InputError
 from tests import finished_runs
@@ -24,13 +24,13 @@ def test_a_run_is_recorded_with_the_tpu_build_of_tensorflow(tmp_path, write, mon
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     prepare(tmp_path, write("v.txt", "[PAD]\na\n"))
-    assert run_directory.read(str(tmp_path))["versions"]["tensorflow"] == tf.__version__
+    assert run_record.read(str(tmp_path))["versions"]["tensorflow"] == tf.__version__
 
 
 def test_a_run_directory_contains_settings_versions_and_vocabulary(tmp_path, write):
     vocab = write("v.txt", "[PAD]\na\n")
     prepare(tmp_path / "run", vocab)
-    recorded = run_directory.read(str(tmp_path / "run"))
+    recorded = run_record.read(str(tmp_path / "run"))
     assert recorded["flags"] == {"flag": 1}
     assert recorded["resume_settings"]["learning_rate"] == 0.1
     assert recorded["resume_settings"]["bert_config"]["vocab_size"] == 41
@@ -59,7 +59,7 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     assert_refused("bert_config: vocab_size was 41, and is 43 now", prepare, directory, vocab, rate=0.2, config=larger)
     assert (directory / "run.json").read_text() == before
     prepare(directory, vocab, rate=0.3, allow_changed_settings=True)
-    assert run_directory.read(str(directory))["resume_settings"]["learning_rate"] == 0.3
+    assert run_record.read(str(directory))["resume_settings"]["learning_rate"] == 0.3
     assert saver.latest_checkpoint(str(directory))
 
 
@@ -70,7 +70,7 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
 def test_an_incomplete_record_is_named(tmp_path, write, content, message):
     path = write("run/run.json", json.dumps({"resume_settings": {}} | content))
     with pytest.raises(InputError, match=f"{path}.*{message}"):
-        run_directory.read(str(tmp_path / "run"))["resume_settings"]["max_seq_length"]
+        run_record.read(str(tmp_path / "run"))["resume_settings"]["max_seq_length"]
 
 
 def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monke
     prepare(str(tmp_path / "init"))  # recorded while the checkpoint existed
     CheckpointSaver("run", 1).save(1, {"x": 1.0})
     prepare("init")
-    assert run_directory.recorded("run")["init_checkpoint"] == str(tmp_path / "init")
+    assert run_record.recorded("run")["init_checkpoint"] == str(tmp_path / "init")
     assert_refused(r"init_checkpoint was '.*init', and is 'other' now", prepare, "other")
 
 
@@ -95,7 +95,7 @@ def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):
     assert capsys.readouterr().err == ""
     prepare(tmp_path, "", devices=two)
     assert "Warning: replicas was 3, and is 2 now. The batches stay the same" in capsys.readouterr().err
-    assert run_directory.read(str(tmp_path))["devices"] == two
+    assert run_record.read(str(tmp_path))["devices"] == two
     prepare(tmp_path, "", devices=two | {"device": "GPU"}, rate=0.3, allow_changed_settings=True)
     assert "Warning: device was 'CPU', and is 'GPU' now." in capsys.readouterr().err
 
@@ -105,7 +105,7 @@ def test_the_best_checkpoint_of_a_run_has_the_settings_of_the_run(tmp_path, writ
     write("run/best/checkpoint", "")
     best = tmp_path / "run" / "best"
     for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
-        assert run_directory.is_causal(str(checkpoint))
-    assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
+        assert run_record.is_causal(str(checkpoint))
+    assert not run_record.is_causal(str(tmp_path / "other" / "best"))
     write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # now `best` is a run directory, too
-    assert not run_directory.is_causal(str(best))
+    assert not run_record.is_causal(str(best))

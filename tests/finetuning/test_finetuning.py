@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf import convert_checkpoint, export
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory, run_record, saver
 from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
@@ -274,7 +274,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     write_model(tmp_path / "pretrained", BertEncoder(CONFIG))
     write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
     finetune(run_of(tmp_path / "out", write, init_checkpoint=str(tmp_path / "pretrained"), do_train=True))
-    assert run_directory.recorded(str(tmp_path / "out"))["causal"]
+    assert run_record.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # evaluates without the pre-trained model
     assert later.model.encoder.causal
     with pytest.raises(InputError, match=r"model\.ckpt-6 is a left-to-right model"):
@@ -286,7 +286,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     settings = {"do_train": True, "bilstm_layers": 1}
     write_model(tmp_path / "pretrained", BertEncoder(CONFIG))
     finetune(run_of(out, write, init_checkpoint=str(tmp_path / "pretrained"), **settings, bilstm_units=3))
-    assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
+    assert [run_record.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # evaluates without the flag
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)

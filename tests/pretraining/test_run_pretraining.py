@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory, run_record, saver
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.optimization import OptimizerConfig
@@ -254,7 +254,7 @@ def test_xla_compiles_the_step_on_a_gpu_and_on_request(device, choice, recorded,
     run.training_config = run.training_config.replace(jit_compile=choice)
     monkeypatch.setattr(strategies, "devices", lambda strategy: {"device": device})
     run.record()
-    assert run_directory.recorded(str(tmp_path / "out"))["jit_compile"] == run.compilation.value == recorded
+    assert run_record.recorded(str(tmp_path / "out"))["jit_compile"] == run.compilation.value == recorded
     assert not run.model.encoder.jit_compile
     # With the default, a run that is resumed on other devices makes the same choice.
     resumed = make_run(files, tmp_path / "out")
@@ -279,7 +279,7 @@ def test_a_new_run_directory_is_not_looked_up_as_a_model(files, tmp_path, monkey
 
 def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys):
     make_run(files, tmp_path / "out").record()
-    assert run_directory.read(str(tmp_path / "out"))["devices"] == {"replicas": 1, "device": "CPU"}
+    assert run_record.read(str(tmp_path / "out"))["devices"] == {"replicas": 1, "device": "CPU"}
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"global_step": 1})
     make_run(files, tmp_path / "out").record()
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
@@ -290,7 +290,7 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     changed = make_run(files, tmp_path / "out", train_batch_size=16, allow_changed_settings=True)
     changed.check_directory()
     changed.record()
-    assert run_directory.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
+    assert run_record.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
     message = "Training continues after example 16 of this phase, so about 8 examples are skipped"
     assert message in capsys.readouterr().err
 

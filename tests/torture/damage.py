@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import class_names, run_directory, saver
+from bert_tf.checkpoints import class_names, run_record, saver
 from bert_tf.checkpoints.reading import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
@@ -100,7 +100,7 @@ FORMATS: dict[str, tuple[Callable[[pathlib.Path], object], Callable[[pathlib.Pat
     "records": (_records, _read_records),
     "safetensors": (_safetensors, _read_safetensors),
     "config": _text("bert_config.json", tiny_config().to_json_string(), BertConfig.from_json_file),
-    "run": _text("run.json", _RUN, _in_directory(run_directory.recorded)),
+    "run": _text("run.json", _RUN, _in_directory(run_record.recorded)),
     "metrics": _text("metrics.jsonl", _METRICS, _in_directory(read_metrics)),
     "vocabulary": _text("vocab.txt", "\n".join(PIECES), check_vocab_file),
     "tokenizer": _text("tokenizer.json", _TOKENIZER, check_vocab_file),

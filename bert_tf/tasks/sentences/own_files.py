@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bert_tf.checkpoints import class_names, run_directory
+from bert_tf.checkpoints import class_names, run_directory, run_record
 from bert_tf.config import BertConfig
 from bert_tf.data_report import findings
 from bert_tf.data_report.findings import Finding
@@ -83,12 +83,12 @@ class TextTask(SentenceTask):
         self.temperature: float = self._tuned.get("temperature", 1.0)
         self.confidence: ConfidenceConfig = config.confidence
         if config.confidence.min_probability is None and directory:
-            self.confidence = ConfidenceConfig.from_flags(run_directory.recorded_flags(directory))
+            self.confidence = ConfidenceConfig.from_flags(run_record.recorded_flags(directory))
         self.min_probability: float = self.confidence.min_probability or 0.0
         if config.label_threshold not in ("", TUNE):
             self.label_threshold: float = float(config.label_threshold)
         elif directory:
-            self.label_threshold = run_directory.label_threshold(directory)
+            self.label_threshold = run_record.label_threshold(directory)
         self._class_weights = class_weights_of(config.class_weights) if setup.does_train else ""
         self._recorded_scale = None if setup.does_train else class_names.recorded_scale(run)
 

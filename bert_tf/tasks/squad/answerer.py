@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, run_record
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import SpanModel
@@ -49,7 +49,7 @@ class Answerer:
         self._members = [_member(run, directory) for directory in config.ensemble_dirs] or [run]
         directories = list(config.ensemble_dirs) or [run.model_directory]
         for directory in directories:
-            run_directory.check_trained_with(directory, run.tokenizer_settings)
+            run_record.check_trained_with(directory, run.tokenizer_settings)
         self.description: str = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
         tuned_in = [run.training_config.output_dir] + ([] if config.ensemble_dirs else directories)
         threshold = config.null_score_diff_threshold

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.run_directory import digest_of_rows
+from bert_tf.checkpoints.run_record import digest_of_rows
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import SplitOutputs
 from bert_tf.runtime.files import InputError

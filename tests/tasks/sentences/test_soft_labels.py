@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.run_directory import digest_of_rows
+from bert_tf.checkpoints.run_record import digest_of_rows
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.text_packer import TextPacker
