@@ -17,8 +17,6 @@ TEXT_FORMS = {
     r"<\?xml": ("XML", _TO_TEXT),
     r"\{\\rtf": ("RTF", _TO_TEXT),
     r"[\[{]\s*\{?\s*[\"']": ("JSON or Python data", "Write a JSON object on each line, and pass --text_column."),
-    r"(--.*\s+)*(INSERT INTO|CREATE TABLE|DROP TABLE) ": ("SQL", "Extract the texts first."),
-    r"(---\s+)?- \w+: .+\n +\w+: ": ("YAML", "Write JSON lines, and pass --text_column."),
     r"WEBVTT": ("subtitles", "Remove the numbers and timestamps first."),
     r"%!PS|\\documentclass|\\input|@\w+\{": ("PostScript, LaTeX or BibTeX", _TO_TEXT),
     r"From \S+ +\w{3} \w{3} +\d|(Message-ID|Received|Return-Path|Delivered-To|MIME-Version): |"
@@ -54,12 +52,17 @@ class LineForm(NamedTuple):
         return bool(is_inside or (self.at_start and re.match(self.at_start, line)))
 
 
-# UTF-8 as Windows-1252, and frequent letters after decoding with other wrong code pages: UTF-8 as Windows-1251 and IBM
-# 437; GBK, Windows-1251 and Shift JIS as Windows-1252.
-_UTF8_AS_LATIN = ("\xc2", "\xc3", "\xd0", "\xd1")
-_WRONG = ("\xe2\u20ac", "\ufffd", "\u0420\u0455", "\u251c\u2310", "\xa3\xac", "\xed\xee", "\u201a\xcc")
+# Signs of a wrong code page: UTF-8 as Windows-1252 or 1251, the replacement character, four accented letters in
+# succession, and a symbol after a letter and before a letter. The pattern begins with a class of characters, so that
+# the search is fast.
+_SYMBOLS = "\xa1-\xa6\xa9-\xac\xae-\xb1\xb4-\xb6\xb8\xbb-\xbf\u201a\u201e\u2020\u2021\u2030\u2039\u203a\u221a"
+_WRONG = (
+    rf"[\xc0-\xff\u0420\u251c\ufffd{_SYMBOLS}]((?<=[\xc2\xc3\xd0\xd1])[\x80-\xbf]|(?<=\xe2)\u20ac|(?<=\ufffd)|"
+    r"(?<=\u0420)\u0455|(?<=\u201a)\xcc|(?<=\u251c)[^\s\u2500-\u257f]|(?<=[\xc0-\xff])[\xc0-\xff]{3}|"
+    rf"(?<=[^\W\d_][{_SYMBOLS}])[{_SYMBOLS}]*[^\W\d_])"
+)
 _HTML_NAMES = r"br|p|hr|li|t[dr]|div|span|h\d|[biu]|em|strong"
-_FILE_TYPES = r"txt|jpe?g|png|gif|pdf|wav|mp3|json|csv|html?"
+_FILES = r"\S*\.(txt|jpe?g|png|gif|pdf|wav|mp3|json|csv|html?)\s*$|https?://\S+\s*$"
 
 LINE_FORMS = (
     LineForm(
@@ -71,11 +74,12 @@ LINE_FORMS = (
     ),
     LineForm("wiki markup", _EXTRACT, ("[[", "{{", "'''"), r"\[\[[^\[\]]+\]\]|\{\{|'''"),
     LineForm(
-        "timestamps",
+        "timestamps or levels of a log",
         "Remove them from the lines.",
-        (":", "}{"),
+        (":", "}{", "1", "INFO", "DEBUG"),
         inside=r"(?<!\d)\d{1,2}:\d\d:\d\d\b|[\[(][\W\d]{0,20}\b\d\d:\d\d[\])]",
-        at_start=r"\W*\d{1,2}:\d\d[.,]\d\d|\{\d+\}\{\d+\}|[\W\d]*\b\d{1,2}:\d\d( [AP]M)?\W+\w+( \w+)?[:>] |"
+        at_start=r"\W*(1\d{9}(\d{3})?\b|(INFO|DEBUG|WARNING|ERROR):\w+:)|\[\d{1,2}:\d\d\]|"
+        r"\W*\d{1,2}:\d\d[.,]\d\d|\{\d+\}\{\d+\}|[\W\d]*\b\d{1,2}:\d\d( [AP]M)?\W+\w+( \w+)?[:>] |"
         r"(\S+ {1,2}){0,2}\d{1,2}:\d\d( ?[AP]M)?\s*$",
     ),
     LineForm(
@@ -94,10 +98,10 @@ LINE_FORMS = (
     LineForm(
         "marks of another tokenizer",
         "Join the tokens to words first.",
-        ("@@", "\u2581", "\u0120"),
-        r"\w@@(\s|$)|\u2581\w|\u0120\w+ \u0120",
+        ("@@", "\u2581", "\u0120", "RB-"),
+        r"\w@@(\s|$)|\u2581\w|\u0120\w+\s+\u0120|-[LR]RB-",
     ),
-    LineForm("special tokens", "Remove them.", ("[CLS]", "[SEP]", "<|"), r"\[(CLS|SEP)\]|<\|\w+\|>"),
+    LineForm("special tokens", "Remove them.", ("[CLS]", "[SEP]", "INST]", "<|"), r"\[(CLS|SEP|/?INST)\]|<\|\w+\|>"),
     LineForm(
         "markup of Markdown or reStructuredText",
         _TO_TEXT,
@@ -108,21 +112,23 @@ LINE_FORMS = (
     LineForm(
         "wrongly decoded characters, such as '\xc3\xa9'",
         _TO_UTF8,
-        (*_UTF8_AS_LATIN, *_WRONG),
-        "|".join((r"[\xc2\xc3\xd0\xd1][\x80-\xbf]", *_WRONG)),
+        ("",),
+        inside=_WRONG,
+        at_start=r"[а-яё][А-ЯЁ]*( [А-ЯЁ]+){3}",  # KOI8-R as Windows-1251: capital and small letters are swapped
     ),
     LineForm("'?' in the place of letters", _TO_UTF8, ("?",), r"\?((?<=[A-Za-z]\?)[a-z]+(?![\w=/&])|\? \?\?)"),
     LineForm(
         "escapes, such as '\\n' or '%20'",
         "Decode them.",
-        ("\\", "%", "="),
+        ("\\", "%", "=", "+A", "(cid:"),
+        r"\w\+A[A-P][\w/]-|\(cid:\d+\)|"
         r"\\u[\da-fA-F]{4}|\\x[\da-f]{2}|\\n([A-Z\\\s]|$)|%[2CDE][\dA-F]\S*%[2CDE][\dA-F]|=[CDE][\dA-F]=[89AB][\dA-F]",
     ),
     LineForm(
-        "ligatures, such as '\ufb01'",
+        "ligatures or presentation forms, such as '\ufb01'",
         "Normalise the text (Unicode's NFKC).",
-        ("\ufb00", "\ufb01", "\ufb02"),
-        "[\ufb00-\ufb06]",
+        ("\ufb00", "\ufb01", "\ufb02", "\ufe8d", "\ufe8e", "\ufedf"),
+        "[\ufb00-\ufb06\ufe80-\ufefc]",
     ),
     LineForm(
         "doubled quotes of CSV",
@@ -155,7 +161,13 @@ LINE_FORMS = (
         "Decode or remove it.",
         ("",),
         at_start=r"(?=[a-zA-Z\d+/_-]{40,}=*\s*$)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|[\da-f]{6,8}:?\s+([\da-f]{2,4}\s){4}|"
-        r"M[ -`]{60}$|([-+]?[\d.]+[\s,;]+){2,}[-+]?[\d.]+\s*$",
+        r"M[ -`]{60}$|[-+]?\.?\d[\d.\s,;+-]*$",
     ),
-    LineForm("names of files", "Use the texts in the files.", ("",), at_start=rf"\S*\.({_FILE_TYPES})\s*$"),
+    LineForm("names of files or web addresses", "Use the texts in the files.", (".",), at_start=_FILES),
+    LineForm(
+        "spaces between the letters",
+        "Join the letters to words first.",
+        (" e ", " \u0435 "),
+        r"(?<!\S)([A-Za-z\u0400-\u04ff] ){6}",
+    ),
 )

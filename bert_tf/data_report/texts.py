@@ -26,11 +26,10 @@ _UNKNOWN, _MANY_TOKENS, _FEW_UNKNOWN = 0.03, 1000, 8
 # The ends of sentences, and the width of lines for a terminal or an e-mail, in characters.
 _SENTENCE_END = re.compile(r"[.!?…:;。．！？।۔؟]\W*$")
 _WIDTHS, _WRAPPED, _FEW_WRAPPED, _CASED = range(30, 111), 0.4, 5, 0.2
-# The number of lines from which a list of words is unusual.
-_FEW_LISTED = 100
-
-# The number of lines in which a table without a header is searched for, and the smallest number.
-_TABLE_LINES, _FEW_ROWS = 40, 10
+# The number of lines from which a list of words is unusual, and the largest usual mean number of words.
+_FEW_LISTED, _LONG = 100, 1000
+# The smallest width of a line that is unusual if it is repeated, and the largest usual fraction of repeated lines.
+_REPEATED_WIDTH, _REPEATED = 16, 0.1
 
 
 def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Iterator[Finding]:
@@ -48,8 +47,6 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
             return
     if re.match(NOTICE, text, re.IGNORECASE):
         yield Finding("notice", f"{where} begins with the notice of Project Gutenberg. Remove it, and the licence.")
-    if _are_rows(lines[1:_TABLE_LINES]):
-        yield Finding("rows", f"{where} is a table without names of columns. Keep only the column with the text.", True)
     usual = max(_FEW_LINES, _UNUSUAL * len(lines))
     for form in LINE_FORMS:
         if sum(map(text.count, form.parts)) > usual:  # faster than the pattern
@@ -60,21 +57,6 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
                 yield Finding(form.name, message, count > _UNUSABLE * len(lines))
     if strips_accents and not text.isascii():
         yield from _removed_marks(text[:_COUNTED], where)
-
-
-def _are_rows(lines: Sequence[str]) -> bool:
-    """Returns True if the lines have equally many cells: different texts, and numbers or a few labels at an end."""
-    for delimiter in ",;":
-        rows = [line.split(delimiter) for line in lines]
-        if len(rows) < _FEW_ROWS or len(set(map(len, rows))) > 1 or len(rows[0]) == 1:
-            continue
-        columns = [{cell.strip('"') for cell in cells} for cells in zip(*rows, strict=True)]
-        has_texts = any(2 * len(cells) > len(rows) and any(" " in cell for cell in cells) for cells in columns)
-        for cells in (columns[0], columns[-1]):
-            is_label = 3 * len(cells) <= len(rows) and all(map(str.isidentifier, cells))
-            if has_texts and (is_label or all(map(str.isdecimal, cells))):
-                return True
-    return False
 
 
 def _removed_marks(text: str, where: str) -> Iterator[Finding]:
@@ -148,6 +130,27 @@ def broken_words(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
     if broken > max(_FEW_LINES, _UNUSUAL * len(lines)):
         message = f"{where}: {broken} lines end inside a word, at a hyphen. Join the parts of the words first."
         yield Finding("broken", message)
+
+
+def repeated_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
+    """Finds lines that occur several times, and sorted lines. For the arguments, see `wrapped_lines`."""
+    wide = [line for line in lines if line and len(line) >= _REPEATED_WIDTH]
+    repeated = len(wide) - len(set(wide))
+    if len(wide) < _FEW_LISTED:
+        return
+    if repeated > _REPEATED * len(wide):
+        yield Finding("repeated", f"{where}: {repeated} of {len(wide)} lines are copies of other lines. Remove them.")
+    elif wide == sorted(wide):
+        problem = "the lines are sorted, so the next line is not the next sentence"
+        yield Finding("sorted", f"{where}: {problem}. Use the text in its order.")
+
+
+def long_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
+    """Finds lines that are too long for a sentence or a paragraph. For the arguments, see `wrapped_lines`."""
+    counts = [line.count(" ") + 1 for line in lines if line]
+    if sum(counts) > _LONG * len(counts):
+        mean = f"lines have {sum(counts) / len(counts):.0f} words on average"
+        yield Finding("long", f"{where}: {mean}. Write a sentence on each line, or pass --split_sentences.")
 
 
 def wrapped_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 # The largest number of lines of a file to check, and the smallest number of characters.
 _LINES, _SMALLEST = 10_000, 1 << 10
+# A file of so few lines is checked in pieces of so many characters.
+_FEW_LINES, _PIECE = 2, 200
 # The number of characters of all files to check: a 128th of the bytes, between these limits.
 _SHARE, _FEWEST, _MOST = 128, 1 << 15, 1 << 22
 # If more than this fraction of the lines is not plain text, the file is probably binary.
@@ -54,14 +56,19 @@ def report_sample(
             if size > characters:
                 break
         file_texts = list(filter(None, lines))
+        width = _PIECE if len(file_texts) <= _FEW_LINES else max(map(len, file_texts))
+        pieces = [text[i : i + width] for text in file_texts for i in range(0, len(text), width)]
         bad = sum(count for _, reason, count, _ in reader.bad_lines if reason in _BINARY)
         skipped = sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
         line_count = sum(line is not None for line in lines) + skipped
         if bad > max(_FEW_BAD, _BAD * line_count):
             problem = f"{bad} of {line_count} lines are not plain text"
             unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text in UTF-8.", is_error=True))
-        unusual += texts.unusual_texts(file_texts, where, strips_accents)
+        unusual += texts.unusual_texts(pieces, where, strips_accents)
         unusual += texts.broken_words(lines, where)
+        unusual += texts.repeated_lines(lines, where)
+        if not corpus.split_sentences:
+            unusual += texts.long_lines(lines, where)
         if not corpus.join_lines:
             unusual += texts.wrapped_lines(lines, where)
         findings.report(unusual, allows_errors, once=True)

@@ -66,12 +66,7 @@ ERRORS = {
     * 9: "75% of the lines have encoded data or only numbers",
     "From: Ann <a@x.org>\nTo: Bo\n\nIt swam.\n": "is e-mails",
     "{'text': 'It swam.'}\n": "is JSON or Python data",
-    "-- a dump\nINSERT INTO t VALUES (1, 'It swam.');\n": "is SQL",
-    "- text: It swam.\n  label: pos\n": "is YAML",
     "@article{x,\n  title = {Whales}\n": "is PostScript, LaTeX or BibTeX",
-    "".join(f"{i},It swam {i} miles\n" for i in range(12)): "is a table without names of columns",
-    "".join(f"It swam {i} miles;{'pos' if i % 2 else 'neg'}\n" for i in range(12)): "is a table without names",
-    "".join(f"It swam {i} miles,{'pos' if i % 2 else 'neg'}\n" for i in range(12)): "is a table without names",
     "&eacute;t&eacute; &mdash; &rsquo;\n" * 9: "100% of the lines have HTML or XML",
     "ann  9:05 PM\n0:01\n{100}{200}It swam.\n" * 9: "100% of the lines have timestamps",
     "<ann> It swam.\n> It was old.\n>> Where?\n" * 9: "100% of the lines have names or quote marks of a chat",
@@ -88,6 +83,25 @@ ERRORS = {
             ("鯨の海", "shift-jis", "cp1252"),
         )
     },
+    **{
+        f"{text}\n" * 9: "100% of the lines have wrongly decoded characters"
+        for text in (
+            "\u043f\u041e \u0420\u041c\u0429\u041c \u0427 \u0418\u041f\u041c\u041f\u0414",  # KOI8-R as Windows-1251
+            "\u00d4\u00ef \u00f0\u00eb\u00ef\u00df\u00ef",  # ISO-8859-7 as Latin-1
+            "Za\u00bf\u00f3\u00b3\u00e6 g\u00eas\u00b9 mo\u00bfe",  # Windows-1250 as 1252
+            "L'\u201at\u201a fut gar\u2021on",  # IBM 850 as Windows-1252
+        )
+    },
+    "1700000000 INFO It swam.\n[1700000001.5] It dived.\nINFO:root:It rose.\n[0:05] It slept.\n"
+    * 9: "100% of the lines have timestamps or levels of a log",
+    "It swam -LRB- far -RRB- .\nWash\n\u0120it\n\u0120swam\n" * 9: "25% of the lines have marks of another tokenizer",
+    "[INST] It swam? [/INST]\n" * 9: "100% of the lines have special tokens",
+    "Der Flu+AN8-t\n(cid:12)(cid:4) swam\n" * 9: "100% of the lines have escapes",
+    "\ufedb\ufe8e\ufee5 \ufe8d\ufedf\ufea0\ufeee\n" * 9: "100% of the lines have ligatures or presentation forms",
+    "12\nIt swam.\n+1 555-1234\n" * 9: "67% of the lines have encoded data or only numbers",
+    "https://x.org/a?b=c\n" * 9: "100% of the lines have names of files or web addresses",
+    "T h e w h a l e s w a m\n" * 9: "100% of the lines have spaces between the letters ... Join",
+    base64.b64encode(bytes(range(256)) * 9).decode(): "100% of the lines have encoded data",
     "Les gar?ons f?tent l'?t?\n?? ????? ?? ????\n" * 9: "100% of the lines have '?' in the place of letters",
     "gar\\u00e7on\nb'\\xc3\\xa7'\nIt swam.\\nIt dived.\nIt%20swam%20far\nf=C3=AAte\n"
     * 9: "100% of the lines have escapes",
@@ -102,6 +116,9 @@ WARNINGS = {
     "अपने पोस्ट ऑफिस में\n" * 9: "the tokenizer removes accents ... 'अपने' becomes 'अपन' ... --nostrip_accents",
     "がっこうでべんきょうをする。\n" * 9: "'がっこうでべんきょうをする。' becomes 'かっこうてへんきょうをする。'",
     "Đây là một câu tiếng Việt.\n" * 9: "'một' becomes 'mot'",
+    "".join(f"It swam {i % 80} miles to the south.\n" for i in range(100)): "20 of 100 lines are copies of other lines",
+    "".join(f"It swam {i} miles to the south.\n" for i in range(100, 200)): "the lines are sorted",
+    "It swam to the south and dived. " * 200: "lines have 1401 words on average ... --split_sentences",
     "\ufeff\nThe Project Gutenberg eBook of Whales\n\nIt swam.\n": "begins with the notice of Project Gutenberg",
     WRAPPED.replace("sun\n", "su-\n").replace("on\n", "o-\n").replace("to\n", "t-\n"): "3 lines end inside a word",
 }
@@ -119,6 +136,7 @@ USUAL = (
     "Whose woods these are I think I know,\nHis house is in the village though;\n" * 9,
     "".join(f"It swam {i} miles, then it slept\n" for i in range(12))
     + 'Is it? "No?" Why? no\n"No," he said. "Yes."\n' * 9,
+    "«иРНК» в США и мРНК, R e d 25°C, ¿qué? nº 3, créée\n\u251c\u2500\u2500 src\n" * 9,
     "2.5 * 3 > 1; x = **p, C++ & R&D, 50% of 100%, AT&T; f(x).\nµm Ø÷ (http://x.org/a?b=c%20d)\n" * 9,
 )
 
