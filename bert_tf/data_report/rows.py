@@ -4,14 +4,16 @@ import collections
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.data_report.findings import Finding
 from bert_tf.runtime.errors import InputError
 
-# Spellings of missing values that are never classes, and spellings that may be classes.
-_MISSING, _MAYBE_MISSING = ("nan", "<na>", "nat"), ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-", "_")
+# Spellings of missing values that are never classes, spellings that may be classes, and numbers.
+_MISSING = ("nan", "<na>", "nat", "#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#num!", "#null!")
+_MAYBE_MISSING = ("None", "null", "NULL", "Null", "N/A", "n/a", "NaN", "?", "-", "_")
+_MISSING_NUMBERS = (-1, -9, -99, -999, -9999, 99, 999, 9999)
 # A list as text: brackets around a comma, quotes, numbers or nothing, also inside of "array(...)" or "frozenset(...)".
 _LIST = re.compile(r"(\w*\()?[\[({](\s*|[\d.\s]+|.*[,'\"].*)[\])}]\)?|(set|frozenset|tuple|list)\(\)", re.DOTALL)
 # Names of label columns. A class with such a name and few rows is a header line.
@@ -19,21 +21,26 @@ _COLUMNS, _HEADERS = ("label", "labels", "class", "category", "target", "gold_la
 _SEPARATOR = re.compile(r"\s*[,;|/]\s*|\s+")
 # White space, "_" and "-" inside a class.
 _SPACE = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
-_IN_QUOTES = re.compile(r"(['\"]).+\1")
-# Forms that all classes of a data set have by mistake, each with the name of the form and the remedy.
-_WRONG_CLASSES = {
-    r"[01]([ ,;|][01])+": (
-        "rows of 0 and 1",
-        "Write a column for each class, and pass --problem=multi_label and --label_column=NAME,NAME",
-    ),
-    r"[+-]?\d+,\d+": ("numbers with a comma", "Write a point, and train with --problem=regression"),
+# Cyrillic and Greek letters that look like Latin letters, and other words for common classes.
+_LOOKALIKES = str.maketrans("авекмнорстухіјѕαεικνορτυχ", "abekmhopctyxijsaeiknoptux")
+_SYNONYMS = {
+    "y": "yes",
+    "n": "no",
+    "true": "1",
+    "false": "0",
+    "person": "per",
+    "location": "loc",
+    "organization": "org",
 }
-# The number of rows from which a class that only the first row has, and many classes with one row, are unusual.
+_IN_QUOTES = re.compile(r"(['\"]).+\1")
+# The number of rows from which a class that only the first or last row has, and many classes with one row, are unusual.
 _MANY, _FEW = 50, 10
+# The number of numbers up to which none of them is unusual.
+_FEW_NUMBERS, _INTEGER = 3, re.compile(r"-?\d+")
 # The attributes of examples that are inputs of the model.
 _INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
-# Largest usual fraction of the rows of a split that occur in a second split.
-_SHARED = 0.01
+# Largest usual fractions of the rows of a split that occur in a second split, and of repeated rows with other labels.
+_SHARED, _CONTRADICTING = 0.01, 0.05
 
 
 def is_missing(label: str) -> bool:
@@ -65,29 +72,24 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
       where: the file, for messages.
       column: the name of the label column, if known.
     """
-    counts = collections.Counter(labels)
+    rows = list(labels)
+    counts = collections.Counter(rows)
+    missing = _missing_number(set(map(int, counts))) if all(map(_INTEGER.fullmatch, counts)) else None
     first_spellings: dict[str, str] = {}
     singles = [label for label, count in counts.items() if count == 1]
     if 2 * len(singles) > counts.total() >= _FEW:
         yield Finding("class", f"{where}: {len(singles)} classes have only one row. Use the column of the labels.")
-    for pattern, (form, remedy) in _WRONG_CLASSES.items():
-        if counts and all(map(re.compile(pattern).fullmatch, counts)):
-            yield Finding("class", f"{where}: the classes are {form}, such as {min(counts)!r}. {remedy}.")
-            break
-    for number, (label, count) in enumerate(counts.items()):
+    for label, count in counts.items():
         other = first_spellings.setdefault(_spelling(label), label)
-        is_number_missing = label == "-1" and counts.keys() >= {"0", "1", "2"} and "-2" not in counts
-        if label in _MAYBE_MISSING or is_missing(label) or is_number_missing:
+        if label in _MAYBE_MISSING or is_missing(label) or label == str(missing):
             problem = f"{count} rows have the class {label!r}. If it is a missing value, remove these rows"
         elif label.lower() in (*_COLUMNS, column) and count <= _HEADERS:
             problem = f"the class {label!r} is the name of a column. If it is a header line, remove it"
-        elif number == 0 and singles == [label] and counts.total() >= _MANY:
-            problem = f"only the first row has the class {label!r}. If it is a header line, remove it"
+        elif singles == [label] and counts.total() >= _MANY and label in (rows[0], rows[-1]):
+            end = "first" if label == rows[0] else "last"
+            problem = f"only the {end} row has the class {label!r}. If it is a header line or a sum, remove it"
         elif label != other:
-            problem = (
-                f"the class {label!r} differs from {other!r} only in case, spaces or punctuation. Use one spelling if "
-                "it is the same class"
-            )
+            problem = f"the class {label!r} may be another spelling of {other!r}. Use one spelling of each class"
         elif _IN_QUOTES.fullmatch(label):
             problem = f"the class {label!r} is in quotes. Remove them"
         elif column and len(parts := _SEPARATOR.split(label)) > 1 and counts.keys() >= {*parts}:
@@ -97,10 +99,41 @@ def unusual_classes(labels: Iterable[str], where: str, column: str = "") -> Iter
         yield Finding("class", f"{where}: {problem}.")
 
 
+def unusual_scores(scores: Iterable[float], where: str) -> Iterator[Finding]:
+    """Finds scores that are probably mistakes: a single value, and numbers for missing values."""
+    counts = collections.Counter(scores)
+    if len(counts) == 1:
+        yield Finding("class", f"{where}: every row has the score {min(counts):g}. Use the column of the scores.")
+    elif (missing := _missing_number(counts)) is not None:
+        problem = f"{counts[missing]} rows have the score {missing:g}"
+        yield Finding("class", f"{where}: {problem}. If it is a missing value, remove these rows.")
+
+
+def _missing_number(numbers: Collection[float]) -> float | None:
+    """Returns a number that is probably a missing value, because it is far from the others; None if there is none."""
+    smallest, *others, largest = sorted(numbers) if len(numbers) > _FEW_NUMBERS else (0, 0, 0)
+    if smallest in _MISSING_NUMBERS and smallest < 0 <= others[0] and largest > 1:
+        return smallest
+    return largest if largest in _MISSING_NUMBERS and others[-1] <= largest / 2 else None
+
+
+def contradictions(examples: Sequence[Any], where: str) -> Iterator[Finding]:
+    """Finds rows with the same texts and different labels."""
+    labels = collections.defaultdict[tuple[str, ...], list[Any]](list)
+    for example in examples:
+        labels[inputs_of(example)].append(example.label)
+    repeated = [row for row in labels.values() if len(row) > 1]
+    different = sum(len(set(row)) > 1 for row in repeated)
+    if different > max(_SHARED * len(labels), _CONTRADICTING * len(repeated)):
+        message = f"{different} of {len(repeated)} repeated texts have different labels. Correct them, or remove them."
+        yield Finding("contradictions", f"{where}: {message}")
+
+
 def _spelling(label: str) -> str:
-    """Returns a class without differences in case, Unicode's forms, spaces and punctuation at the ends."""
+    """Returns a class without differences in case, spaces, punctuation at the ends, Unicode's forms, and synonyms."""
     visible = "".join(char for char in unicodedata.normalize("NFKC", label) if unicodedata.category(char) != "Cf")
-    return _SPACE.sub(" ", visible).casefold().strip(" .,;:!'\"") or label
+    spelling = _SPACE.sub(" ", visible).casefold().translate(_LOOKALIKES).strip(" .,;:!'\"") or label
+    return str(int(spelling)) if spelling.isdecimal() else _SYNONYMS.get(spelling, spelling)
 
 
 def inputs_of(example: Any) -> tuple[str, ...]:

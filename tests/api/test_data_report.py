@@ -1,5 +1,6 @@
 """Tests the report of the data in fine-tuning, prediction and pre-training."""
 
+import collections
 import json
 import re
 import types
@@ -81,17 +82,32 @@ def test_encoding_unknown_tokens_and_markup_is_reported_once(pretrained, capsys)
         ({"a": 50, "class": 40}, ""),
         ({"Note": 1, "a": 50, "b": 50}, "only the first row has the class 'Note'. If it is a header line"),
         ({"x": 1, "a": 50, "b": 1}, ""),
-        ({"Pos": 9, "a": 50, "pos": 9}, "the class 'pos' differs from 'Pos' only in case"),
+        ({"Pos": 9, "a": 50, "pos": 9}, "the class 'pos' may be another spelling of 'Pos'. Use one"),
         *(
-            ({"very good": 9, "a": 50, other: 9}, "differs from 'very good' only in case, spaces or punctuation")
+            ({"very good": 9, "a": 50, other: 9}, "may be another spelling of 'very good'")
             for other in ("very_good", "Very  good.", "very\xa0good", "very\u200b-good", "'very good'")
         ),
-        ({"cafe\u0301": 9, "caf\xe9": 9}, "differs from"),
+        ({"cafe\u0301": 9, "caf\xe9": 9}, "may be another spelling"),
+        *(
+            ({first: 9, "x": 50, other: 9}, f"the class '{other}' may be another spelling of '{first}'")
+            for first, other in (
+                ("positive", "p\u043esitive"),
+                ("\u0410", "A"),
+                ("yes", "Y"),
+                ("True", "1"),
+                ("01", "1"),
+                ("2", "\u0662"),
+                ("LOC", "LOCATION"),
+            )
+        ),
+        ({"PERSON": 9, "PERCENT": 9, "LOC": 9, "LOCderiv": 9, "NN": 9, "NNP": 9, "N": 9, "\u043d\u043e": 9}, ""),
+        ({"a": 50, "#REF!": 3}, "3 rows have the class '#REF!'"),
+        ({"a": 50, "b": 50, "60": 1}, "only the last row has the class '60'. If it is a header line or a sum"),
+        ({"0": 9, "1": 9, "2": 9, "999": 4}, "4 rows have the class '999'"),
+        ({str(number): 9 for number in range(100)}, ""),
         ({"C": 9, "C++": 9, "C#": 9, "PRP": 9, "PRP$": 9, ",": 9, ".": 9, "''": 9, "1": 9, "-2": 9, "-1": 9}, ""),
         ({'"pos"': 9, '"neg"': 9}, "the class '\"pos\"' is in quotes. Remove them"),
         ({"a": 50, "a b": 9, "b": 9}, "the class 'a b' consists of other classes"),
-        ({"0,5": 9, "1,25": 9}, "the classes are numbers with a comma, such as '0,5'.* --problem=regression"),
-        ({"0 1": 9, "1 0": 9}, "the classes are rows of 0 and 1, such as '0 1'.* --label_column=NAME,NAME"),
         ({"0": 9, "1": 9, "-1": 9}, ""),
         ({"0": 9, "1": 9, "2": 9, "-1": 1}, "1 rows have the class '-1'. If it is a missing value"),
         ({"0": 9, "1": 9, "2": 9, "-1": 9, "-2": 9}, ""),
@@ -103,8 +119,31 @@ def test_encoding_unknown_tokens_and_markup_is_reported_once(pretrained, capsys)
     ],
 )
 def test_classes_that_are_no_classes(counts, expected):
-    messages = [found.message for found in rows.unusual_classes(counts, "train.tsv", "stars")]
+    messages = [found.message for found in rows.unusual_classes(collections.Counter(counts).elements(), "x", "stars")]
     assert re.search(expected, messages[0]) if expected else not messages
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([1, 1, 1], "every row has the score 1"),
+        ([1, 2.5, 3, 4, 999, 999], "2 rows have the score 999. If it is a missing value"),
+        ([0, 2, 3, -1], "1 rows have the score -1"),
+        ([-1, 0, 0.5, 1], ""),
+        ([*range(101)], ""),
+    ],
+)
+def test_scores_that_are_no_scores(scores, expected):
+    messages = [found.message for found in rows.unusual_scores(scores, "x")]
+    assert expected in messages[0] if expected else not messages
+
+
+@pytest.mark.parametrize(("different", "expected"), [(3, "3 of 20 repeated texts have different labels"), (1, "")])
+def test_repeated_texts_with_different_labels(different, expected):
+    labels = ["xy" if number < different else "xx" for number in range(20)]
+    examples = [types.SimpleNamespace(text_a=str(i), label=label) for i, row in enumerate(labels) for label in row]
+    messages = [found.message for found in rows.contradictions(examples, "x")]
+    assert expected in messages[0] if expected else not messages
 
 
 def test_a_row_is_its_complete_input():

@@ -11,8 +11,7 @@ import numpy as np
 from bert_tf.checkpoints import class_names, run_directory, run_record
 from bert_tf.config import BertConfig
 from bert_tf.data_report import findings
-from bert_tf.data_report.findings import Finding
-from bert_tf.data_report.rows import unusual_classes
+from bert_tf.data_report.rows import contradictions, unusual_classes, unusual_scores
 from bert_tf.finetuning.dev_split import as_tuple
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
@@ -161,9 +160,9 @@ class TextTask(SentenceTask):
         if self.labels is not None:
             labels = (label for example in examples for label in as_tuple(example.label))
             findings.report(unusual_classes(labels, source, self.config.columns.label))
-        elif len({float(example.label) for example in examples}) == 1:
-            message = f"{source}: every row has the score {examples[0].label}. Use the column of the scores."
-            findings.report([Finding("class", message)])
+            findings.report(contradictions(examples, source))
+        else:
+            findings.report(unusual_scores((float(example.label) for example in examples), source))
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and len({frozenset(example.label) for example in examples}) == 1:
