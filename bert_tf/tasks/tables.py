@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.errors import InputError, first_of
+from bert_tf.runtime.messages import say
 from bert_tf.runtime.storage import first_bytes
 from bert_tf.runtime.storage.first_bytes import DELIMITERS
 from bert_tf.tasks import arrow_files
@@ -60,7 +61,8 @@ class Row:
         try:
             value = self.cells[self.columns[column] if isinstance(column, str) else column]
         except LookupError:
-            raise InputError(f"{self.where}: there is no column {name!r}. Add it to the row.") from None
+            found = f" Found: {first_of(map(repr, self.columns))}." if self.columns else ""
+            raise InputError(f"{self.where}: there is no column {name!r}.{found} Add it to the row.") from None
         if isinstance(value, bytes):
             raise InputError(f"{self.where}: the column {name!r} is not UTF-8. Convert it to text.")
         return _cell(value)
@@ -143,12 +145,22 @@ def _csv_rows(path: str, text: str, needed: Needed, delimiter: str) -> Iterator[
         try:
             for cells in reader:
                 first, line = line + 1, reader.line_num
+                if (count := _rows_in_a_cell(cells, delimiter)) > 1:
+                    problem = f"a cell in quotes has {count} lines like rows"
+                    say(f"Warning: {path}, line {first}: {problem}. Close or double the quotes.")
                 if cells:
                     yield first, cells
         except csv.Error as error:
             raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
 
     yield from _rows(path, lines(), True, needed, same_width=True)
+
+
+def _rows_in_a_cell(cells: Sequence[str], delimiter: str) -> int:
+    """Returns the number of lines in the cells of a row if all lines look like rows of the table; else 0."""
+    inner = [line.split(delimiter) for cell in cells for line in cell.split("\n")[1:-1]]
+    are_rows = all(len(row) == len(cells) > 1 and all(x and not x[0].isspace() for x in row[1:]) for row in inner)
+    return len(inner) if are_rows else 0
 
 
 def _rows(

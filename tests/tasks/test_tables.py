@@ -160,7 +160,7 @@ def test_texts_of_a_million_characters_are_read(write):
         ("a.csv", "words,label\n", "line 1: the column 'text' is missing. Found: 'words', 'label'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
         ("a.jsonl", '["a"]\n', "line 1: the line is not a JSON object"),
-        ("a.jsonl", '{"label": "x"}\n', "line 1: there is no column 'text'"),
+        ("a.jsonl", '{"label": "x"}\n', "line 1: there is no column 'text'. Found: 'label'"),
         ("a.txt", "a\n", "a.txt: unknown file format"),
         ("a.tsv", "text\tlabel\n", "there are no rows"),
     ],
@@ -169,6 +169,20 @@ def test_problems_of_tables_are_reported_with_their_line(write, name, text, mess
     path = write(name, text)
     with pytest.raises(InputError, match=message):
         example_rows.convert_rows(tables.read_table(path, ("text",)), lambda row: row["text"], path, "error")
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ('"a\nb,x\nc,y\nd",x\n', "line 2: a cell in quotes has 2 lines like rows"),
+        ('"whose woods, these\nare, I think,\nI know\nhis house,\nis",x\n', ""),
+        ('"a\nb,x\nc",x\n', ""),
+    ],
+)
+def test_rows_inside_quotes_are_reported(write, capsys, text, warning):
+    assert len(list(tables.read_table(write("a.csv", f"text,label\n{text}"), ("text",)))) == 1
+    printed = capsys.readouterr().err
+    assert warning in printed if warning else not printed
 
 
 def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):

@@ -17,6 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, first_of
+from bert_tf.runtime.messages import say
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
 from bert_tf.tasks import example_rows, tables
@@ -33,6 +34,8 @@ FILE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
     "multiple_choice": example_rows.FILE_NAMES,
 }
+# The number of rows from which a missing label 0 is unusual.
+_MANY = 50
 _ENDING_COLUMN = re.compile(r"ending\d+")
 
 
@@ -207,7 +210,10 @@ class MultipleChoiceTask(SentenceTask):
         return {"prompt": example.prompt} | {f"ending{number}": ending for number, ending in enumerate(endings)}
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
-        """Accepts every training set: even if all labels are equal, the model can learn from the texts."""
+        """Reports labels that count from 1. Even if all labels are equal, the model can learn from the texts."""
+        if len(examples) >= _MANY and all(example.label != "0" for example in examples):
+            source = example_rows.name_of(self._reader.sources["train"])
+            say(f"Warning: {source}: no row has the label 0. If the labels count from 1, subtract 1.")
 
     def build_model(self, config: BertConfig, **options: Any) -> ClassifierModel:
         """Returns a model with one score for each ending."""

@@ -9,6 +9,7 @@ Axis letters: N examples, C texts of an example, W values of a vector.
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from bert_tf.finetuning.similarity_model import SimilarityModel, batch_loss
 from bert_tf.finetuning.task import ModelOutputs, SplitOutputs, Task
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.errors import InputError, first_of
+from bert_tf.runtime.messages import say
 from bert_tf.sentence_vectors import VectorConfig
 from bert_tf.sequences.packing import Packed
 from bert_tf.sequences.text_packer import TextPacker
@@ -37,6 +39,8 @@ from bert_tf.tasks.task_names import SIMILARITY
 
 TEXT_COLUMNS = (("anchor", "positive", "negative"), ("sentence1", "sentence2"))
 SCORE_COLUMNS = ("score", "label")
+# Names of other columns that have negatives or scores.
+_SIMILAR_NAMES = re.compile(r"negative|(similarity|scores?|labels?|similarity[ _-]?scores?)$", re.IGNORECASE)
 # The loss of a dev set of pairs is the mean over batches of this size.
 _DEV_BATCH = 64
 
@@ -66,7 +70,7 @@ def example_of(cells: Mapping[str, Any], guid: str, where: str) -> SimilarityExa
       where: file and line, for messages.
 
     Raises:
-      InputError: if the texts have other names, or there are several scores.
+      InputError: if the texts have other names, there are several scores, or a column of negatives or scores is unused.
     """
     names = next((names for names in TEXT_COLUMNS if set(names[:2]) <= cells.keys()), ())
     scores = [name for name in SCORE_COLUMNS if name in cells]
@@ -75,6 +79,9 @@ def example_of(cells: Mapping[str, Any], guid: str, where: str) -> SimilarityExa
         raise InputError(f"{where}: the columns are {found}. Name the texts 'anchor' and 'positive'.")
     if len(scores) > 1:
         raise InputError(f"{where} has the columns 'score' and 'label'. Remove one of them.")
+    unused = [x for x in cells if x not in (*names, *scores) and _SIMILAR_NAMES.match(str(x))]
+    if unused:
+        raise InputError(f"{where}: the column {unused[0]!r} is not used. Name it 'negative' or 'score', or remove it.")
     texts = [cells[name] for name in names if name in cells]
     return SimilarityExample(guid, texts[0], texts[1], cells[scores[0]] if scores else None, *texts[2:])
 
@@ -238,13 +245,14 @@ class SimilarityTask(Task):
 
     def check_training_set(self, examples: Sequence[SimilarityExample]) -> None:
         """Raises an InputError if no pair has a negative, or if all scores are equal."""
+        source = example_rows.name_of(self._sources["train"])
+        if same := sum(example.negative in (example.text_a, example.text_b) for example in examples):
+            say(f"Warning: {source}: {same} negatives are equal to the anchor or the positive. Remove these rows.")
         count, has_scores = form_of(examples[0])
         values = {example.label if has_scores else example.text_b for example in examples}
         if len(values) == 1 and (has_scores or count == 2):
             kind = "score" if has_scores else "positive"
-            raise InputError(
-                f"{example_rows.name_of(self._sources['train'])}: every {kind} is the same. Add other rows."
-            )
+            raise InputError(f"{source}: every {kind} is the same. Add other rows.")
 
     def input_settings(self) -> dict[str, Any]:
         """Returns how vectors are computed."""

@@ -93,6 +93,11 @@ class SquadTask(Task):
             official_evaluator(self.config.version_2_with_negative)  # raises an error if the scorer is not installed
         return data.examples
 
+    def check_training_set(self, examples: Sequence[SquadExample]) -> None:
+        """Raises an InputError if no question has an answer."""
+        if all(example.is_impossible for example in examples):
+            raise InputError("--train_file: no question has an answer. Add questions with answers.")
+
     def featurize(self, examples: Sequence[SquadExample], packer: TextPacker, num_workers: int = 1) -> SquadWindows:
         """Returns the windows of questions. Training windows have the positions of the answers."""
         is_training = any(example.start_position is not None for example in examples)

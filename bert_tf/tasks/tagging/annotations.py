@@ -182,7 +182,7 @@ def _spans(annotations: Sequence[Any], text: str, where: str) -> list[Span]:
     """
     spans = []
     for value in annotations:
-        if isinstance(value, list) and len(value) == 3:
+        if isinstance(value, list | tuple) and len(value) == 3:
             value = dict(zip(("start", "end", "label"), value, strict=True))
         if not isinstance(value, dict):
             raise InputError(f"{where}: {value!r:.60} is not a span. Use [start, end, type].")

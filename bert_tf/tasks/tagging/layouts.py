@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"-?\d+")
 _SCORE = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 # From this number of rows on, there are more different words than tags, and words that are not numbers.
 _ENOUGH_ROWS = 50
-_MISSING = re.compile(r"_|[ERT]\d+")  # the second form is an id of brat
+_MISSING = re.compile(r"_|[ERT]\d+|\S+( \S+){2,}")  # the second form is an id of brat, the third one a sentence
 # The number of sentences in which the form of the cells is checked, and the fraction of the cells with a wrong form.
 _CHECKED, _MOST = 200, 0.9
 _QUOTED = re.compile(r"\W?['\"].+")
@@ -164,8 +164,17 @@ def _check_tags(path: str, rows: Table, word: int, tag: int, entities: Sequence[
         problem = f"{name} repeats the words instead of tags"
     elif is_last and 2 * sum(tag in "_-" for tag in tags) > len(tags):
         problem = f"{name} has mostly '_' or '-' instead of tags"
+    elif is_last and (
+        others := [i + 1 for i in entities if i not in (word, tag) and _types(rows, i) & _types(rows, tag)]
+    ):
+        problem = f"column {others[0]} and {name} have tags of the same types"
     if problem:
         raise InputError(f"{path}: {problem}. Pass --tag_column, and --word_column if needed.")
+
+
+def _types(rows: Table, column: int) -> set[str]:
+    """Returns the types in a column of tags with prefixes."""
+    return {row[column][2:] for row in rows} - {""}
 
 
 def _has_o(cells: Sequence[str]) -> bool:

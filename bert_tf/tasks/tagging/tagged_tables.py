@@ -126,10 +126,10 @@ def _tags(values: Mapping[str, Any], column: str, length: int, where: str) -> li
     if not column and len(lists) > 1:
         raise InputError(f"{where}: there are tags in {' and '.join(lists)}. Pass one of them as --tag_column.")
     is_name = [isinstance(x, str) and not x.startswith(("['", '["')) and (column or not x.isdigit()) for x in tags]
-    if len(tags) != length or not all(is_name):
-        raise InputError(
-            f"{where}: the tags {tags!s:.60} are not names, one for each word. Write names instead of numbers."
-        )
+    if len(tags) != length:
+        raise InputError(f"{where}: there are {length} words, but {len(tags)} tags. Write one tag for each word.")
+    if not all(is_name):
+        raise InputError(f"{where}: the tags {tags!s:.60} are not names. Write names instead of numbers.")
     return tags
 
 

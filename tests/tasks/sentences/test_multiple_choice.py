@@ -156,3 +156,11 @@ def test_a_label_is_the_number_in_the_name_of_its_ending(write):
     swapped = '{"prompt": "p", "ending1": "b", "ending0": "a", "label": 0, "id": null}\n'
     (example,) = task_of(write, "multiple_choice", "a.jsonl", swapped).examples("train")
     assert (example.endings, example.guid) == (("a", "b"), "1")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_labels_that_count_from_1_are_reported(write, capsys, first):
+    text = "prompt,ending0,ending1,ending2,label\n" + "".join(f"p,a,b,c,{first + i % 2}\n" for i in range(50))
+    task = task_of(write, "multiple_choice", "a.csv", text)
+    task.check_training_set(task.examples("train"))
+    assert ("no row has the label 0" in capsys.readouterr().err) == (first == 1)

@@ -105,6 +105,8 @@ PAIR, SCORED = {"anchor": "a", "positive": "b"}, {"sentence1": "a", "sentence2":
         ([PAIR | {"negative": ["b"]}], "line 1: the negative is empty or not a text"),
         ([SCORED | {"score": 5}], "line 1: the score is '5'. Use a number from -1 to 1, or .* --max_score"),
         ([SCORED | {"score": "high"}], "line 1: the score is 'high'"),
+        ([PAIR | {"negative_1": "c"}], "line 1: the column 'negative_1' is not used"),
+        ([PAIR | {"similarity_score": 1}], "line 1: the column 'similarity_score' is not used"),
         ([SCORED | {"label": 1}], "line 1 has the columns 'score' and 'label'"),
         ([PAIR | {"score": 1, "negative": "c"}], "line 1: there are a negative and a score"),
         ([PAIR, PAIR | {"negative": "c"}], r"rows.jsonl: one of the rows 1 and 2 has no score or no negative"),
@@ -128,3 +130,9 @@ def test_texts_scores_and_prompts_become_features(write, tokenizer):
 def test_a_training_set_without_differences_is_refused(write, row, kind):
     task = task_of(write, [row, row])
     assert_refused(f"every {kind} is the same", task.check_training_set, task.split("train"))
+
+
+def test_negatives_that_are_positives_are_reported(write, capsys):
+    task = task_of(write, [PAIR | {"negative": text} for text in ("b", "c")])
+    task.check_training_set(task.split("train"))
+    assert "1 negatives are equal to the anchor or the positive" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original_api
 from bert_tf.tasks.squad import squad_task, typed_questions
 from bert_tf.tasks.squad.answerer import Answerer
+from bert_tf.tasks.squad.questions import make_example
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.text import FullTokenizer
@@ -324,3 +325,9 @@ def test_answers_are_not_computed_if_they_cannot_be_evaluated(tmp_path, monkeypa
         known.examples(PREDICT_SPLIT)
     del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     SquadTask(SquadConfig(), [], write_file(tmp_path, "unknown.json", content)).examples(PREDICT_SPLIT)
+
+
+def test_questions_that_are_all_without_answers_are_not_trained_on():
+    task = SquadTask(SquadConfig(version_2_with_negative=True))
+    example = make_example("1", "Who?", "He sat.", is_impossible=True)
+    assert_refused("--train_file: no question has an answer", task.check_training_set, [example])

@@ -194,6 +194,8 @@ def test_a_column_that_is_not_there_is_named(write):
     [
         ("a B-X 0.9\nb O 0.8\n", "column 2 has tags of entities, but the last column has none"),
         ("a B_X NN\nb O VB\n", "column 2 has tags of entities, but the last column has none"),
+        ("a NN B-X O\nb VB O I-X\n", "column 3 and the last column have tags of the same types"),
+        ("Mara left Bonn\tX\nLo came home\tY\n", "most words are 'Mara left Bonn' or similar"),
         ("a PER 12\nb O 1e-3\n", "the last column has numbers instead of tags"),
         ("a (PER*\nb *)\nc *\n", r"line 1: the tag '\(PER\*' has the brackets of CoNLL-2012"),
         (
@@ -229,3 +231,10 @@ def test_predictions_are_appended_to_their_lines(write, tmp_path):
     assert written[0] == "-DOCSTART- -X- -X- O"
     assert written[2] == "EU NNP I-NP I-ORG B-ORG"
     assert len(written) == len(COLUMNS.split("\n"))
+
+
+@pytest.mark.parametrize(("second", "is_reported"), [("I-X", False), ("I-Y", True)])
+def test_entities_that_begin_inside_are_reported(write, capsys, second, is_reported):
+    task = TaggingTask(DataConfig("ner"), {"train": write("a.txt", f"a B-X\nb {second}\nc O\n")})
+    task.check_training_set(task.split("train"))
+    assert ("1 of 2 entities begin with I-" in capsys.readouterr().err) == is_reported

@@ -192,7 +192,7 @@ def test_of_overlapping_spans_the_first_one_counts(write):
         ("a.jsonl", lines({"text": "Ada"}), "line 1: there is no list of tags or spans.*--tag_column"),
         ("a.jsonl", lines({"text": "Ada", "label": "PER"}), "line 1: there is no list of tags or spans"),
         ("a.jsonl", lines({"sentence": "Ada", "label": []}), "line 1: there is no text, no list of words"),
-        ("a.jsonl", lines({"tokens": ["Ada"], "tags": []}), r"line 1: the tags \[\] are not names, one for each word"),
+        ("a.jsonl", lines({"tokens": ["Ada"], "tags": []}), r"line 1: there are 1 words, but 0 tags"),
         ("a.jsonl", lines({"tokens": ["Ada"], "tags": [3]}), r"line 1: the tags \[3\] are not names"),
         ("a.jsonl", '{"tokens"}\n', "line 1: column 10: not valid JSON"),
         ("a.csv", "word,tag,present\nAda,B-PER,1\n", "line 2: there is no text.* and no column sentence_id"),
