@@ -10,7 +10,7 @@ from sklearn.utils import InputTags, Tags, TargetTags
 
 from bert_tf import checkpoints
 from bert_tf.api import in_memory
-from bert_tf.api.arguments import Labels, PathLike, applied, applied_to_both
+from bert_tf.api.arguments import Labels, PathLike, accepted, applied, applied_to_both
 from bert_tf.api.predicting_run import PredictingRun
 from bert_tf.api.recorded_run import finished_run
 from bert_tf.api.setting_types import EstimatorSettings, FitSettings
@@ -21,7 +21,7 @@ from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
 from bert_tf.runtime.errors import InputError, check
-from bert_tf.runtime.settings import FIT, Settings
+from bert_tf.runtime.settings import FIT, MODEL, Settings
 from bert_tf.tasks import hf_names
 from bert_tf.tasks.data_config import DataConfig, MetricName
 from bert_tf.tasks.registry import build_task
@@ -229,6 +229,8 @@ class Estimator(PredictingRun):
           TypeError: if there is no such argument.
         """
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
+        if of_model := settings.keys() & accepted(self._OPTIONS, MODEL).keys():
+            raise TypeError(f"{type(self).__name__}.fit() has no argument {min(of_model)!r}. Use from_pretrained().")
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", FIT)
         training_columns = (*self._LABEL_COLUMNS, *self._SOFT_COLUMNS)
         values, labels, weights = self._labelled(x, y, "x", training_columns, sample_weight)

@@ -63,7 +63,7 @@ class ClassLabels:
         """
         if isinstance(value, Mapping):
             value = _flagged(value, where, list(self.originals or classes()))
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, list | tuple) or any(isinstance(label, list | tuple) for label in value):
             raise InputError(f"{where} has the label {value!r}. Give a list of labels (multi_label=True).")
         if self.is_row(value):
             return tuple(label for label, is_there in zip(self.names, value, strict=True) if is_there)

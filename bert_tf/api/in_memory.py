@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.runtime.errors import InputError, first_of
+from bert_tf.runtime.messages import say
 from bert_tf.serving.answering import records
 from bert_tf.tasks import example_rows
 from bert_tf.tasks.sentences.examples import whole_number
@@ -90,6 +91,9 @@ def labelled(
         row.pop(column, None)
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one per example.")
+    indexes = [part.index for part in (x, y) if hasattr(part, "iloc")]  # of pandas objects
+    if len(indexes) == 2 and not indexes[0].equals(indexes[1]) and set(indexes[0]) == set(indexes[1]):
+        say(f"Warning: {name} and its labels have the same index in another order. Rows are paired by position.")
     _check_any(examples, name)
     if sample_weight is None:
         return examples, labels, None

@@ -14,7 +14,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel, FinetuningModel
 from bert_tf.finetuning.task import Task, TaskData
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import dry_run, files, reporting
 from bert_tf.runtime.messages import say
 from bert_tf.sequences.text_packer import document_means
 from bert_tf.text import Tokenizer
@@ -270,6 +270,7 @@ class FinetuningRun(Run):
             multiple = None if self._has_one_length else replicas
             padded = feature_sets.batches_by_length(features, batch_size, buckets, multiple)
             batches = ((numbers, slice(len(numbers)), batch) for numbers, batch in padded)
+        shown = shown and not dry_run.is_on()  # a dry run ends at the first batch
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
             for numbers, positions, batch in batches:
                 for name, values in self._predict(batch).items():

@@ -76,6 +76,7 @@ def check(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    value = value.to_dict() if hasattr(value, "iloc") else value  # a pandas.Series
     if isinstance(value, dict):
         return {_plain(key): entry if isinstance(entry, dict) else _plain(entry) for key, entry in value.items()}
     is_numpy = hasattr(value, "tolist") and hasattr(value, "ndim") and not hasattr(value, "index")  # no pandas.Series

@@ -296,6 +296,7 @@ def test_classes_are_in_the_order_of_numpy_unique(read, y, expected):
         (pd.Index([0, 1]), {"0": 1, "1": 3}, [0, 1, 0]),
         (None, [1, 3], ["10", "9", "10"]),
         (["pos", "neg"], np.array([1.0, 3.0]), ["pos", "neg", "pos"]),
+        (None, pd.Series([3.0, 1.0], index=["b", "a"]), ["a", "b", "a"]),
     ],
 )
 def test_class_weights_accept_what_labels_accept(read, labels, weights, y):
@@ -310,3 +311,14 @@ def test_the_threshold_may_be_any_number(read, threshold):
 
 def test_equal_scores_have_no_scale(read):
     assert read(bert_tf.Regressor, TEXTS[:2], [7, 7]).target_scale == (7.0, 1.0)
+
+
+def test_settings_of_the_model_are_no_settings_of_a_training(pretrained):
+    with pytest.raises(TypeError, match=r"fit\(\) has no argument 'class_weights'. Use from_pretrained\(\)"):
+        bert_tf.Classifier.from_pretrained(pretrained).fit(TEXTS, LABELS, class_weights=3)
+
+
+@pytest.mark.parametrize(("order", "is_reported"), [([0, 1, 2], False), ([2, 0, 1], True), ([7, 8, 9], False)])
+def test_labels_with_another_order_of_the_index_are_reported(capsys, order, is_reported):
+    in_memory.labelled(pd.Series(TEXTS[:3]), pd.Series(LABELS[:3], index=order), "x")
+    assert ("same index in another order" in capsys.readouterr().err) == is_reported
