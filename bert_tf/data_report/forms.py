@@ -90,10 +90,7 @@ LINE_FORMS = (
     ),
     LineForm("commands of LaTeX or RTF", _TO_TEXT, ("\\",), r"\\[a-z]+\{|\\(par[d]?|fs\d+)\b|\$\S[^$]*\\[a-z]"),
     LineForm(
-        "'##' before words",
-        "Remove '##'. To mask whole words, pass --word_segmenter.",
-        ("##",),
-        r"(?<![#\w])##[^\W#]",
+        "'##' before words", "Remove '##'. To mask whole words, pass --word_segmenter.", ("##",), r"(?<![#\w])##[^\W#]"
     ),
     LineForm(
         "marks of another tokenizer",
@@ -154,7 +151,7 @@ LINE_FORMS = (
         "missing values",
         "Remove them.",
         ("",),
-        at_start=r"(nan|NaN|<NA>|None|NULL|null|#N/A|#NAME\?|\[(deleted|removed)\])$",
+        at_start=r"(nan|NaN|<NA>|None|NULL|null|#(N/A|NAME\?|REF!|VALUE!)|\[(deleted|removed)\])$",
     ),
     LineForm(
         "encoded data or only numbers",

@@ -132,24 +132,23 @@ def broken_words(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
         yield Finding("broken", message)
 
 
-def repeated_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
-    """Finds lines that occur several times, and sorted lines. For the arguments, see `wrapped_lines`."""
+def unusual_lines(lines: Sequence[str | None], where: str, splits: bool) -> Iterator[Finding]:
+    """Finds lines that occur several times, sorted lines, and lines that are too long for a sentence or a paragraph.
+
+    Args:
+      lines: see `wrapped_lines`.
+      where: see `wrapped_lines`.
+      splits: whether lines are split into sentences.
+    """
     wide = [line for line in lines if line and len(line) >= _REPEATED_WIDTH]
-    repeated = len(wide) - len(set(wide))
-    if len(wide) < _FEW_LISTED:
-        return
-    if repeated > _REPEATED * len(wide):
+    repeated, spaces = len(wide) - len(set(wide)), sum(line.count(" ") for line in wide)
+    if len(wide) >= _FEW_LISTED and repeated > _REPEATED * len(wide):
         yield Finding("repeated", f"{where}: {repeated} of {len(wide)} lines are copies of other lines. Remove them.")
-    elif wide == sorted(wide):
+    elif len(wide) >= _FEW_LISTED and wide == sorted(wide):
         problem = "the lines are sorted, so the next line is not the next sentence"
         yield Finding("sorted", f"{where}: {problem}. Use the text in its order.")
-
-
-def long_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
-    """Finds lines that are too long for a sentence or a paragraph. For the arguments, see `wrapped_lines`."""
-    counts = [line.count(" ") + 1 for line in lines if line]
-    if sum(counts) > _LONG * len(counts):
-        mean = f"lines have {sum(counts) / len(counts):.0f} words on average"
+    if not splits and spaces > _LONG * len(wide):
+        mean = f"lines have {spaces / len(wide):.0f} words on average"
         yield Finding("long", f"{where}: {mean}. Write a sentence on each line, or pass --split_sentences.")
 
 

@@ -66,9 +66,7 @@ def report_sample(
             unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text in UTF-8.", is_error=True))
         unusual += texts.unusual_texts(pieces, where, strips_accents)
         unusual += texts.broken_words(lines, where)
-        unusual += texts.repeated_lines(lines, where)
-        if not corpus.split_sentences:
-            unusual += texts.long_lines(lines, where)
+        unusual += texts.unusual_lines(lines, where, corpus.split_sentences)
         if not corpus.join_lines:
             unusual += texts.wrapped_lines(lines, where)
         findings.report(unusual, allows_errors, once=True)

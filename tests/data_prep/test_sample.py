@@ -118,7 +118,7 @@ WARNINGS = {
     "Đây là một câu tiếng Việt.\n" * 9: "'một' becomes 'mot'",
     "".join(f"It swam {i % 80} miles to the south.\n" for i in range(100)): "20 of 100 lines are copies of other lines",
     "".join(f"It swam {i} miles to the south.\n" for i in range(100, 200)): "the lines are sorted",
-    "It swam to the south and dived. " * 200: "lines have 1401 words on average ... --split_sentences",
+    "It swam to the south and dived. " * 200: "lines have 1400 words on average ... --split_sentences",
     "\ufeff\nThe Project Gutenberg eBook of Whales\n\nIt swam.\n": "begins with the notice of Project Gutenberg",
     WRAPPED.replace("sun\n", "su-\n").replace("on\n", "o-\n").replace("to\n", "t-\n"): "3 lines end inside a word",
 }
