@@ -13,8 +13,8 @@ from absl import flags
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, messages, path_checks, program
 from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.text.added_tokens import token_list
 from bert_tf.text.tokenizer_config import copy_tokenizer
-from bert_tf.text.vocabulary import token_list
 
 FORMATS = ("tf1", "hf")
 NEW_EMBEDDINGS = ("mean", "random")

@@ -15,7 +15,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.messages import say
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.storage.locks import claimed
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, AddedToken, added_tokens_decoder
+from bert_tf.text.added_tokens import AddedToken, added_tokens_decoder
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from data_prep.corpus.files import corpus_bytes, cut_into_splits, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions, bad_line_messages
 from data_prep.corpus.sample import report_sample

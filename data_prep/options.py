@@ -13,8 +13,9 @@ from bert_tf.runtime.settings import Condition, Settings, about, not_with, only_
 from bert_tf.sequences.example_format import Metadata
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.text import BasicTokenizer
+from bert_tf.text.added_tokens import token_list
 from bert_tf.text.tokenizer_config import find_rules
-from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, check_vocab_file, token_list, vocabulary_hash
+from bert_tf.text.vocabulary import TOKENIZER_CONFIG_FILE, check_vocab_file, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, InputFormat, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions

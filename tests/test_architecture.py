@@ -28,7 +28,10 @@ USED_BY_DATA_PREPARATION = {
         "settings errors files json_files path_checks lazy_imports messages program signals parallel reporting dry_run"
     ),
     "runtime.storage": "locks first_bytes output_checks",
-    "text": "characters hf_tokenizer memo splitting tokenizer_config tokenizers traced_text vocabulary",
+    "text": (
+        "added_tokens base_vocabulary characters hf_tokenizer memo splitting tokenizer_config tokenizers traced_text "
+        "vocabulary"
+    ),
     "data_report": "examples findings rows splits texts",
     "sequences": "packing masking random_streams example_format",
 }

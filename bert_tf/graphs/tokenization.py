@@ -16,9 +16,10 @@ import tensorflow_text as tf_text
 
 from bert_tf.graphs import characters as tables
 from bert_tf.runtime.files import InputError
+from bert_tf.text.added_tokens import kept_forms
 from bert_tf.text.splitting import BasicTokenizer
 from bert_tf.text.tokenizers import Tokenizer
-from bert_tf.text.vocabulary import MAX_CHARS_PER_WORD, UNK, kept_forms
+from bert_tf.text.vocabulary import MAX_CHARS_PER_WORD, UNK
 
 # The first code points that take one, two, three and four bytes in UTF-8.
 _UTF8_STEPS = (0, 0x80, 0x800, 0x10000)

@@ -7,22 +7,11 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, check
-from bert_tf.text.vocabulary import (
-    CLS,
-    CONTINUATION,
-    MASK,
-    PAD,
-    SEP,
-    SPECIAL_TOKENS_MAP,
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_JSON,
-    UNK,
-    VOCAB_FILE,
-    TokenizerJson,
-    check_same_ids,
-)
+from bert_tf.text import base_vocabulary as base
+from bert_tf.text.base_vocabulary import CLS, CONTINUATION, NAMED_TOKENS, SEP, TOKENIZER_JSON, read_json
+from bert_tf.text.vocabulary import check_same_ids
 
 SENTENCE_CONFIG_FILE = "sentence_bert_config.json"
 CONFIG_FILE = "config.json"
@@ -30,7 +19,6 @@ TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # Generic classes of transformers 4 and 5. The type of their tokenizer is in `tokenizer.json`.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
-NAMED_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
 RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_input_chars_per_word")
 # Settings that would change the ids of a text or a pair, and the values that do not.
 _REQUIRED = {
@@ -86,31 +74,29 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
       InputError: if a BERT tokenizer does not support a setting; the message names the setting.
     """
     directory = functools.partial(os.path.join, os.path.dirname(vocab_file))
-    path, tokens_map, tokenizer_json = map(directory, (TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_MAP, TOKENIZER_JSON))
-    values = _read(path)
-    has_json = os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
+    path, tokens_map, tokenizer_json = map(
+        directory, (base.TOKENIZER_CONFIG_FILE, base.SPECIAL_TOKENS_MAP, TOKENIZER_JSON)
+    )
+    values = read_json(path, _Settings)
+    has_json = os.path.basename(vocab_file) in (base.VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json)
     is_generic = has_json and values.get("tokenizer_class") in _GENERIC_CLASSES
     if values.get("tokenizer_class") == _GENERIC_CLASSES[1]:  # the default of this class
         values = {"model_input_names": ["input_ids", "attention_mask"]} | values
     _check_settings(path, values | {"tokenizer_class": None} if is_generic else values)
-    _check_settings(tokens_map, _read(tokens_map))
+    _check_settings(tokens_map, read_json(tokens_map, _Settings))
     if "tokenizer_class" not in values:
         config = directory(CONFIG_FILE)
-        _check_settings(config, {"tokenizer_class": _read(config, dict[str, Any]).get("tokenizer_class")})
+        _check_settings(config, {"tokenizer_class": read_json(config, dict[str, Any]).get("tokenizer_class")})
     recorded = _rules_of_tokenizer_json(tokenizer_json) if has_json else {}
     if has_json and os.path.basename(vocab_file) != TOKENIZER_JSON:
-        check_same_ids(vocab_file, tokenizer_json)
+        check_same_ids(vocab_file, tokenizer_json, is_complete=True)
     rules = values | recorded if is_generic else recorded | values
     sentence_config = directory(SENTENCE_CONFIG_FILE)
     if rules.get("do_lower_case") is False and files.exists(sentence_config):
         # sentence-transformers converts texts to lower case before it calls this tokenizer, and keeps accents.
-        lowers = _read(sentence_config).get("do_lower_case", False)
+        lowers = read_json(sentence_config, _Settings).get("do_lower_case", False)
         rules |= {"do_lower_case": lowers, "strip_accents": bool(rules.get("strip_accents"))}
     return rules
-
-
-def _read(path: str, kind: Any = _Settings) -> Any:
-    return json_files.read(path, "--vocab_file", kind) if files.exists(path) else {}
 
 
 def _check_settings(path: str, values: Mapping[str, Any]) -> None:
@@ -127,7 +113,7 @@ def _check_settings(path: str, values: Mapping[str, Any]) -> None:
 
 
 def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
-    values = json_files.read(path, "--vocab_file", TokenizerJson)
+    values = read_json(path, base.TokenizerJson)
     for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
         _require(path, f"{part} of type", (values.get(part) or {}).get("type"), (kind,))
     for part in ("truncation", "padding"):

@@ -13,8 +13,10 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.messages import say_once
 from bert_tf.text import vocabulary
+from bert_tf.text.added_tokens import AddedToken, added_tokens, added_tokens_decoder
+from bert_tf.text.base_vocabulary import NAMED_TOKENS, base_text
 from bert_tf.text.characters import strip_accents as without_accents
-from bert_tf.text.hf_tokenizer import NAMED_TOKENS, RULES, TOKENIZER_CLASSES, read_tokenizer_config
+from bert_tf.text.hf_tokenizer import RULES, TOKENIZER_CLASSES, read_tokenizer_config
 
 # A model is taken as uncased if at most this fraction of its tokens have capitals or accents. Users of an uncased model
 # may have replaced some unused tokens by words with capitals.
@@ -158,13 +160,13 @@ def _casing_error(do_lower_case: bool, found: str) -> InputError:
 
 def tokenizer_record(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
     """Returns the rules, the added tokens and the digest of a vocabulary, for the records of runs and data."""
-    added = {token: token_added.normalized for token, token_added in vocabulary.added_tokens(vocab_file).items()}
+    added = {token: token_added.normalized for token, token_added in added_tokens(vocab_file).items()}
     return {**rules, **({"added_tokens": added} if added else {}), **vocabulary.vocabulary_record(vocab_file)}
 
 
 def settings_of(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
     """Returns the content of `tokenizer_config.json` for a vocabulary. Other known settings are kept."""
-    decoder = vocabulary.added_tokens_decoder(vocabulary.added_tokens(vocab_file))
+    decoder = added_tokens_decoder(added_tokens(vocab_file))
     known = read_tokenizer_config(vocab_file)
     if decoder:
         known["added_tokens_decoder"] = known.get("added_tokens_decoder", {}) | decoder
@@ -207,15 +209,13 @@ def copy_tokenizer(
     settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
     if os.path.basename(vocab_file) == vocabulary.TOKENIZER_JSON:
         with files.replacing(target) as writer:
-            writer.write(vocabulary.base_text(vocab_file))
+            writer.write(base_text(vocab_file))
     else:
         files.copy(vocab_file, target)
     settings_file = os.path.join(directory, vocabulary.TOKENIZER_CONFIG_FILE)
     if added:
         ids = dict(vocabulary.load_vocab(vocab_file))
-        decoder = vocabulary.added_tokens_decoder(
-            {token: vocabulary.AddedToken(ids.setdefault(token, len(ids))) for token in added}
-        )
+        decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})
         settings["added_tokens_decoder"] = settings.get("added_tokens_decoder", {}) | decoder
         files.write_json(settings_file, settings)
         settings |= vocabulary.vocabulary_record(target)

@@ -15,22 +15,14 @@ import numpy as np
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences import packing
+from bert_tf.text.added_tokens import added_tokens, kept_forms
+from bert_tf.text.base_vocabulary import CLS, CONTINUATION, MAX_CHARS_PER_WORD, SEP, SPECIAL_TOKENS
 from bert_tf.text.characters import split_words
 from bert_tf.text.memo import Memo
 from bert_tf.text.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode
 from bert_tf.text.tokenizer_config import find_rules, tokenizer_record
 from bert_tf.text.traced_text import TracedText
-from bert_tf.text.vocabulary import (
-    CLS,
-    CONTINUATION,
-    MAX_CHARS_PER_WORD,
-    SEP,
-    SPECIAL_TOKENS,
-    added_tokens,
-    check_vocab_file,
-    kept_forms,
-    load_vocab,
-)
+from bert_tf.text.vocabulary import check_vocab_file, load_vocab
 
 if TYPE_CHECKING:
     import tensorflow as tf

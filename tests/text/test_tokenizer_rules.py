@@ -92,6 +92,7 @@ def test_a_vocabulary_is_compared_with_a_record_and_with_another(vocab, change, 
         assert_refused("line 8: id 7", check_same_ids, other, path)
     shorter = vocab(UNCASED[:-1], "shorter.txt")
     check_same_ids(shorter, path)
+    assert_refused("id 74 is ''", check_same_ids, shorter, path, is_complete=True)
     assert not fits_record(vocabulary_record(path), shorter)
 
 
@@ -128,7 +129,10 @@ END = ["u", ".", "s", "."]
         ({"added_tokens": [{"id": len(UNCASED), "content": "x", "single_word": True}]}, "single_word"),
         ({"model": {"type": "BPE"}}, "is a tokenizer of type 'BPE'"),
         ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}, "have gaps"),
-        ({"model": {"type": "WordPiece", "vocab": {"a\nb": 0}}}, "has a line end"),
+        ({"model": {"type": "WordPiece", "vocab": {"a\nb": 0}}}, "has white space"),
+        ({"model": {"type": "WordPiece", "vocab": {"a\u2028": 0}}}, "has white space"),
+        ({"added_tokens": [{"id": 4, "content": "[MASK]", "normalized": True}]}, r"'\[MASK\]' has normalized=true"),
+        ({"added_tokens": [{"id": 4, "content": "[MASK]", "single_word": True}]}, r"'\[MASK\]' has single_word=true"),
     ],
 )
 def test_tokenizer_json_is_followed_or_refused_by_name(write, changes, tokens):
@@ -158,17 +162,19 @@ def test_special_tokens_of_the_vocabulary_are_never_split(vocab, write, file):
         tokenizer = Tokenizer.checked(path, True)
         assert tokenizer.tokenize("u<e1>s<e2>") == ["u", "<e1>", "s", "<e2>"]
         assert tokenizer.encode("<e3><e2>") == [len(UNCASED) + 2, len(UNCASED) + 1]  # the next ids
-    write(file, json.dumps({"extra_special_tokens": {"entity": "<e1>"}}))
-    assert Tokenizer.checked(path, True).tokenize("<e1>") == ["<e1>"]
+    for settings in ({"extra_special_tokens": {"entity": "<e1>"}}, {"eos_token": "<e1>", "bos_token": "[CLS]"}):
+        write(file, json.dumps(settings))
+        assert Tokenizer.checked(path, True).tokenize("<e1>") == ["<e1>"]
 
 
-ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab": False, "bc": False}
+ADDED = {"[URL]": False, "covid19": True, "COV-2": True, "[unused1]": False, "ab": False, "bc": False, "ñ": True}
 
 
-def test_added_tokens_are_never_split(vocab, write):
+def test_added_tokens_are_never_split(vocab, write, capsys):
     path, ids = vocab(), {token: number for number, token in enumerate(UNCASED)}
     added = {str(ids.setdefault(token, len(ids))): token for token in ADDED}
     decoder = {number: {"content": token, "normalized": ADDED[token]} for number, token in added.items()}
+    del decoder[str(ids["covid19"])]["normalized"]  # the default of tokens that are not special
     write("tokenizer_config.json", json.dumps({"do_lower_case": True, "added_tokens_decoder": decoder}))
     tokenizer = Tokenizer.checked(path)
     assert tokenizer.tokenize("u[URL]s Covid19.cov-2 [unused1] [url] abc") == [
@@ -178,6 +184,7 @@ def test_added_tokens_are_never_split(vocab, write):
     assert tokenizer.tokenize_with_offsets("É COVID19.") == (["[UNK]", "covid19", "."], [(0, 1), (2, 9), (9, 10)])
     texts = ["u[URL]s Covid19.cov-2 [unused1] abc", "ΑΣcovid19\u0301 ΑΣab", "[[URL]]covid19covid1", "abcbc é[URL]é", ""]
     assert_same(tokenizer, GraphTokenizer.of(tokenizer), [text.encode() for text in texts])
+    assert "the added token 'ñ' is found only with the same accents" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -224,6 +231,7 @@ def test_accents_can_be_removed_from_cased_text(vocab):
         ({"added_tokens_decoder": {"x": {"content": "w1"}}}, "added_tokens_decoder"),
         ({"additional_special_tokens": [{"content": "w1", "single_word": True}]}, "'w1' has single_word=true"),
         ({"cls_token": {"lstrip": True}}, "cls_token {'lstrip': True}"),
+        ({"mask_token": {"content": "[MASK]", "single_word": True}}, r"'\[MASK\]' has single_word=true"),
         ({"do_lower_case": False}, "--do_lower_case is True, but .* has False"),
     ],
 )
