@@ -16,6 +16,7 @@ from bert_tf.checkpoints import download
 from bert_tf.config import POOLINGS, Pooling
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, check, require_whole
+from bert_tf.runtime.messages import say_once
 from bert_tf.runtime.settings import Settings
 from bert_tf.text import Tokenizer
 from bert_tf.text.hf_tokenizer import SENTENCE_CONFIG_FILE
@@ -239,7 +240,9 @@ def find(path: str, flag_name: str) -> SentenceModel:
     modules = _modules(directory, flag_name)
     if not modules:
         return SentenceModel(path, VectorConfig(), None)
-    kinds = [module.get("type", "").rpartition(".")[2] for module in modules]
+    types = [module.get("type", "") for module in modules]
+    # Other packages are the model's own code.
+    kinds = [kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else repr(kind) for kind in types]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         expected = "Transformer, Pooling and optionally Normalize"
         raise InputError(
@@ -248,25 +251,33 @@ def find(path: str, flag_name: str) -> SentenceModel:
         )
     encoder, pooling_directory = (os.path.join(directory, _path(module)).rstrip("/") for module in modules[:2])
     lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
+    others = files.find(os.path.join(encoder, "sentence_*_config.json"))
+    if others and os.path.join(encoder, _LENGTH_FILE) not in others:
+        raise InputError(f"{flag_name}: {others[0]}: rename this file to {_LENGTH_FILE}.")
     settings = _settings(os.path.join(directory, _PROMPTS_FILE), flag_name)
     prompts = check(settings.get("prompts") or {}, dict[str, str], f"{flag_name}: {directory}/{_PROMPTS_FILE}")
     default = check(settings.get("default_prompt_name"), str | None, "default_prompt_name")
-    if default and default not in prompts:
+    if default is not None and default not in prompts:
         raise InputError(f"{flag_name}: {directory}/{_PROMPTS_FILE}: prompts has no {default!r}. Add it.")
     pooling, include_prompt = _pooling(os.path.join(pooling_directory, "config.json"), flag_name)
     config = VectorConfig(
         pooling,
         "Normalize" in kinds,
         truncate_dim=settings.get("truncate_dim"),
-        prompt=prompts[default] if default else "",
+        prompt=prompts.get(default, ""),
         prompts=tuple(prompts.items()),
         include_prompt=include_prompt,
     )
     tokenizer_config = os.path.join(encoder, TOKENIZER_CONFIG_FILE)
     recorded = json_files.read(tokenizer_config, flag_name, dict[str, Any]) if files.exists(tokenizer_config) else {}
-    longest = lengths.get("max_seq_length") or recorded.get("model_max_length")
-    longest = check(longest, int | float | None, f"{flag_name}: {encoder}: max_seq_length")
-    return SentenceModel(encoder, config, longest and int(min(longest, 1e9)), is_recorded=True)
+    where = f"{flag_name}: {encoder}: max_seq_length"
+    longest = check(lengths.get("max_seq_length"), Annotated[int, msgspec.Meta(ge=1)] | None, where)
+    if longest is None:  # transformers 2 called the setting of the tokenizer max_len
+        longest = recorded.get("model_max_length", recorded.get("max_len"))
+        longest = check(longest, int | float | None, f"{flag_name}: {tokenizer_config}: model_max_length")
+    if (compared := settings.get("similarity_fn_name")) not in (None, "cosine"):
+        say_once(f"Warning: {directory}: similarity_fn_name is {compared!r:.60}, but similarities are cosines here.")
+    return SentenceModel(encoder, config, None if longest is None else int(min(longest, 1e9)), is_recorded=True)
 
 
 def write_settings(directory: str, config: VectorConfig, width: int, max_seq_length: int) -> None:
@@ -336,7 +347,8 @@ def _modules(directory: str, flag_name: str) -> list[_Module]:
     """
     path = os.path.join(directory, MODULES_FILE)
     has_file = files.is_directory(directory) and files.exists(path)
-    modules: list[_Module] = json_files.read(path, flag_name, list[_Module]) if has_file else []
+    kind = Annotated[list[_Module], msgspec.Meta(min_length=1)]
+    modules: list[_Module] = json_files.read(path, flag_name, kind) if has_file else []
     for name in map(_path, modules):
         if name.startswith("/") or ".." in name.split("/"):
             raise InputError(f"{flag_name}: {path}: {name!r} is outside of the directory. Use another model.")
@@ -352,12 +364,12 @@ def _pooling(path: str, flag_name: str) -> tuple[str, bool]:
     """Reads the config of a pooling module. Returns the pooling, and whether it includes the prompt."""
     values = _settings(files.require_file(path, flag_name), flag_name)
     named = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
-    poolings = [_POOLING_MODES.get(name) for name in named] or [values.get("pooling_mode")]
-    if len(poolings) > 1 or poolings[0] not in POOLINGS:
-        recorded = ", ".join(named) or values.get("pooling_mode")
+    recorded = values.get("pooling_mode", ", ".join(named))
+    pooling = recorded if "pooling_mode" in values else _POOLING_MODES.get(recorded)
+    if pooling not in POOLINGS:
         known = ", ".join(POOLINGS)
-        raise InputError(f"the pooling is {recorded}. Use a model with one of {known}.", f"{flag_name}: {path}")
-    return poolings[0], values.get("include_prompt", True)
+        raise InputError(f"the pooling is {recorded or None}. Use a model with one of {known}.", f"{flag_name}: {path}")
+    return pooling, values.get("include_prompt", True)
 
 
 def _settings(path: str, flag_name: str) -> dict[str, Any]:

@@ -337,6 +337,7 @@ class SentenceEncoder(NamesArguments):
         First reports unusual properties of the texts `lines` and of their tokens.
         """
         sequences = FeatureSet.from_sequences([row[:2] for row in packed])
+        self.bert.config.check_segments(bool((sequences.first_lengths < sequences.lengths).any()))
         report_inputs(lines, self.bert.tokenizer, "x", sequences.input_ids, once=True)
         buckets = feature_sets.bucket_lengths(self.max_seq_length)
         compute = self._functions(function, config.replace(prompt="", prompts=()))  # the graph contains no prompt

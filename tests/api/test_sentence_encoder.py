@@ -150,16 +150,21 @@ def test_bfloat16_is_close_to_float32(pretrained, encoder):
     ("file", "values", "message"),
     [
         ("modules.json", [{"type": f"x.{kind}"} for kind in ("Transformer", "Pooling", "Dense")], "modules.*Dense"),
+        ("modules.json", [{"type": f"x.{kind}"} for kind in ("Transformer", "Pooling")], "modules are 'x.Transformer'"),
+        ("modules.json", [], "modules.json: Expected `array` of length >= 1"),
         ("modules.json", modules("/tmp"), "modules.json: '/tmp' is outside of the directory"),
         ("modules.json", modules("a/../../b"), "'a/../../b' is outside of the directory"),
         ("modules.json", modules(["1_Pooling"]), r"modules.json, at \[1\].path: Expected `str`"),
         (PROMPTS_FILE, {"default_prompt_name": ["query"]}, "default_prompt_name"),
         (PROMPTS_FILE, {"default_prompt_name": "query"}, "prompts has no 'query'"),
+        (PROMPTS_FILE, {"default_prompt_name": ""}, "prompts has no ''"),
+        (BERT_FILE, {"max_seq_length": 0}, "max_seq_length is 0. Expected `int` >= 1"),
         (BERT_FILE, {"max_seq_length": "8"}, "max_seq_length is '8'"),
         (BERT_FILE, {"max_seq_length": [8]}, "max_seq_length"),
         ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "config.json.*weightedmean"),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "config.json.*lasttoken"),
         ("1_Pooling/config.json", BOTH, "config.json.*pooling_mode_max_tokens"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, r"the pooling is \['cls', 'mean'\]"),
         (
             "1_Pooling/config.json",
             {"pooling_mode": "mean", "weights": [1]},
@@ -247,12 +252,24 @@ def test_the_files_of_sentence_transformers_6_are_read(directory):
     )
     unset = {"default_prompt_name": None, "prompts": {"document": "", "query": ""}, "similarity_fn_name": "cosine"}
     write(directory / PROMPTS_FILE, unset | {"model_type": "SentenceTransformer"})
+    old = {"pooling_mode_mean_tokens": True}  # not used
     write(
         directory / "1_Pooling" / "config.json",
-        {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True},
+        {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True} | old,
     )
     encoder = bert_tf.SentenceEncoder.from_pretrained(directory)
     assert encoder.config == VectorConfig("cls", True, prompts=(("document", ""), ("query", "")))
+
+
+def test_older_files_of_sentence_transformers_and_other_similarities(directory, capsys):
+    write(directory / "tokenizer_config.json", {"max_len": 5})
+    (directory / BERT_FILE).rename(directory / "sentence_roberta_config.json")
+    message = "sentence_roberta_config.json: rename this file to sentence_bert_config.json"
+    assert_refused(message, bert_tf.SentenceEncoder.from_pretrained, directory)
+    (directory / "sentence_roberta_config.json").unlink()
+    write(directory / PROMPTS_FILE, {"similarity_fn_name": "dot"})
+    assert bert_tf.SentenceEncoder.from_pretrained(directory).max_seq_length == 5
+    assert "similarity_fn_name is 'dot', but similarities are cosines here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sizes", [(1024, 4096), (3, 7), (1, 1)])
