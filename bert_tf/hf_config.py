@@ -52,6 +52,9 @@ _REQUIRED: dict[str, tuple] = {
     "pruned_heads": ({},),
     "auto_map": (None,),
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
+    "is_causal": (False, None),
+    "quantization_config": (None,),
+    "transformers_weights": (None,),
 }
 
 # The sizes in configs of 2019 of DistilBERT, XLM, XLNet and GPT-2.
@@ -88,8 +91,8 @@ def to_released(values: Mapping[str, Any], known: Collection[str], source: str) 
     """
     for key, allowed in _REQUIRED.items():
         if key in values and values[key] not in allowed:
-            message = f"{key} is {values[key]!r:.60}. This is not a BERT model. Use a model with {allowed[0]!r}."
-            raise InputError(message, source)
+            remedy = "without it" if allowed[0] is None else f"with {allowed[0]!r}"
+            raise InputError(f"{key} is {values[key]!r:.60}. This is not a BERT model. Use one {remedy}.", source)
     if "model_type" not in values and (missing := [key for key in _BERT_KEYS if key not in values]):
         raise InputError(f"no model_type and no {missing[0]}. This is not a BERT model.", source)
     if others := sorted(values.keys() - _UNREAD_KEYS - _REQUIRED.keys() - {*known}):

@@ -33,8 +33,6 @@ SEQUENCE, TOKENS, CHOICE, SPAN = (
 )
 # Hugging Face's name of a model without an output layer.
 ENCODER = "BertModel"
-# Hugging Face's names for unnamed classes.
-_GENERIC_NAME = r"LABEL_\d+"
 
 
 class _HfConfig(TypedDict, total=False):
@@ -61,7 +59,10 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
         return labels and tuple(settings.get("tag_classes") or tag_classes(labels, is_plain))
     names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
     classes = tuple(str(names[number]) for number in sorted(names, key=int))
-    return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
+    if sorted(map(int, names)) != [*range(len(names))]:
+        where = f"--init_checkpoint: {os.path.dirname(source.path)}/{HF_CONFIG_FILE}"
+        raise InputError(f"{where}: the keys of id2label are {first_of(names)}. Use 0 to {len(names) - 1}.")
+    return None if classes == tuple(f"LABEL_{number}" for number in range(len(classes))) else classes
 
 
 def as_answered(name: str, array: np.ndarray, directory: str) -> np.ndarray:

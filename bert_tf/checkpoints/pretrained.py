@@ -91,7 +91,9 @@ class LoadedBert:
         max_seq_length = max_seq_length or self.config.max_position_embeddings
         self.config.check_sequence_length(max_seq_length)
         tokenizer = required_tokenizer(self.tokenizer, self.source.path, "load_model()")
-        return self.encoder(tokenizer(texts, max_length=max_seq_length))
+        batch = tokenizer(texts, max_length=max_seq_length)
+        self.config.check_segments(bool(batch["segment_ids"].any()))
+        return self.encoder(batch)
 
 
 def load_model(

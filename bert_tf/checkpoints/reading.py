@@ -27,6 +27,7 @@ from bert_tf.runtime.messages import say_once
 _CRC = re.compile(rb'"crc32":"(.{8})"', re.DOTALL)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _INDEX = ".index.json"
+_ADAPTER_FILE = "adapter_config.json"
 
 
 def with_checksum(data: bytes) -> bytes:
@@ -116,6 +117,11 @@ def _find_in_directory(directory: str, flag_name: str) -> str:
     prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
     file_name = next((name for name in weights if name in {*names, *prefixes}), None)
+    if _ADAPTER_FILE in names:
+        raise InputError(
+            f"{flag_name}: {directory} has {_ADAPTER_FILE}, so the weights are changed by an adapter. Merge it with "
+            "merge_and_unload() of peft, and save the model to another directory."
+        )
     if file_name in prefixes and len(prefixes) > 1:
         raise InputError(f"{flag_name}: {directory}: several checkpoints ({first_of(prefixes)}). Name one of them.")
     if file_name is None:
@@ -147,6 +153,9 @@ def _open_files(path: str, flag_name: str) -> CheckpointSource:
         for name, shape in shard_shapes.items():
             if weight_map.get(name, file_name) == file_name:
                 shapes[name], readers[name] = shape, read_shard
+    absent = [name for name in weight_map if name not in shapes]
+    if 0 < len(absent) < len(weight_map):  # an index of TensorFlow may have other names than its files
+        raise InputError(f"{absent[0]} is not in {weight_map[absent[0]]}. Download or copy the files again.", where)
 
     def read(name: str) -> np.ndarray:
         return readers[name](name)
@@ -165,10 +174,11 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
       where: the beginning of error messages.
     """
     is_torch = _opener(path) in (_open_safetensors, torch_file.open_torch)
-    copies = [name for name in shapes if is_torch and re.fullmatch(variable_names.HF_COPIES, name)]
     translate = variable_names.hf_to_released if is_torch else keras_names.to_released
-    others = {name: shapes[name] for name in shapes if name not in copies}
-    stored, unused, layer = keras_names.translated(others, read_stored, where, translate)
+    weights = {
+        name: shapes[name] for name in shapes if not (is_torch and re.fullmatch(variable_names.HF_COUNTERS, name))
+    }
+    stored, unused, layer = keras_names.translated(weights, read_stored, where, translate)
     if "output_weights" in stored and path.endswith(".pb"):
         if stored["output_weights"] == "classifier/kernel":  # the name in the tutorials
             layer = "classifier"
@@ -196,7 +206,8 @@ def _renamed(path: str, kind: str, shapes: Shapes, read_stored: ReadTensor, wher
         array = read_stored(stored[released])
         return array.T if is_transposed(released) else array.reshape(shape(released))
 
-    return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, (*copies, *unused))
+    ignored = tuple(name for name in shapes if name not in stored.values())
+    return CheckpointSource(path, kind, {name: shape(name) for name in stored}, read, ignored)
 
 
 def _open_safetensors(path: str, where: str) -> tuple[Shapes, ReadTensor]:

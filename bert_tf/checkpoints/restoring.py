@@ -103,8 +103,9 @@ def _check_shapes(
     """Raises an InputError if the names or shapes of a model and a checkpoint differ."""
     stored, mismatches = source.shapes, []
     if WORDS in expected and WORDS not in stored and not re.fullmatch(may_be_new, WORDS):
+        names = first_of([*stored, *source.ignored], 3)
         raise InputError(
-            f"{flag_name}: {source.path} has no {WORDS}, but {first_of(stored, 3)}. Use a BERT model whose variables "
+            f"{flag_name}: {source.path} has no {WORDS}, but {names}. Use a BERT model whose variables "
             "have the original names."
         )
     for name in dict.fromkeys((*expected, *stored)):

@@ -79,7 +79,8 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
 
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     types = reader.get_variable_to_dtype_map()
-    needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
+    sizes = {name: 1 if types[name] == tf.string else types[name].size for name in shapes}  # a text has a byte or more
+    needed = sum(math.prod(shape) * sizes[name] for name, shape in shapes.items())
     names = [data for data in files.list_directory(directory or ".") if data.startswith(f"{name}.data-")]
     if needed > (size := sum(files.size(os.path.join(directory, data)) for data in names)):
         raise InputError(f"{where}{prefix}: the data has {size} bytes instead of {needed}. Restore it from a copy.")

@@ -31,8 +31,13 @@ _HF_LEAVES_BY_MODULE = {
 }
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
-# Hugging Face tensors that are not weights or are copies of other tensors (the decoder shares embeddings and bias).
-HF_COPIES = r"(.*embeddings\.position_ids|(.*\.)?cls\.predictions\.decoder\.(weight|bias))"
+# Hugging Face tensors that are not weights, but counters.
+HF_COUNTERS = r".*embeddings\.(position|token_type)_ids"
+# The decoder shares the embeddings and the bias.
+_HF_COPIES = {
+    "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+}
 
 
 def released_to_hf(name: str) -> str:
@@ -50,7 +55,7 @@ def hf_to_released(name: str) -> str | None:
     Names without the leading "bert." (models saved without heads) are also accepted, names with the prefixes of models
     inside of other PyTorch modules, and "gamma" and "beta" in layer normalisation (the first converted models).
     """
-    heads = {hf: released for released, hf in _HF_HEADS.items()}
+    heads = {hf: released for released, hf in _HF_HEADS.items()} | _HF_COPIES
     name = re.sub(r"^((module|model|_orig_mod)\.)+", "", name)
     if name in heads:
         return heads[name]

@@ -251,7 +251,8 @@ OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
 # The names of variables of other trainers for TensorFlow 1: below the name of a weight, the slots of any optimizer and
 # moving averages; and scalars.
 _OTHER_STATE = (
-    r".*/(?:kernel|bias|gamma|beta|output_weights|output_bias|\w+_embeddings)/\w[\w/]*"
+    r".*/(?:kernel|bias|gamma|beta|output_weights|output_bias|\w+_embeddings)"
+    r"/(?!lora|adapter|mask|threshold|\w*quant)\w[\w/]*"  # other names change the outputs of a layer
     r"|(?:.*/)?(?:beta[12]_power|(?:current_)?loss_scale|good_steps|bad_steps|learning_rate|batch_finite)"
     r"|(?:.*/)?(?:global|local)_step(?:_\d+)?"
 )

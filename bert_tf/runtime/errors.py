@@ -13,6 +13,7 @@ import msgspec
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
 _TENSORFLOW_NODE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\].*$", re.DOTALL)
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Messages of TensorFlow, of XLA's compiler and of a TPU.
 _OUT_OF_MEMORY = re.compile("OOM when allocating|[Oo]ut of memory|That was not possible")
 
@@ -27,8 +28,17 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str, where: str = "") -> None:
-        super().__init__(message if message.startswith(where) else f"{where}: {message}")
+        super().__init__(shortened(message if message.startswith(where) else f"{where}: {message}"))
         self.where = where
+
+
+def shortened(text: str, limit: int = 2000) -> str:
+    """Returns a text with escaped control characters, and without the middle of lines that are longer than a limit.
+
+    Names in the files of others can have any length and any characters.
+    """
+    lines = (f"{x[: limit * 2 // 3]} ... {x[-limit // 3 :]}" if len(x) > limit else x for x in text.split("\n"))
+    return _CONTROL_CHARACTER.sub(lambda match: repr(match[0])[1:-1], "\n".join(lines))
 
 
 # Converts a message to the caller's names. See `spelled`.
@@ -90,7 +100,7 @@ def _choices(kind: Any) -> tuple:
 
 def first_of(names: Iterable[object], most: int = 8) -> str:
     """Returns the first names for a message, separated by commas, and the number of the others."""
-    shown = [*map(str, names)]
+    shown = [shortened(str(name), 300) for name in names]
     return ", ".join(shown[:most]) + f" and {len(shown) - most} more" * (len(shown) > most)
 
 

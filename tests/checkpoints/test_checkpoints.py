@@ -69,7 +69,8 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     model = PretrainingModel(tiny_config())
     state = optimization.build_optimizer(OptimizerConfig(1.0, 1, optimizer=name), model.trained_variables).state()
     assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
-    assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
+    changes = [f"bert/pooler/dense/kernel/{name}" for name in ("lora_A", "mask", "adapters/dense/kernel", "act_quant")]
+    assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in (*weights(model), *changes))
     others = ("Adam", "Adam_1", "AdamWeightDecayOptimizer_1", "ExponentialMovingAverage", "LAMB_1", "Adafactor", "vr")
     others += ("ExponentialMovingAverage/biased", "accum")
     state |= {f"bert/pooler/dense/kernel/{name}": np.zeros((12, 12), np.float32) for name in others}
@@ -202,6 +203,10 @@ def test_missing_ambiguous_pickled_damaged_and_foreign_checkpoints_are_refused(t
     write("foreign/model.safetensors", safetensors.numpy.save({"oops.weight": np.zeros(2)}))
     write("damaged/model.safetensors", b"\xff" * 40)
     write("shards/model.safetensors.index.json", '{"weight_map": {"x": "gone.safetensors"}}')
+    write("other/model.safetensors.index.json", '{"weight_map": {"x": "x.safetensors", "y": "x.safetensors"}}')
+    write("other/x.safetensors", safetensors.numpy.save({"x": np.zeros(2)}))
+    write("adapter/adapter_config.json", "{}")
+    write("adapter/model.safetensors", safetensors.numpy.save({"x": np.zeros(2)}))
     for name in ("a", "b"):
         write_checkpoint(str(tmp_path / "two" / name), {"x": np.zeros(3)})
     for path, message in (
@@ -213,6 +218,8 @@ def test_missing_ambiguous_pickled_damaged_and_foreign_checkpoints_are_refused(t
         ("foreign", "oops.weight"),
         ("damaged", "damaged"),
         ("shards", "gone.safetensors"),
+        ("other", "y is not in x.safetensors"),
+        ("adapter", "has adapter_config.json"),
         ("tf2", "v is not a variable of BERT"),
     ):
         with pytest.raises(InputError, match=f"^--input: .*{message}") as raised:

@@ -57,6 +57,7 @@ def started(model, init_checkpoint, directory, fresh=""):
         (("No", "MAYBE", "Yes"), NAMES, [3, 1, 2], "matched by name"),
         (("a", "A", "b"), ("A", "b", "a"), [2, 3, 1], "matched by name"),
         (("LABEL_0", "LABEL_1", "LABEL_2"), NAMES, [1, 2, 3], "have no names and are used in the order yes, no"),
+        (("LABEL_2", "LABEL_1", "LABEL_0"), ("LABEL_0", "LABEL_1", "LABEL_2"), [3, 2, 1], "matched by name"),
         ((), NAMES, [1, 2, 3], "have no names"),
     ],
 )
@@ -87,6 +88,12 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
     summary = started(model, path, tmp_path, class_names.HEAD_VARIABLES)
     assert summary.fresh == ("output_weights", "output_bias")
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
+
+
+@pytest.mark.parametrize("numbers", ["025", ["0", "00", "1"], "123"])
+def test_the_keys_of_the_classes_are_the_numbers_of_the_rows(tmp_path, hugging_face, numbers):
+    path = hugging_face(dict(zip(numbers, NAMES, strict=True)))
+    assert_refused("config.json: the keys of id2label are .* Use 0 to 2", started, model_of(NAMES), path, tmp_path)
 
 
 def run_directory(directory, weights, settings):

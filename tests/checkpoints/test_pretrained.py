@@ -19,8 +19,8 @@ from tests.finished_runs import write_model
 PIECES = (*SPECIAL_TOKENS, "a", "b")
 
 
-def save(directory, pieces=PIECES):
-    return write_model(directory, BertEncoder(tiny_config()), pieces)
+def save(directory, pieces=PIECES, **changes):
+    return write_model(directory, BertEncoder(tiny_config(**changes)), pieces)
 
 
 def test_texts_and_pairs_are_encoded(tmp_path):
@@ -41,6 +41,10 @@ def test_texts_and_pairs_are_encoded(tmp_path):
         assert_refused("a pair of texts or a list of them", bert, "a", wrong)
     assert_refused("max_position_embeddings", bert, "a", max_seq_length=4000)
     assert_refused("texts is empty", bert, [])
+    save(tmp_path / "one", type_vocab_size=1)
+    assert_refused("an embedding for one segment only", bert_tf.load_model(tmp_path / "one"), ("a", "b"))
+    one = bert_tf.SentenceEncoder.from_pretrained(tmp_path / "one")
+    assert_refused("an embedding for one segment only", one.encode, [("a", "b")])
 
 
 def test_the_type_of_matrix_multiplications_is_that_of_keras_by_default(tmp_path):

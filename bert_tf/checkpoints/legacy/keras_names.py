@@ -125,7 +125,7 @@ def translated(
         elif has_own_pooler and "pooler_transform/" in name:
             dropped.append(name)  # an output layer of Model Garden may have a separate pooler
         elif (first := stored.setdefault(released, name)) != name and not np.array_equal(read(first), read(name)):
-            raise InputError(f"{where}: {name} and {first} are both {released}. Use a file of one model.")
+            raise InputError(f"{where}: {name} and {first} are both {released}, but differ. Use a file of one model.")
     layers = {name.rpartition("/")[0] for name in unknown}
     layer = layers.pop() if len(layers) == 1 and _WORDS in stored and "output_weights" not in stored else ""
     names = [f"{layer}/kernel", f"{layer}/bias"]

@@ -185,6 +185,9 @@ def test_sizes_are_compared_before_memory_is_allocated(tmp_path):
     names, whole, values = ["w"], ["900000000 128 0,10:0,128"], [np.zeros((10, 128), np.float32)]  # a slice of a table
     writers.tf.raw_ops.SaveV2(prefix=str(tmp_path / "x"), tensor_names=names, shape_and_slices=whole, tensors=values)
     assert "x: the data has 5120 bytes instead of 460800000000" in error(tmp_path / "x")
+    whole, values = ["300000000 0,10"], [writers.tf.constant(["x"] * 10)]
+    writers.tf.raw_ops.SaveV2(prefix=str(tmp_path / "y"), tensor_names=names, shape_and_slices=whole, tensors=values)
+    assert "y: the data has 24 bytes instead of 300000000" in error(tmp_path / "y")
 
 
 def test_a_key_of_a_config_that_occurs_twice_is_found_quickly(tmp_path):
@@ -193,6 +196,15 @@ def test_a_key_of_a_config_that_occurs_twice_is_found_quickly(tmp_path):
     keys = "".join(f'"{number}": 0,' for number in range(300_000))
     (tmp_path / "config.json").write_text(f'{{{keys} "299999": 0}}')
     assert "the key '299999' occurs twice" in error(tmp_path, bert_tf.load_model)
+
+
+def test_a_message_has_a_limited_length_and_no_control_characters(tmp_path):
+    path = tmp_path / "pytorch_model.bin.index.json"
+    for name, shown in (("x" * 5000, "xx ... xx"), ("a\x1b[0m", r"a\x1b[0m")):
+        path.write_text(json.dumps({"weight_map": {"x": f"{name}.bin"}}))
+        message = error(path)
+        assert shown in message
+        assert len(message) < 2100
 
 
 @pytest.mark.parametrize("shard", ["../secret.bin", "/etc/passwd", "other.index.json", "x.h5", "a/b.bin", "", ".."])

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.restoring import restore
 from bert_tf.encoder import BertEncoder
 from tests.checkpoints.legacy import writers
 from tests.checkpoints.legacy.writers import CONFIG, INPUTS, PIECES
-from tests.conftest import assert_close, tensors_of
+from tests.conftest import assert_close, assert_refused, tensors_of
 
 HEADS = [(), ("masked LM",), ("next sentence",), ("masked LM", "next sentence"), ("classifier",), ("answerer",)]
 TANH = CONFIG.replace(hidden_act="gelu")
@@ -85,6 +85,16 @@ def test_half_precision_copies_and_old_names(tmp_path, is_older):
         items = {name: writers.tensor(name, stored[name].shape, storage=types[name]) for name in stored}
         writers.write_torch(path, items, {name: array.tobytes() for name, array in stored.items()})
     assert_has(tmp_path / "m", {name: array.astype(np.float16) for name, array in weights.items()})
+
+
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_a_decoder_with_weights_of_its_own_is_refused(tmp_path, part):
+    stored = writers.hf_arrays(writers.arrays(heads=("masked LM",)))
+    copied = {"weight": "bert.embeddings.word_embeddings.weight", "bias": "cls.predictions.bias"}[part]
+    stored[f"cls.predictions.decoder.{part}"] = stored[copied] + 1
+    writers.write_older_bin(tmp_path / "pytorch_model.bin", stored)
+    message = f"cls.predictions.decoder.{part} and {copied} are both .*, but differ"
+    assert_refused(message, checkpoints.open_checkpoint, tmp_path)
 
 
 def test_views_of_one_storage_are_checked_once(tmp_path, monkeypatch):
