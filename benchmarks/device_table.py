@@ -192,7 +192,7 @@ def main(_) -> None:
                 for device in _DEVICES.value:
                     target = target_of(device)
                     # With recomputation, a larger batch fits.
-                    first = _FIRST_TOKENS[size] // length * (4 if recompute == "yes" else 1)
+                    first = _FIRST_TOKENS[size] // length * (4 if recompute == "yes" and not _SCALE.value else 1)
                     key = (device, *model, target.packages[-1] + (", scaled" if _SCALE.value else ""))
                     if key not in cells:
                         compiler = "gpu80" if device in GPUS else "v5e" if _SCALE.value else device
