@@ -35,7 +35,7 @@ class LineForm(NamedTuple):
     Attributes:
       name: the name, for messages.
       remedy: what to do.
-      parts: a matching line contains one of these texts.
+      parts: a matching line contains one of these texts; empty if it contains a character that is not ASCII.
       inside: a pattern that is found anywhere in a line; "" if none.
       at_start: a pattern that is found at the start of a line; "" if none.
     """
@@ -109,7 +109,7 @@ LINE_FORMS = (
     LineForm(
         "wrongly decoded characters, such as '\xc3\xa9'",
         _TO_UTF8,
-        ("",),
+        (),
         inside=_WRONG,
         at_start=r"[а-яё][А-ЯЁ]*( [А-ЯЁ]+){3}",  # KOI8-R as Windows-1251: capital and small letters are swapped
     ),

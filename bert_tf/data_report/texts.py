@@ -48,13 +48,15 @@ def unusual_texts(lines: Sequence[str], where: str, strips_accents: bool) -> Ite
     if re.match(NOTICE, text, re.IGNORECASE):
         yield Finding("notice", f"{where} begins with the notice of Project Gutenberg. Remove it, and the licence.")
     usual = max(_FEW_LINES, _UNUSUAL * len(lines))
+    not_ascii = [line for line in lines if not line.isascii()]
     for form in LINE_FORMS:
-        if sum(map(text.count, form.parts)) > usual:  # faster than the pattern
-            candidates = (line for line in lines if any(part in line for part in form.parts))
-            count = sum(map(form.matches, candidates))
+        if form.parts and sum(map(text.count, form.parts)) <= usual:  # faster than the pattern
+            continue
+        candidates = [line for line in lines if any(part in line for part in form.parts)] if form.parts else not_ascii
+        count = sum(map(form.matches, candidates))
+        if count > usual:
             message = f"{where}: {count / len(lines):.0%} of the lines have {form.name}. {form.remedy}"
-            if count > usual:
-                yield Finding(form.name, message, count > _UNUSABLE * len(lines))
+            yield Finding(form.name, message, count > _UNUSABLE * len(lines))
     if strips_accents and not text.isascii():
         yield from _removed_marks(text[:_COUNTED], where)
 
