@@ -59,10 +59,8 @@ def check_layers(numbers: Iterable[int], num_layers: int, where: str) -> None:
     """
     for number in numbers:
         if not -num_layers <= number < num_layers:
-            raise InputError(
-                f"there is no layer {number} in a model of {num_layers} layers. Use {-num_layers} to {num_layers - 1}.",
-                where,
-            )
+            problem = f"there is no layer {number} in a model of {num_layers} layers"
+            raise InputError(f"{problem}. Use {-num_layers} to {num_layers - 1}.", where)
 
 
 class VectorConfig(Settings, frozen=True):
@@ -244,11 +242,9 @@ def find(path: str, flag_name: str) -> SentenceModel:
     # Other packages are the model's own code.
     kinds = [kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else repr(kind) for kind in types]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        expected = "Transformer, Pooling and optionally Normalize"
-        raise InputError(
-            f"the modules are {', '.join(kinds)}. Use a model with {expected}.",
-            f"{flag_name}: {os.path.join(directory, MODULES_FILE)}",
-        )
+        problem = f"the modules are {', '.join(kinds)}"
+        remedy = "Use a model with Transformer, Pooling and optionally Normalize."
+        raise InputError(f"{problem}. {remedy}", f"{flag_name}: {os.path.join(directory, MODULES_FILE)}")
     encoder, pooling_directory = (os.path.join(directory, _path(module)).rstrip("/") for module in modules[:2])
     lengths = _settings(os.path.join(encoder, _LENGTH_FILE), flag_name)
     others = files.find(os.path.join(encoder, "sentence_*_config.json"))
@@ -304,11 +300,7 @@ def write_settings(directory: str, config: VectorConfig, width: int, max_seq_len
             for number, kind in enumerate(kinds)
         ],
         _LENGTH_FILE: {"max_seq_length": max_seq_length},
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": width,
-            "include_prompt": config.include_prompt,
-            **pooling,
-        },
+        "1_Pooling/config.json": {"word_embedding_dimension": width, "include_prompt": config.include_prompt} | pooling,
         _PROMPTS_FILE: {
             "prompts": dict(config.prompts) | ({default: config.prompt} if default else {}),
             "default_prompt_name": default,

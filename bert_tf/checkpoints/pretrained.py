@@ -159,9 +159,8 @@ def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: 
       InputError: if `tokenizer` is None.
     """
     if tokenizer is None:
-        raise InputError(
-            f"{flag_name}: no vocab.txt or tokenizer.json next to {checkpoint}. Copy the vocabulary there."
-        )
+        problem = f"no vocab.txt or tokenizer.json next to {checkpoint}"
+        raise InputError(f"{flag_name}: {problem}. Copy the vocabulary there.")
     return tokenizer
 
 
@@ -316,10 +315,8 @@ def _config_in(directory: str) -> str | None:
             first, second = (BertConfig.from_json_file(path) for path in paths)
             names = [name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)]
             if names:
-                say_once(
-                    f"Warning: {paths[0]} is used, but {paths[1]} has another {' and another '.join(names)}. Remove "
-                    "the wrong file."
-                )
+                others = " and another ".join(names)
+                say_once(f"Warning: {paths[0]} is used, but {paths[1]} has another {others}. Remove the wrong file.")
     return next(iter(paths), None)
 
 

@@ -118,16 +118,14 @@ def _find_in_directory(directory: str, flag_name: str) -> str:
     weights = (*WEIGHTS_FILES[:2], *prefixes, *WEIGHTS_FILES[2:], keras_hub.WEIGHTS_FILE, saved_model.SAVED_MODEL_FILE)
     file_name = next((name for name in weights if name in {*names, *prefixes}), None)
     if _ADAPTER_FILE in names:
-        raise InputError(
-            f"{flag_name}: {directory} has {_ADAPTER_FILE}, so the weights are changed by an adapter. Merge it with "
-            "merge_and_unload() of peft, and save the model to another directory."
-        )
+        remedy = "Merge it with merge_and_unload() of peft, and save the model to another directory."
+        problem = f"has {_ADAPTER_FILE}, so the weights are changed by an adapter"
+        raise InputError(f"{flag_name}: {directory} {problem}. {remedy}")
     if file_name in prefixes and len(prefixes) > 1:
         raise InputError(f"{flag_name}: {directory}: several checkpoints ({first_of(prefixes)}). Name one of them.")
     if file_name is None:
-        raise InputError(
-            f"{flag_name}: {directory}: no {', no '.join(weights)} and no *.index. Pass a model's directory."
-        )
+        absent = ", no ".join(weights)
+        raise InputError(f"{flag_name}: {directory}: no {absent} and no *.index. Pass a model's directory.")
     return os.path.join(directory, file_name)
 
 

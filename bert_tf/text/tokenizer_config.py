@@ -65,23 +65,17 @@ def find_rules(
     sources: dict[str, str] = {}
     for source, record in records:
         if not vocabulary.fits_record(record, vocab_file):
-            raise InputError(
-                f"--vocab_file: {vocab_file} does not match the digest recorded in {source}. Use the vocabulary of the "
-                "model."
-            )
+            problem = f"does not match the digest recorded in {source}. Use the vocabulary of the model."
+            raise InputError(f"--vocab_file: {vocab_file} {problem}")
         for name, value in _complete(record).items():
             if rules.setdefault(name, value) != value:
-                raise InputError(
-                    f"--vocab_file: {source}: {name} is {value}, but {sources[name]} has {rules[name]}. Use the "
-                    "files of one model."
-                )
+                problem = f"{name} is {value}, but {sources[name]} has {rules[name]}. Use the files of one model."
+                raise InputError(f"--vocab_file: {source}: {problem}")
             sources.setdefault(name, source)
     for name, value in asked.items():
         if value is not None and rules.get(name, value) != value:
-            raise InputError(
-                f"--{name} is {value}, but {sources[name]} has {rules[name]}. Omit the flag. If the file is wrong, "
-                "correct it."
-            )
+            remedy = "Omit the flag. If the file is wrong, correct it."
+            raise InputError(f"--{name} is {value}, but {sources[name]} has {rules[name]}. {remedy}")
     if "do_lower_case" not in rules:
         directories = [os.path.abspath(path) for path in (directory or "", os.path.dirname(vocab_file))]
         lowers, strips = _unrecorded_casing(vocab_file, directories, do_lower_case)
@@ -112,9 +106,7 @@ def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool 
             raise _casing_error(asked, f"{directory} has the name of a released model")
         if released:
             return named, named
-    tokens = [
-        token for token in vocabulary.load_vocab(vocab_file) if not (token.startswith("[") and token.endswith("]"))
-    ]
+    tokens = [token for token in vocabulary.load_vocab(vocab_file) if token[:1] + token[-1:] != "[]"]
     capitals = [token for token in tokens if token.lower() != token]
     accents = [token for token in tokens if without_accents(token) != token]
     guess = len(capitals) <= _FEW * len(tokens)
@@ -129,9 +121,8 @@ def _unrecorded_casing(vocab_file: str, directories: Iterable[str], asked: bool 
         accents_text = " and accents are kept" if lowers and not strips else ""
         say_once(f"{observation}, so --do_lower_case={guess} is used{accents_text}. Set this flag if it is wrong.")
     elif asked != guess and any(token != token.upper() for token in tokens):
-        say_once(
-            f"Warning: {observation}, but --do_lower_case is {asked}. The model may have been trained on other tokens."
-        )
+        contradiction = f"--do_lower_case is {asked}. The model may have been trained on other tokens."
+        say_once(f"Warning: {observation}, but {contradiction}")
     return lowers, strips
 
 

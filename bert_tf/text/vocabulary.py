@@ -48,9 +48,8 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     for index, token in enumerate(base.lines_of(vocabulary_text(vocab_file))):
         vocab[token] = index
     if re.search(r"\S[ \t,;]\S", first := next(iter(vocab))):
-        raise InputError(
-            f"--vocab_file: {vocab_file}, line 1: {first!r} is not one token. Keep only the tokens' column."
-        )
+        where = f"--vocab_file: {vocab_file}, line 1"
+        raise InputError(f"{where}: {first!r} is not one token. Keep only the tokens' column.")
     return vocab
 
 
@@ -158,7 +157,6 @@ def check_same_ids(vocab_file: str, other: str, is_complete: bool = False) -> No
     tokens = itertools.chain(load_vocab(vocab_file), itertools.repeat("") if is_complete else ())
     for number, (token, expected) in enumerate(zip(tokens, load_vocab(other), strict=False)):
         if token != expected and not (_UNUSED.fullmatch(token) or _UNUSED.fullmatch(expected)):
-            raise InputError(
-                f"--vocab_file: {vocab_file}, line {number + 1}: id {number} is {token!r}, but {expected!r} in the "
-                f"model's own {other}. Use the vocabulary of the model."
-            )
+            where = f"--vocab_file: {vocab_file}, line {number + 1}"
+            problem = f"id {number} is {token!r}, but {expected!r} in the model's own {other}"
+            raise InputError(f"{where}: {problem}. Use the vocabulary of the model.")
