@@ -17,8 +17,8 @@ _LINES, _SMALLEST = 10_000, 1 << 10
 _FEW_LINES, _PIECE = 2, 200
 # The number of characters of all files to check: a 128th of the bytes, between these limits.
 _SHARE, _FEWEST, _MOST = 128, 1 << 15, 1 << 22
-# If more than this fraction of the lines is not plain text, the file is probably binary.
-_BAD, _FEW_BAD, _BINARY = 0.2, 5, ("not UTF-8", "a NUL character", "a control character")
+# If more than this fraction of the lines is not plain text, the file or a flag is probably wrong. Texts may be missing.
+_BAD, _FEW_BAD, _ABSENT = 0.2, 5, ("null", "without text", "an empty file")
 
 
 def report_sample(
@@ -58,12 +58,14 @@ def report_sample(
         file_texts = list(filter(None, lines))
         width = _PIECE if len(file_texts) <= _FEW_LINES else max(map(len, file_texts))
         pieces = [text[i : i + width] for text in file_texts for i in range(0, len(text), width)]
-        bad = sum(count for _, reason, count, _ in reader.bad_lines if reason in _BINARY)
+        reasons = {reason: count for _, reason, count, _ in reader.bad_lines if not reason.endswith(_ABSENT)}
+        bad = sum(reasons.values())
         skipped = sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
         line_count = sum(line is not None for line in lines) + skipped
-        if bad > max(_FEW_BAD, _BAD * line_count):
-            problem = f"{bad} of {line_count} lines are not plain text"
-            unusual.append(Finding("binary", f"{where}: {problem}. Convert the file to text in UTF-8.", is_error=True))
+        if bad > max(_FEW_BAD, _BAD * line_count) or (bad and skipped == line_count):
+            problem = f"{bad} of {line_count} lines are not plain text: {max(reasons, key=reasons.__getitem__)}"
+            remedy = "Convert the file to text in UTF-8." if file.format == "text" else "Correct it, or --text_column."
+            unusual.append(Finding("binary", f"{where}: {problem}. {remedy}", is_error=True))
         unusual += texts.unusual_texts(pieces, where, strips_accents)
         unusual += texts.broken_words(lines, where)
         unusual += texts.unusual_lines(lines, where, corpus.split_sentences)

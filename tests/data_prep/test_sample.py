@@ -146,10 +146,12 @@ def nothing_reported(monkeypatch):
     monkeypatch.setattr(findings, "_reported", set())
 
 
-def report(path, text="", strips_accents=True, allows_errors=False, **options):
+def report(path, text="", strips_accents=True, allows_errors=False, input_format="text", **options):
     if text:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-    sample.report_sample(find_input_files(str(path), "text"), CorpusOptions(), strips_accents, allows_errors, **options)
+    sample.report_sample(
+        find_input_files(str(path), input_format), CorpusOptions(), strips_accents, allows_errors, **options
+    )
 
 
 @pytest.mark.parametrize("text", ERRORS)
@@ -159,6 +161,12 @@ def test_a_text_in_another_form_is_an_error_that_can_be_allowed(text, tmp_path, 
     assert_refused("(?s)" + ".*".join(expected), report, path, text)
     report(path, text, allows_errors=True)
     assert capsys.readouterr().err.startswith(f"Warning: --input_file: {path}")
+
+
+@pytest.mark.parametrize(("text", "input_format"), [('{"content": "It swam."}\n' * 9, "jsonl"), ("\xe4\xf6\n", "text")])
+def test_a_file_without_a_usable_line_is_an_error(text, input_format, tmp_path):
+    reason = {"jsonl": '9 of 9 lines .* not a JSON object with a "text". .* --text_column', "text": "1 of 1 .* UTF-8"}
+    assert_refused(reason[input_format], report, tmp_path / "a", text.encode("latin-1"), input_format=input_format)
 
 
 @pytest.mark.parametrize("text", WARNINGS)
