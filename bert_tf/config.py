@@ -80,11 +80,8 @@ class BertConfig(Settings, frozen=True):
         if self.num_parameters > _MAX_PARAMETERS:
             raise InputError(f"the model would have {self.num_parameters:.1e} weights. Correct the sizes.")
         if self.hidden_size % self.num_attention_heads:
-            raise InputError(
-                f"{self.hidden_size} is not a multiple of num_attention_heads ({self.num_attention_heads}). "
-                "Change one of them.",
-                "hidden_size",
-            )
+            problem = f"{self.hidden_size} is not a multiple of num_attention_heads ({self.num_attention_heads})"
+            raise InputError(f"{problem}. Change one of them.", "hidden_size")
 
     @staticmethod
     def where(field: Field) -> str:
@@ -212,10 +209,9 @@ class BertConfig(Settings, frozen=True):
           InputError: if `max_seq_length` is larger than `max_position_embeddings`.
         """
         if max_seq_length > self.max_position_embeddings:
-            raise InputError(
-                f"--max_seq_length is {max_seq_length}, but the model has only {self.max_position_embeddings} "
-                "positions (max_position_embeddings). Use a shorter length."
-            )
+            positions = f"{self.max_position_embeddings} positions (max_position_embeddings)"
+            problem = f"--max_seq_length is {max_seq_length}, but the model has only {positions}"
+            raise InputError(f"{problem}. Use a shorter length.")
 
     def check_layers(self, count: int, flag_name: str) -> None:
         """Checks that the model has at least a number of layers.

@@ -87,9 +87,8 @@ def convert(
 
     source = checkpoints.open_checkpoint(source_path, "--input")
     if run_record.is_causal(source.path):
-        raise InputError(
-            f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
-        )
+        problem = "is a left-to-right model. Neither format can describe it"
+        raise InputError(f"--input: {source.path} {problem}. Use its run directory.")
     directory = run_directory.directory_of_checkpoint(source.path, "--input")
     config = BertConfig.from_json_file(config_file or find_config(directory, "--input"), "--bert_config_file")
     pretrained.check_size(config, directory, "--input")

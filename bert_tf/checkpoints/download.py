@@ -71,9 +71,8 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
     if path.startswith("hf://"):
         name, at, revision = path.removeprefix("hf://").partition("@")
         if not HUB_NAME.fullmatch(name) or (at and not revision):
-            raise InputError(
-                f"{flag_name}: {path!r} is not a Hub name. Use hf://owner/name or hf://owner/name@revision."
-            )
+            remedy = "Use hf://owner/name or hf://owner/name@revision."
+            raise InputError(f"{flag_name}: {path!r} is not a Hub name. {remedy}")
         return _snapshot(name, revision or None, flag_name)
     if path.endswith(".zip") and files.exists(path) and not files.is_directory(path):
         return _unpacked(path, f"{files.resolved(path)} {files.stamp(path)}", flag_name)

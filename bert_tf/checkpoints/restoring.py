@@ -104,10 +104,8 @@ def _check_shapes(
     stored, mismatches = source.shapes, []
     if WORDS in expected and WORDS not in stored and not re.fullmatch(may_be_new, WORDS):
         names = first_of([*stored, *source.ignored], 3)
-        raise InputError(
-            f"{flag_name}: {source.path} has no {WORDS}, but {names}. Use a BERT model whose variables "
-            "have the original names."
-        )
+        remedy = "Use a BERT model whose variables have the original names."
+        raise InputError(f"{flag_name}: {source.path} has no {WORDS}, but {names}. {remedy}")
     for name in dict.fromkeys((*expected, *stored)):
         if name not in stored:
             if not re.fullmatch(may_be_new, name):
@@ -119,10 +117,9 @@ def _check_shapes(
             shapes = f"{list(stored[name])} in the checkpoint, but {list(expected[name])} in the model"
             mismatches.append(f"{name} has shape {shapes}")
     if mismatches:
-        raise InputError(
-            f"{flag_name}: {source.path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
-            "Use the config of the checkpoint, and a fine-tuned checkpoint only for its own task."
-        )
+        problem = f"{source.path} doesn't fit the model:\n  {differences.listed(mismatches)}"
+        remedy = "Use the config of the checkpoint, and a fine-tuned checkpoint only for its own task."
+        raise InputError(f"{flag_name}: {problem}\n{remedy}")
 
 
 def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:

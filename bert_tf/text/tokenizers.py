@@ -343,8 +343,7 @@ def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
     for text in inputs:
         pair = (text,) if isinstance(text, str) else text
         if not (isinstance(pair, tuple) and len(pair) in (1, 2) and all(isinstance(string, str) for string in pair)):
-            raise InputError(
-                f"texts: {str(text)[:60]!r} is not a text. Pass a text, a pair of texts or a list of them."
-            )
+            remedy = "Pass a text, a pair of texts or a list of them."
+            raise InputError(f"texts: {str(text)[:60]!r} is not a text. {remedy}")
         pairs.append((pair[0], pair[1] if len(pair) == 2 else None))
     return pairs

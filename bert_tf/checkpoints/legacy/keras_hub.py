@@ -87,10 +87,8 @@ def tokenizer(directory: str, where: str) -> tuple[str | None, dict[str, bool]]:
     name, settings = _object(settings_file, where)
     for key, value in _TOKENIZER.items():
         if (actual := (settings | {"class_name": name}).get(key, value)) != value:
-            raise InputError(
-                f"{where}: {settings_file}: {key} is {actual!r:.60} instead of {value!r}. "
-                "Save the preset with KerasHub's BertTokenizer."
-            )
+            problem = f"{key} is {actual!r:.60} instead of {value!r}"
+            raise InputError(f"{where}: {settings_file}: {problem}. Save the preset with KerasHub's BertTokenizer.")
     lower, strip = (settings.get(key) is True for key in ("lowercase", "strip_accents"))
     return vocabulary, {"do_lower_case": lower, "strip_accents": strip}
 

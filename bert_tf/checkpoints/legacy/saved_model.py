@@ -147,9 +147,8 @@ def hf_config(directory: str, where: str) -> dict[str, Any]:
     for setting, choices in _settings(_graph(path, where), query).items():
         if len(choices) != 1:
             shown = sorted(choices) or "nothing"
-            raise InputError(
-                f"{where}: {setting} is not clear (found: {shown}). Put a bert_config.json next to the file."
-            )
+            remedy = "Put a bert_config.json next to the file."
+            raise InputError(f"{where}: {setting} is not clear (found: {shown}). {remedy}")
         sizes[setting] = choices.pop()
     say_once(f"{path}: dropout rates are not recorded in a SavedModel. The usual 0.1 is used.")
     values = BertConfig.from_dict(sizes, where).to_hf_dict()

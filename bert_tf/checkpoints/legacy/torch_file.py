@@ -131,10 +131,9 @@ def open_torch(path: str, where: str) -> tuple[Shapes, ReadTensor]:
         tensors, stored = _parsed(path)
     except Exception as error:  # a damaged pickle or zip file can raise errors of many classes
         problem = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(
-            f"{where}: not a file of a model's weights, or damaged ({problem:.200}). Nothing in it was run. Save the "
-            "weights alone with save_pretrained, or copy the file again."
-        ) from None
+        remedy = "Save the weights alone with save_pretrained, or copy the file again."
+        problem = f"not a file of a model's weights, or damaged ({problem:.200}). Nothing in it was run"
+        raise InputError(f"{where}: {problem}. {remedy}") from None
     checked: set[str] = set()
 
     def read(name: str) -> np.ndarray:
