@@ -234,10 +234,9 @@ class BertConfig(Settings, frozen=True):
           InputError: if there are pairs, and `type_vocab_size` is 1.
         """
         if are_pairs and self.type_vocab_size < 2:
-            raise InputError(
-                "the examples are pairs of texts, but the model has an embedding for one segment only (type_vocab_size "
-                "is 1). Use single texts, or a model with two segments, such as the released models."
-            )
+            problem = "the examples are pairs of texts, but the model has an embedding for one segment only"
+            remedy = "Use single texts, or a model with two segments, such as the released models."
+            raise InputError(f"{problem} (type_vocab_size is 1). {remedy}")
 
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
         """Checks that the model has an embedding for every entry of a vocabulary.

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -322,11 +322,8 @@ def _config_in(directory: str) -> str | None:
 
 def find_vocabulary(directory: str) -> str | None:
     """Finds the vocabulary in a directory: vocab.txt, or else Hugging Face's tokenizer.json. None if there is none."""
-    return _first_of((VOCAB_FILE, TOKENIZER_JSON), directory)
-
-
-def _first_of(names: Iterable[str], directory: str) -> str | None:
-    return next(filter(files.exists, (os.path.join(directory, name) for name in names)), None)
+    paths = (os.path.join(directory, name) for name in (VOCAB_FILE, TOKENIZER_JSON))
+    return next(filter(files.exists, paths), None)
 
 
 def tokenizer_records(directory: str | None, vocab_file: str) -> list[tuple[str, Mapping[str, Any]]]:

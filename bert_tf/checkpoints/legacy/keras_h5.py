@@ -31,10 +31,9 @@ def open_h5(path: str, where: str) -> tuple[Shapes, ReadTensor]:
                 raise ValueError(f"a layer of the model is a {match.group(1)}, which contains code")
             shapes = _shapes(file)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{where}: not an HDF5 file of weights, or damaged ({error}). Nothing in it was run. Save the weights with "
-            "save_pretrained, or copy the file again."
-        ) from None
+        remedy = "Save the weights with save_pretrained, or copy the file again."
+        problem = f"not an HDF5 file of weights, or damaged ({error}). Nothing in it was run"
+        raise InputError(f"{where}: {problem}. {remedy}") from None
 
     def read(name: str) -> np.ndarray:
         try:
