@@ -218,6 +218,7 @@ TAGS = {"tokens": ["a"], "tags": ["NN"], "ner_tags": ["B-X"]}
         ("TokenClassifier", [TAGS], "x has the columns 'tags' and 'ner_tags'"),
         ("Classifier", [], "x has no examples"),
         ("Classifier", [{"text": "a", "label": 0.5}], "'0.5' is a number"),
+        ("Classifier", [{"text": "a", "label": "0,5"}], "'0,5' is a number"),
         ("TokenClassifier", [{"tokens": ["a"], "tags": [1]}], "tag 0 of sentence 0 is '1'"),
         ("TokenClassifier", [{"text": "a", "spans": [{"start": 0}]}], "x, line 0: .*end"),
     ],

@@ -243,5 +243,6 @@ def _check_new_class(label: str, where: str, problem: str) -> None:
     check_no_list(label, where)
     if is_missing(label):
         raise InputError(f"{where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
-    if problem == "classification" and is_number(label) and not label.lstrip("+-").isdecimal():
+    number = label.replace(",", ".")
+    if problem == "classification" and is_number(number) and not number.lstrip("+-").isdecimal():
         raise InputError(f"{where}: the label {label!r} is a number. Pass --problem=regression, or --labels.")
