@@ -41,6 +41,8 @@ _FEW_NUMBERS, _INTEGER = 3, re.compile(r"-?\d+")
 _INPUTS = ("text_a", "text_b", "prompt", "endings", "words", "question_text", "context", "doc_tokens")
 # Largest usual fractions of the rows of a split that occur in a second split, and of repeated rows with other labels.
 _SHARED, _CONTRADICTING = 0.01, 0.05
+# Largest usual fraction of the entities that begin with I- instead of B-.
+_BROKEN = 0.05
 
 
 def is_missing(label: str) -> bool:
@@ -127,6 +129,20 @@ def contradictions(examples: Sequence[Any], where: str) -> Iterator[Finding]:
     if different > max(_SHARED * len(labels), _CONTRADICTING * len(repeated)):
         message = f"{different} of {len(repeated)} repeated texts have different labels. Correct them, or remove them."
         yield Finding("contradictions", f"{where}: {message}")
+
+
+def broken_entities(tags: Iterable[Sequence[str]], where: str) -> Iterator[Finding]:
+    """Finds entities that begin with I- in the scheme IOB2, in which they begin with B-.
+
+    Args:
+      tags: the tags of each sentence.
+      where: the file, for messages.
+    """
+    pairs = itertools.chain.from_iterable(itertools.pairwise(("O", *row)) for row in tags)
+    starts = [tag[0] for before, tag in pairs if tag[0] == "B" or (tag[0] == "I" and tag[1:] != before[1:])]
+    if (broken := starts.count("I")) > _BROKEN * len(starts):
+        problem = f"{broken} of {len(starts)} entities begin with I-, which does not fit the scheme iob2"
+        yield Finding("starts", f"{where}: {problem}. Check the tags and the sentences.")
 
 
 def _spelling(label: str) -> str:

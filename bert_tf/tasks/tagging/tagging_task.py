@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.checkpoints import class_names
 from bert_tf.config import BertConfig
 from bert_tf.data_report import findings
-from bert_tf.data_report.rows import unusual_classes
+from bert_tf.data_report.rows import broken_entities, unusual_classes
 from bert_tf.finetuning.explanations import ExplainedText, Explanation
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
@@ -41,8 +41,6 @@ _PUBLISHED = {
     "dev": ("dev.txt", "dev.conll", "valid.txt", "eng.testa", "emerging.dev.conll"),
     "test": ("test.txt", "test.conll", "eng.testb", "emerging.test.annotated"),
 }
-# Largest usual fraction of the entities that begin with I- instead of B-.
-_BROKEN = 0.05
 FILE_NAMES: dict[str, tuple[str, ...]] = {
     split: (*names, *(f"{split}{suffix}" for suffix in tables.SUFFIXES)) for split, names in _PUBLISHED.items()
 }
@@ -203,11 +201,8 @@ class TaggingTask(Task):
             raise InputError(f"{source}: every tag is {examples[0].tags[0]}. Add words with other tags.")
         kinds = (tag if self.is_plain else tag[2:] for sentence in examples for tag in sentence.tags)
         findings.report(unusual_classes(filter(None, kinds), source))
-        pairs = (pair for sentence in examples for pair in itertools.pairwise(("O", *sentence.tags)))
-        starts = [tag[0] for before, tag in pairs if tag[0] == "B" or (tag[0] == "I" and tag[1:] != before[1:])]
-        if self.scheme == "iob2" and (broken := starts.count("I")) > _BROKEN * len(starts):
-            problem = f"{broken} of {len(starts)} entities begin with I-, which does not fit the scheme iob2"
-            say(f"Warning: {source}: {problem}. Check the tags and the sentences.")
+        if self.scheme == "iob2":
+            findings.report(broken_entities((sentence.tags for sentence in examples), source))
 
     def featurize(self, examples: Sequence[Sentence], packer: TextPacker, num_workers: int = 1) -> TaggingFeatures:
         """Returns the features of sentences. A sentence has one window, or several if it is too long. See `windows`.
