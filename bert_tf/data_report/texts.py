@@ -15,7 +15,7 @@ from bert_tf.text.vocabulary import CONTINUATION, UNK
 # Fractions of lines that match a pattern. Above the first fraction, a text is unusual; from the second on, unusable.
 _UNUSUAL, _UNUSABLE, _FEW_LINES = 0.05, 0.2, 2
 # The number of characters in which marks are counted, and the number of characters to tokenize.
-_COUNTED, _TOKENIZED = 100_000, 15_000
+_COUNTED, _TOKENIZED = 100_000, 8_000
 # Largest usual fraction of characters that lose a mark.
 _MARKS = 0.01
 _ASCII, _IDEOGRAPHS = re.compile("[\x00-\x7f]+"), re.compile("[\u3400-\u9fff]")

@@ -17,8 +17,9 @@ _LINES, _SMALLEST = 10_000, 1 << 10
 _FEW_LINES, _PIECE = 2, 200
 # The number of characters of all files to check: a 128th of the bytes, between these limits.
 _SHARE, _FEWEST, _MOST = 128, 1 << 15, 1 << 22
-# If more than this fraction of the lines is not plain text, the file or a flag is probably wrong. Texts may be missing.
-_BAD, _FEW_BAD, _ABSENT = 0.2, 5, ("null", "without text", "an empty file")
+# If more than this fraction of the lines is not plain text, the file or a flag is probably wrong. Texts may be missing
+# or cut.
+_BAD, _FEW_BAD, _USUAL = 0.2, 5, ("null", "without text", "an empty file", "half of a surrogate pair")
 
 
 def report_sample(
@@ -58,7 +59,7 @@ def report_sample(
         file_texts = list(filter(None, lines))
         width = _PIECE if len(file_texts) <= _FEW_LINES else max(map(len, file_texts))
         pieces = [text[i : i + width] for text in file_texts for i in range(0, len(text), width)]
-        reasons = {reason: count for _, reason, count, _ in reader.bad_lines if not reason.endswith(_ABSENT)}
+        reasons = {reason: count for _, reason, count, _ in reader.bad_lines if not reason.endswith(_USUAL)}
         bad = sum(reasons.values())
         skipped = sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
         line_count = sum(line is not None for line in lines) + skipped

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory, run_record, saver
+from bert_tf.checkpoints import run_record, saver
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution import strategies
 from bert_tf.optimization import OptimizerConfig
@@ -265,7 +265,7 @@ def test_xla_compiles_the_step_on_a_gpu_and_on_request(device, choice, recorded,
 
 @pytest.mark.parametrize("choice", ["auto", "yes"])
 def test_a_run_that_compiled_the_blocks_resumes_in_this_form(choice, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_directory, "recorded", lambda directory: {"jit_compile": True})
+    monkeypatch.setattr(run_record, "recorded", lambda directory: {"jit_compile": True})
     run = make_run(files, tmp_path)
     run.training_config = run.training_config.replace(jit_compile=choice)
     assert run.compilation is Compilation.BLOCKS
