@@ -162,8 +162,10 @@ def wrapped_lines(lines: Sequence[str | None], where: str) -> Iterator[Finding]:
       where: the location of the lines, for messages.
     """
     lengths = sorted(len(line) for line in lines if line)
-    has_case = sum(line != line.lower() for line in lines if line) > _CASED * len(lengths)
     width = lengths[int(0.95 * len(lengths))] if lengths else 0
+    if width >= _WIDTHS.stop:
+        return
+    has_case = sum(line != line.lower() for line in lines if line) > _CASED * len(lengths)
     wrapped = sum(
         bool(line and after and len(line) > 0.75 * width)
         and not _SENTENCE_END.search(line)
