@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from bert_tf.runtime import files
+from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import example_rows, tables
 from bert_tf.tasks.tables import TableFile
 from bert_tf.tasks.tagging import layouts, schemes, tagged_tables
@@ -28,6 +29,7 @@ def read_sentences(
     scheme: str = "iob2",
     columns: tuple[str, str] = DETECTED,
     report: Callable[[str], None] = lambda line: None,
+    on_bad_row: str = "error",
 ) -> Iterator[Sentence]:
     """Yields the sentences of a file, or sentences in memory, with the usual spelling of tags.
 
@@ -48,15 +50,20 @@ def read_sentences(
         number counted from the end, or a name. Names come from the first line, from a comment `# global.columns = ...`,
         or from CoNLL-U.
       report: called with a line about the columns, and about a detected scheme.
+      on_bad_row: with "skip", a row of a table without usable words becomes a sentence without words and with a
+        `problem`.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, a column does not exist, the detected columns do not
-        contain words and tags, or no scheme has the prefixes of the tags.
+        contain words and tags, a row has no usable words, or no scheme has the prefixes of the tags.
     """
     file = tables.open_table(source) if isinstance(source, str) else source
     if isinstance(file, TableFile):
         read = tagged_tables.read_tagged if _is_table(file) else _read_columns
         name, sentences = file.path, list(read(file, columns, has_tags, report=report))
+        unusable = next((sentence for sentence in sentences if not sentence.words), None)
+        if unusable and on_bad_row != "skip":
+            raise InputError(f"{unusable.where}: {unusable.problem}")
     else:
         name, sentences = example_rows.name_of(file), file
     if scheme == AUTO:

@@ -163,7 +163,7 @@ class TaggingTask(Task):
     def _read(self, split: str, has_tags: bool = True, report: Callable[[str], None] = say) -> list[Sentence]:
         source = self._test_file if split == "test" else example_rows.split_source(self.sources, split, FILE_NAMES)
         scheme = self._scheme if split == "train" else self.scheme
-        return list(conll.read_sentences(source, has_tags, scheme, self._columns, report))
+        return list(conll.read_sentences(source, has_tags, scheme, self._columns, report, self.config.on_bad_row))
 
     def _read_tagged_test(self) -> list[Sentence]:
         """Returns the test sentences if they have tags, all labels are known, and one is not O; else an empty list."""
