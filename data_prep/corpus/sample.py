@@ -58,8 +58,9 @@ def report_sample(
             if size > characters:
                 break
         file_texts = list(filter(None, lines))
-        width = _PIECE if len(file_texts) <= _FEW_LINES else max(map(len, file_texts))
-        pieces = [text[i : i + width] for text in file_texts for i in range(0, len(text), width)]
+        pieces = file_texts
+        if len(file_texts) <= _FEW_LINES:
+            pieces = [text[i : i + _PIECE] for text in file_texts for i in range(0, len(text), _PIECE)]
         reasons = {reason: count for _, reason, count, _ in reader.bad_lines if not reason.endswith(_USUAL)}
         bad = sum(reasons.values())
         skipped = sum(count for action, _, count, _ in reader.bad_lines if action == "skipped")
